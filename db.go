@@ -62,14 +62,16 @@ func (db *DB) Tables(ctx context.Context) ([]TableSpec, error) {
 //
 // The snapshot that fn sees is that of its first read, or of Tx.StartTS if that is called
 // before; without either, the transaction starts when it commits.
-func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error, opts ...TxOption) error {
+func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
+	opts ...TxOption) error {
 	if err := db.check(); err != nil {
 		return err
 	}
 	o := gather(opts)
-	ts, err := db.c.Run(ctx, txn.Options{Name: o.name}, func(ctx context.Context, t *txn.Txn) error {
-		return fn(ctx, WrapTx(t))
-	})
+	ts, err := db.c.Run(ctx, txn.Options{Name: o.name},
+		func(ctx context.Context, t *txn.Txn) error {
+			return fn(ctx, WrapTx(t))
+		})
 	if err == nil && o.committedAt != nil {
 		*o.committedAt = Timestamp(ts)
 	}

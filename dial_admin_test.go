@@ -85,7 +85,8 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 	})
 	defer serving.Wait()
 	defer server.Stop()
-	db, err := percolator.Dial(ctx, []string{lis.Addr().String()}, percolator.ClientConfig{Insecure: true})
+	db, err := percolator.Dial(ctx, []string{lis.Addr().String()},
+		percolator.ClientConfig{Insecure: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,8 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := gate.left(); n != 0 {
-			t.Errorf("%s: the node was away for %d connections fewer than it should have been", name, n)
+			t.Errorf("%s: the node was away for %d connections fewer than it should have been",
+				name, n)
 		}
 	}
 	if err := db.Close(); err != nil {

@@ -30,11 +30,13 @@ func TestDial(t *testing.T) {
 	})
 	defer serving.Wait()
 	defer server.Stop()
-	db, err := percolator.Dial(ctx, []string{"127.0.0.1:1", lis.Addr().String()}, percolator.ClientConfig{Insecure: true})
+	db, err := percolator.Dial(ctx, []string{"127.0.0.1:1", lis.Addr().String()},
+		percolator.ClientConfig{Insecure: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t", SplitKeys: []string{"m"}}); err != nil {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t",
+		SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
 	put(ctx, t, db, "a", "z")
@@ -44,7 +46,8 @@ func TestDial(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{}); !errors.Is(err, percolator.ErrInvalid) {
+	if _, err := percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{}); !errors.Is(err,
+		percolator.ErrInvalid) {
 		t.Errorf("neither insecure nor certificates: %v", err)
 	}
 }

@@ -67,7 +67,10 @@ func (db *DB) Loader(cfg LoaderConfig) *Loader {
 	if cfg.Backlog == 0 {
 		cfg.Backlog = DefaultLoaderBacklog
 	}
-	l := &Loader{db: db, queue: make(chan load, cfg.Queue), most: max(cfg.Backlog, 0), end: make(chan struct{})}
+	l := &Loader{
+		db: db, queue: make(chan load, cfg.Queue), most: max(cfg.Backlog, 0),
+		end: make(chan struct{}),
+	}
 	if cfg.Name != "" {
 		l.opts = []TxOption{Name(cfg.Name)}
 	}
@@ -108,7 +111,8 @@ func (l *Loader) Load(ctx context.Context, fn func(context.Context, *Tx) error) 
 // LoadThen is Load for those who must know how each transaction ended: then is called
 // once with its outcome, on the worker, which it holds up, and Close reports nothing of
 // it. then is not called if LoadThen returns an error.
-func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error, then func(error)) error {
+func (l *Loader) LoadThen(ctx context.Context, fn func(context.Context, *Tx) error,
+	then func(error)) error {
 	if l.most > 0 && DBFrom(ctx) == nil {
 		if err := l.db.c.AwaitBacklog(ctx, uint64(l.most), l.end); err != nil {
 			return err
@@ -144,7 +148,8 @@ func (l *Loader) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if more := l.failed - len(l.errs); more > 0 {
-		return errors.Join(append(l.errs[:len(l.errs):len(l.errs)], fmt.Errorf("percolator: %d more loads failed", more))...)
+		return errors.Join(append(l.errs[:len(l.errs):len(l.errs)],
+			fmt.Errorf("percolator: %d more loads failed", more))...)
 	}
 	return errors.Join(l.errs...)
 }

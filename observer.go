@@ -42,9 +42,10 @@ type ObserverSpec struct {
 	Name   string // unique in the whole cluster
 	Column Column // observed by this observer alone
 	// Weak: the column is notify-only; runs acknowledge nothing and may happen more than once.
-	Weak        bool
-	Func        ObserverFunc
-	Concurrency int           // most runs at once in one process, which its node's ObserverWorkers bound too
+	Weak bool
+	Func ObserverFunc
+	// most runs at once in one process, which its node's ObserverWorkers bound too
+	Concurrency int
 	Deadline    time.Duration // of one run; its context ends then
 	MaxAttempts int           // failed runs before the notification is parked
 }
@@ -91,7 +92,8 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 }
 
 func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
-	o.Concurrency, o.Deadline, o.MaxAttempts = DefaultConcurrency, DefaultDeadline, DefaultMaxAttempts
+	o.Concurrency, o.Deadline, o.MaxAttempts = DefaultConcurrency, DefaultDeadline,
+		DefaultMaxAttempts
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -107,7 +109,8 @@ func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
 
 func (r *Registry) check(o ObserverSpec) {
 	fault := func(format string, args ...any) {
-		r.errs = append(r.errs, fmt.Errorf("%w: observer %q: %s", ErrInvalid, o.Name, fmt.Sprintf(format, args...)))
+		r.errs = append(r.errs, fmt.Errorf("%w: observer %q: %s", ErrInvalid, o.Name,
+			fmt.Sprintf(format, args...)))
 	}
 	if o.Name == "" {
 		fault("no name")
@@ -122,10 +125,12 @@ func (r *Registry) check(o ObserverSpec) {
 		fault("no table")
 	}
 	if other, taken := r.columns[o.Column]; taken {
-		fault("column %q of table %q is observed by %q already", o.Column.Name, o.Column.Table, other)
+		fault("column %q of table %q is observed by %q already", o.Column.Name, o.Column.Table,
+			other)
 	}
 	if o.Concurrency < 1 || o.Deadline <= 0 || o.MaxAttempts < 1 {
-		fault("concurrency %d, deadline %v and attempts %d must be positive", o.Concurrency, o.Deadline, o.MaxAttempts)
+		fault("concurrency %d, deadline %v and attempts %d must be positive", o.Concurrency,
+			o.Deadline, o.MaxAttempts)
 	}
 }
 
@@ -139,7 +144,9 @@ type dbKey struct{}
 
 // WithDB returns a context in which DBFrom finds db. The framework calls it before it
 // runs an observer.
-func WithDB(ctx context.Context, db *DB) context.Context { return context.WithValue(ctx, dbKey{}, db) }
+func WithDB(ctx context.Context, db *DB) context.Context {
+	return context.WithValue(ctx, dbKey{}, db)
+}
 
 // DBFrom is a handle on the database on whose behalf an observer runs, one of the
 // caller's own; nil outside of an observer.

@@ -9,8 +9,10 @@ import (
 // Pending is what waits for observers.
 type Pending struct {
 	Runnable uint64 // notifications that some process may run, or runs
-	Held     uint64 // those of observers that are paused, retired or linked by no process: WaitIdle does not wait for them
-	Parked   uint64 // given up after too many failures: they wait for a replay or a newer change
+	// those of observers that are paused, retired or linked by no process: WaitIdle does
+	// not wait for them
+	Held   uint64
+	Parked uint64 // given up after too many failures: they wait for a replay or a newer change
 	// Observers are the catalogue's, with what waits for each.
 	Observers []ObserverPending
 }
@@ -20,11 +22,12 @@ type ObserverPending struct {
 	Name          string
 	Linked        bool // by a process that the answering node knows of
 	Paused        bool
-	Retired       bool      // it is being removed
-	Notifications uint64    // not parked
-	Parked        uint64    // given up
-	Intents       uint64    // weak notifications of transactions that are not decided yet
-	Oldest        Timestamp // of the notifications that are not parked, to the second at worst; 0: there is none
+	Retired       bool   // it is being removed
+	Notifications uint64 // not parked
+	Parked        uint64 // given up
+	Intents       uint64 // weak notifications of transactions that are not decided yet
+	// of the notifications that are not parked, to the second at worst; 0: there is none
+	Oldest Timestamp
 }
 
 // Pending counts what waits for observers, what WaitIdle does not wait for too. Tablets
@@ -53,7 +56,9 @@ func (db *DB) Pending(ctx context.Context) (Pending, error) {
 
 func observerPending(s *pb.ObserverState) ObserverPending {
 	return ObserverPending{
-		Name: s.GetInfo().GetName(), Linked: s.Linked, Paused: s.GetInfo().GetPaused(), Retired: s.GetInfo().GetRetired(),
-		Notifications: s.Notifications, Parked: s.Parked, Intents: s.Intents, Oldest: Timestamp(s.OldestTs),
+		Name: s.GetInfo().GetName(), Linked: s.Linked, Paused: s.GetInfo().GetPaused(),
+		Retired:       s.GetInfo().GetRetired(),
+		Notifications: s.Notifications, Parked: s.Parked, Intents: s.Intents,
+		Oldest: Timestamp(s.OldestTs),
 	}
 }

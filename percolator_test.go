@@ -40,7 +40,8 @@ func open(t *testing.T) (context.Context, *percolator.DB, *txntest.Cluster) {
 	return ctx, db, cluster
 }
 
-func put(ctx context.Context, t *testing.T, db *percolator.DB, rows ...string) (ts percolator.Timestamp) {
+func put(ctx context.Context, t *testing.T, db *percolator.DB,
+	rows ...string) (ts percolator.Timestamp) {
 	t.Helper()
 	if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		for _, row := range rows {
@@ -282,7 +283,8 @@ func TestClosed(t *testing.T) {
 	_, snapshot := db.Snapshot(ctx)
 	for name, err := range map[string]error{
 		"begin": begin, "snapshot": snapshot, "idle": db.WaitIdle(ctx),
-		"transact": db.Transact(ctx, nil), "create": db.CreateTable(ctx, percolator.TableSpec{Name: "x"}),
+		"transact": db.Transact(ctx, nil),
+		"create":   db.CreateTable(ctx, percolator.TableSpec{Name: "x"}),
 	} {
 		if !errors.Is(err, percolator.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
@@ -295,7 +297,8 @@ func TestClosed(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	ctx, db, _ := open(t)
-	for _, spec := range []percolator.TableSpec{{Name: "b", SplitKeys: []string{"k"}}, {Name: "b"}, {Name: "a"}} {
+	for _, spec := range []percolator.TableSpec{{Name: "b", SplitKeys: []string{"k"}}, {Name: "b"},
+		{Name: "a"}} {
 		if err := db.CreateTable(ctx, spec); err != nil {
 			t.Fatal(err)
 		}
@@ -307,11 +310,13 @@ func TestTables(t *testing.T) {
 		t.Error(err)
 	}
 	tables, err := db.Tables(ctx)
-	if err != nil || len(tables) != 2 || tables[0].Name != "b" || !slices.Equal(tables[0].SplitKeys, []string{"k"}) {
+	if err != nil || len(tables) != 2 || tables[0].Name != "b" ||
+		!slices.Equal(tables[0].SplitKeys, []string{"k"}) {
 		t.Errorf("%+v, %v", tables, err)
 	}
 	for _, name := range []string{"", "\xff", strings.Repeat("x", 256)} {
-		if err := db.CreateTable(ctx, percolator.TableSpec{Name: name}); !errors.Is(err, percolator.ErrInvalid) {
+		if err := db.CreateTable(ctx, percolator.TableSpec{Name: name}); !errors.Is(err,
+			percolator.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -320,13 +325,15 @@ func TestTables(t *testing.T) {
 func TestRegistry(t *testing.T) {
 	r := percolator.NewRegistry()
 	run := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
-	r.Strong("one", column, run, percolator.Concurrency(3), percolator.Deadline(time.Second), percolator.MaxAttempts(2))
+	r.Strong("one", column, run, percolator.Concurrency(3), percolator.Deadline(time.Second),
+		percolator.MaxAttempts(2))
 	r.Weak("two", percolator.Column{Table: "t", Name: "w"}, run)
 	if err := r.Err(); err != nil {
 		t.Fatal(err)
 	}
 	o := r.Observers()
-	if len(o) != 2 || o[0].Concurrency != 3 || o[0].Deadline != time.Second || o[0].MaxAttempts != 2 || o[0].Weak ||
+	if len(o) != 2 || o[0].Concurrency != 3 || o[0].Deadline != time.Second ||
+		o[0].MaxAttempts != 2 || o[0].Weak ||
 		!o[1].Weak || o[1].Concurrency != percolator.DefaultConcurrency {
 		t.Errorf("%+v", o)
 	}
@@ -334,7 +341,8 @@ func TestRegistry(t *testing.T) {
 	r.Strong("three", column, run)
 	r.Strong("", percolator.Column{Name: "y"}, nil)
 	r.Weak("four", percolator.Column{Table: "t", Name: "z"}, run, percolator.Concurrency(0))
-	if n := strings.Count(fmt.Sprint(r.Err()), "observer \""); n != 6 || !errors.Is(r.Err(), percolator.ErrInvalid) {
+	if n := strings.Count(fmt.Sprint(r.Err()), "observer \""); n != 6 ||
+		!errors.Is(r.Err(), percolator.ErrInvalid) {
 		t.Errorf("%d faults: %v", n, r.Err())
 	}
 	if len(r.Observers()) != 2 {
@@ -350,9 +358,15 @@ func TestRegistry(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
+		text := rapid.OneOf(rapid.String(),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string {
+				return string(b)
+			}))
 		in := percolator.Cell{
-			CellKey:  percolator.CellKey{Row: text.Draw(t, "row"), Column: percolator.Column{Table: "t", Name: text.Draw(t, "name")}},
+			CellKey: percolator.CellKey{
+				Row:    text.Draw(t, "row"),
+				Column: percolator.Column{Table: "t", Name: text.Draw(t, "name")},
+			},
 			Value:    []byte(text.Draw(t, "value")),
 			CommitTS: percolator.Timestamp(rapid.Uint64().Draw(t, "ts")),
 		}
@@ -364,7 +378,8 @@ func TestJSON(t *testing.T) {
 		if err := json.Unmarshal(data, &out); err != nil {
 			t.Fatal(err)
 		}
-		if out.CellKey != in.CellKey || string(out.Value) != string(in.Value) || out.CommitTS != in.CommitTS {
+		if out.CellKey != in.CellKey || string(out.Value) != string(in.Value) ||
+			out.CommitTS != in.CommitTS {
 			t.Fatalf("%s: %+v", data, out)
 		}
 	})

@@ -83,11 +83,13 @@ func prefixEnd(p string) (end string, ok bool) {
 // spec translates for internal/txn.
 func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 	s := txn.ScanSpec{
-		Table: r.table, From: r.from, Before: r.before, HasBefore: r.hasBefore, Reverse: r.reverse, Limit: r.limit,
+		Table: r.table, From: r.from, Before: r.before, HasBefore: r.hasBefore, Reverse: r.reverse,
+		Limit: r.limit,
 	}
 	for _, c := range cols {
 		if c.Table != r.table {
-			return s, txn.Invalid("column %q is of table %q, the scanned rows are of %q", c.Name, c.Table, r.table)
+			return s, txn.Invalid("column %q is of table %q, the scanned rows are of %q", c.Name,
+				c.Table, r.table)
 		}
 		s.Columns = append(s.Columns, c.Name)
 	}
@@ -95,7 +97,8 @@ func (r RowRange) spec(cols []Column) (txn.ScanSpec, error) {
 }
 
 // scan adapts a scan of internal/txn.
-func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) iter.Seq2[Cell, error] {
+func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) iter.Seq2[Cell,
+	error] {
 	return func(yield func(Cell, error) bool) {
 		spec, err := rows.spec(cols)
 		if err != nil {

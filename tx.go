@@ -120,7 +120,8 @@ func gather(opts []TxOption) txOptions {
 type Snapshot struct{ s *txn.Snapshot }
 
 // Get reads one cell; see Reader.
-func (s *Snapshot) Get(ctx context.Context, row string, col Column) (value []byte, ok bool, err error) {
+func (s *Snapshot) Get(ctx context.Context, row string,
+	col Column) (value []byte, ok bool, err error) {
 	return s.s.Get(ctx, txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 

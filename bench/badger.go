@@ -57,7 +57,8 @@ type groupedPut struct {
 }
 
 func openBadger(dir string) (*badger.DB, error) {
-	return badger.Open(badger.DefaultOptions(dir).WithSyncWrites(true).WithLoggingLevel(badger.ERROR))
+	return badger.Open(badger.DefaultOptions(dir).WithSyncWrites(true).WithLoggingLevel(
+		badger.ERROR))
 }
 
 func beginBadger(grouped bool) func(context.Context, string) (subject, error) {
@@ -140,7 +141,9 @@ func (b *badgerAlone) do(_ context.Context, caller, i int) error {
 		b.queue <- p
 		return <-p.done
 	default:
-		return b.db.Update(func(t *badger.Txn) error { return t.Set(key(caller, i%keysPerCaller), payload) })
+		return b.db.Update(func(t *badger.Txn) error {
+			return t.Set(key(caller, i%keysPerCaller), payload)
+		})
 	}
 }
 

@@ -12,7 +12,10 @@ func TestSmoke(t *testing.T) {
 		t.Skip("takes 5 s")
 	}
 	var out strings.Builder
-	o := options{duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10, dir: t.TempDir(), documents: 100, workers: []int{2, 4}}
+	o := options{
+		duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10,
+		dir: t.TempDir(), documents: 100, workers: []int{2, 4},
+	}
 	if err := runAll(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}

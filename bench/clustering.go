@@ -50,7 +50,8 @@ type clustered struct {
 // measureClustering measures every number of workers in turn, so many rounds, each on a
 // fresh store.
 func measureClustering(ctx context.Context, o options, out io.Writer) error {
-	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents, documentBytes); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s, %d documents of %d bytes\n", clustering, o.documents,
+		documentBytes); err != nil {
 		return err
 	}
 	for range o.rounds {
@@ -63,8 +64,10 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 			if i == 0 {
 				first = c.perSecond
 			}
-			if _, err := fmt.Fprintf(out, "  %4d workers: %6.0f documents/s (%.2f), %v CPU each, p50 %v, %d MiB from the system\n", workers, c.perSecond,
-				c.perSecond/first, c.cpu.Round(time.Microsecond), c.p50.Round(time.Millisecond), c.memory>>20); err != nil {
+			if _, err := fmt.Fprintf(out,
+				"  %4d workers: %6.0f documents/s (%.2f), %v CPU each, p50 %v, %d MiB from the system\n", workers, c.perSecond,
+				c.perSecond/first, c.cpu.Round(time.Microsecond), c.p50.Round(time.Millisecond),
+				c.memory>>20); err != nil {
 				return err
 			}
 		}
@@ -81,9 +84,11 @@ func clusterOnce(ctx context.Context, o options, workers int) (c clustered, err 
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	latencies := make(chan time.Duration, 2*o.documents)
 	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.ObserverWorkers = dir, "127.0.0.1:0", "", true, workers
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.ObserverWorkers = dir, "127.0.0.1:0", "", true,
+		workers
 	cfg.Observers = func(r *percolator.Registry) {
-		r.Strong(clustering, documents, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+		r.Strong(clustering, documents, func(ctx context.Context, tx *percolator.Tx,
+			n percolator.Notification) error {
 			if err := cluster(ctx, tx, n.Row); err != nil {
 				return err
 			}
@@ -133,7 +138,9 @@ func cluster(ctx context.Context, tx *percolator.Tx, row string) error {
 	for i := range keys {
 		h := fnv.New64a()
 		_, _ = fmt.Fprint(h, row, i) // a hash does not fail
-		keys[i] = percolator.CellKey{Row: string(binary.BigEndian.AppendUint64(nil, h.Sum64())), Column: clusters}
+		keys[i] = percolator.CellKey{
+			Row: string(binary.BigEndian.AppendUint64(nil, h.Sum64())), Column: clusters,
+		}
 	}
 	found, err := tx.GetMulti(ctx, keys[:]...)
 	if err != nil {

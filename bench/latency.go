@@ -65,7 +65,8 @@ func measureLatency(ctx context.Context, o options, out io.Writer) (err error) {
 
 // oneChange commits a change and waits for its observer. An observer that starts before
 // the commit has returned to its caller counts as 0 from there.
-func oneChange(ctx context.Context, db *percolator.DB, i int, started <-chan time.Time) (fromCall, fromReturn time.Duration, err error) {
+func oneChange(ctx context.Context, db *percolator.DB, i int,
+	started <-chan time.Time) (fromCall, fromReturn time.Duration, err error) {
 	called := time.Now()
 	if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set(row(0, i), column, payload)

@@ -43,14 +43,18 @@ func main() {
 func run(ctx context.Context) error {
 	o := options{}
 	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
-	workers := flag.String("workers", "16,64,128,256", "with -documents: numbers of observer workers, in turn; ratios are to the first")
+	workers := flag.String("workers", "16,64,128,256",
+		"with -documents: numbers of observer workers, in turn; ratios are to the first")
 	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
-	flag.IntVar(&o.changes, "changes", 500, "commits one at a time, to measure how soon their observer starts; 0: none")
-	flag.DurationVar(&o.syncDelay, "sync-delay", 0, "added to every msync, fsync, fdatasync and syncfs, by strace")
+	flag.IntVar(&o.changes, "changes", 500,
+		"commits one at a time, to measure how soon their observer starts; 0: none")
+	flag.DurationVar(&o.syncDelay, "sync-delay", 0,
+		"added to every msync, fsync, fdatasync and syncfs, by strace")
 	flag.StringVar(&o.dir, "dir", "", "where the stores are made; default: the temporary directory")
-	flag.StringVar(&o.profile.cpu, "cpuprofile", "", "write a CPU profile; with -only and one number of -callers")
+	flag.StringVar(&o.profile.cpu, "cpuprofile", "",
+		"write a CPU profile; with -only and one number of -callers")
 	flag.StringVar(&o.profile.allocs, "memprofile", "", "write a profile of allocations")
 	flag.StringVar(&o.profile.block, "blockprofile", "", "write a profile of blocking")
 	flag.StringVar(&o.profile.mutex, "mutexprofile", "", "write a profile of contended mutexes")
@@ -115,7 +119,10 @@ func underStrace(delay time.Duration) error {
 		return err
 	}
 	inject := fmt.Sprintf("inject=msync,fsync,fdatasync,syncfs:delay_exit=%d", delay.Microseconds())
-	args := []string{"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync,syncfs", "-e", inject, self}
+	args := []string{
+		"-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=msync,fsync,fdatasync,syncfs",
+		"-e", inject, self,
+	}
 	cmd := exec.Command(strace, append(args, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), delayed+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -152,7 +152,10 @@ func load(ctx context.Context, s subject, callers int, d time.Duration) (figure,
 	if failed != nil || total.Load() == 0 {
 		return figure{}, errors.Join(failed, errors.New("nothing was done"))
 	}
-	f := figure{perSecond: float64(total.Load()) / took.Seconds(), cpuMicros: float64(used.Microseconds()) / float64(total.Load())}
+	f := figure{
+		perSecond: float64(total.Load()) / took.Seconds(),
+		cpuMicros: float64(used.Microseconds()) / float64(total.Load()),
+	}
 	f.p50, f.p99 = quantile(samples, 0.5), quantile(samples, 0.99)
 	f.p999, f.most = quantile(samples, 0.999), quantile(samples, 1)
 	f.tablet, f.synced = s.batches()

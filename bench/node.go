@@ -77,7 +77,9 @@ func (s *onNode) fill(ctx context.Context, caller int) error {
 	}
 	w := &pb.RawWriteRequest{}
 	for i := range readKeys {
-		w.Writes = append(w.Writes, &pb.CellWrite{Cell: s.cell(caller, i), Kind: pb.Kind_KIND_PUT, Value: payload})
+		w.Writes = append(w.Writes, &pb.CellWrite{
+			Cell: s.cell(caller, i), Kind: pb.Kind_KIND_PUT, Value: payload,
+		})
 	}
 	return s.send(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: w}})
 }
@@ -99,7 +101,11 @@ func (s *onNode) send(ctx context.Context, req *pb.TabletRequest) error {
 func (s *onNode) do(ctx context.Context, caller, i int) error {
 	switch s.kind {
 	case rawPut:
-		w := &pb.RawWriteRequest{Writes: []*pb.CellWrite{{Cell: s.cell(caller, i%keysPerCaller), Kind: pb.Kind_KIND_PUT, Value: payload}}}
+		w := &pb.RawWriteRequest{
+			Writes: []*pb.CellWrite{
+				{Cell: s.cell(caller, i%keysPerCaller), Kind: pb.Kind_KIND_PUT, Value: payload},
+			},
+		}
 		return s.send(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: w}})
 	case rawGet:
 		g := &pb.RawGetRequest{Cells: []*pb.Cell{s.cell(caller, i%readKeys)}}

@@ -40,7 +40,8 @@ func (p profiles) start() (stop func() error, err error) {
 			pprof.StopCPUProfile()
 			errs = append(errs, cpu.Close())
 		}
-		for name, file := range map[string]string{"allocs": p.allocs, "block": p.block, "mutex": p.mutex} {
+		for name, file := range map[string]string{"allocs": p.allocs, "block": p.block,
+			"mutex": p.mutex} {
 			if file != "" {
 				errs = append(errs, writeProfile(name, file))
 			}

@@ -31,7 +31,8 @@ var ratios = []ratio{
 // report shows the best figures, and the median of the rounds' ratios.
 func report(out io.Writer, o options, r results) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration, o.rounds)
+	_, _ = fmt.Fprintf(w, "sync delay %v, %v each, best of %d\n\n", o.syncDelay, o.duration,
+		o.rounds)
 	_, _ = fmt.Fprintln(w, "kind\tcallers\t/s\tp50\tp99\tp99.9\tlongest\tCPU µs/op\tops/batch\tops/sync\t")
 	for _, k := range kinds() {
 		for _, callers := range o.callers {
@@ -39,8 +40,10 @@ func report(out io.Writer, o options, r results) error {
 			if !ok {
 				continue
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f\t%v\t%v\t%v\t%v\t%.1f\t%.1f\t%.1f\t\n", k.name, callers, f.perSecond,
-				f.p50.Round(precision), f.p99.Round(precision), f.p999.Round(precision), f.most.Round(precision), f.cpuMicros, f.tablet, f.synced)
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f\t%v\t%v\t%v\t%v\t%.1f\t%.1f\t%.1f\t\n", k.name,
+				callers, f.perSecond,
+				f.p50.Round(precision), f.p99.Round(precision), f.p999.Round(precision),
+				f.most.Round(precision), f.cpuMicros, f.tablet, f.synced)
 		}
 	}
 	_, _ = fmt.Fprintln(w, "\nratio, in the same round\tcallers\tmedian\tlowest\thighest\ttarget\t")

@@ -12,7 +12,8 @@ func FirstTablets(node uint64) []*pb.TabletDescriptor {
 	users := uint32(mvcc.FirstUserTable)
 	return []*pb.TabletDescriptor{
 		{TabletId: MetaTablet, Epoch: 1, EndTable: users, Replicas: replicas(), NextReplicaId: 2},
-		{TabletId: firstUserTablet, Epoch: 1, StartTable: users, EndUnbounded: true, Replicas: replicas(), NextReplicaId: 2},
+		{TabletId: firstUserTablet, Epoch: 1, StartTable: users, EndUnbounded: true,
+			Replicas: replicas(), NextReplicaId: 2},
 	}
 }
 

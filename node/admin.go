@@ -13,7 +13,8 @@ import (
 // newAdmin returns the service Admin over this node.
 func (n *Node) newAdmin() *admin.Service {
 	return admin.New(admin.Config{
-		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier, Members: n.others.members, Peers: n.others.peers,
+		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier,
+		Members: n.others.members, Peers: n.others.peers,
 		Node: adminNode{n},
 	})
 }

@@ -28,7 +28,15 @@ func TestNothingFromTheFutureAfterRestart(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	far := uint64(mvcc.TimestampAt(time.Now().Add(24 * time.Hour).UnixMilli()))
-	req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: far, Replay: true, Cells: []*pb.Cell{{Table: uint32(mvcc.FirstUserTable), Row: []byte("a"), Column: []byte("c")}}}}}
+	req := &pb.TabletRequest{
+		TabletId: 2, Op: &pb.TabletRequest_Notify{
+			Notify: &pb.NotifyRequest{
+				Ts: far, Replay: true, Cells: []*pb.Cell{
+					{Table: uint32(mvcc.FirstUserTable), Row: []byte("a"), Column: []byte("c")},
+				},
+			},
+		},
+	}
 	r, err := c.Send(ctx, &pb.TabletDescriptor{TabletId: 2}, req)
 	if err != nil || r.GetError().GetCode() != pb.Error_CODE_FUTURE {
 		t.Fatalf("answered %v, %v", r, err)

@@ -18,9 +18,11 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-func backfill(t testing.TB, n *node.Node, name string, action pb.BackfillRequest_Action) *pb.Backfill {
+func backfill(t testing.TB, n *node.Node, name string,
+	action pb.BackfillRequest_Action) *pb.Backfill {
 	t.Helper()
-	r, err := n.DB().Client().Admin().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: name, Action: action})
+	r, err := n.DB().Client().Admin().Backfill(within(t, time.Minute),
+		&pb.BackfillRequest{Name: name, Action: action})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,8 @@ func TestBackfillResumes(t *testing.T) {
 	}
 	dir := t.TempDir()
 	n := open(t, dir, nil)
-	if err := n.DB().CreateTable(within(t, time.Minute), percolator.TableSpec{Name: "pages", SplitKeys: []string{rowOf(rows / 3)}}); err != nil {
+	if err := n.DB().CreateTable(within(t, time.Minute),
+		percolator.TableSpec{Name: "pages", SplitKeys: []string{rowOf(rows / 3)}}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, n.DB(), 0, rows)
@@ -65,7 +68,8 @@ func TestBackfillResumes(t *testing.T) {
 	if again := backfill(t, n, "counter", pb.BackfillRequest_ACTION_START); again.Ts != first.Ts {
 		t.Errorf("a second back-fill began: %v", again)
 	}
-	changed := rows - 10 // far ahead of the back-fill: its own change, not the back-fill, runs for it
+	// far ahead of the back-fill: its own change, not the back-fill, runs for it
+	changed := rows - 10
 	write(t, n.DB(), changed, rows+10)
 	for part := range 3 {
 		goal := uint64(rows*(part+1)) / 4
@@ -78,13 +82,17 @@ func TestBackfillResumes(t *testing.T) {
 		})
 		stop()
 		n = open(t, dir, counterAlone)
-		if b := backfill(t, n, "counter", pb.BackfillRequest_ACTION_READ); b.Ts != first.Ts || b.Rows < goal || b.Done {
+		if b := backfill(t, n, "counter", pb.BackfillRequest_ACTION_READ); b.Ts != first.Ts ||
+			b.Rows < goal || b.Done {
 			t.Errorf("after a restart: %v", b)
 		}
 	}
-	eventually(t, "the back-fill is done", func() bool { return stateOf(t, n, "counter").Backfill.Done })
+	eventually(t, "the back-fill is done", func() bool {
+		return stateOf(t, n, "counter").Backfill.Done
+	})
 	waitIdle(t, n)
-	if b := stateOf(t, n, "counter").Backfill; b.Rows != uint64(changed) || b.Cancelled || b.Error != "" {
+	if b := stateOf(t, n, "counter").Backfill; b.Rows != uint64(changed) || b.Cancelled ||
+		b.Error != "" {
 		t.Errorf("%v; %d rows were there and did not change", b, changed)
 	}
 	checkCounts(t, n.DB(), rows+10, times(1))
@@ -132,7 +140,9 @@ func TestBackfillOfWeakAndHidden(t *testing.T) {
 	waitIdle(t, n)
 	// Rows 0 to 4 were deleted, which is a change; of 5 to 9 the back-fill and their
 	// change are one run.
-	checkCounts(t, n.DB(), 20, func(i int) int { return map[bool]int{true: 2, false: 1}[i >= 5 && i < 10] })
+	checkCounts(t, n.DB(), 20, func(i int) int {
+		return map[bool]int{true: 2, false: 1}[i >= 5 && i < 10]
+	})
 }
 
 // TestBackfillIsPaced: a back-fill waits with its observer, and can be cancelled; nothing
@@ -140,10 +150,12 @@ func TestBackfillOfWeakAndHidden(t *testing.T) {
 func TestBackfillIsPaced(t *testing.T) {
 	const rows = 6000
 	n := open(t, "", nil)
-	if err := n.DB().CreateTable(within(t, time.Minute), percolator.TableSpec{Name: "pages"}); err != nil {
+	if err := n.DB().CreateTable(within(t, time.Minute),
+		percolator.TableSpec{Name: "pages"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.DB().Client().Admin().Backfill(within(t, time.Minute), &pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
+	_, err := n.DB().Client().Admin().Backfill(within(t, time.Minute),
+		&pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
 	if err == nil || !strings.Contains(err.Error(), "there are: none at all") {
 		t.Errorf("unknown observer: %v", err)
 	}
@@ -175,13 +187,16 @@ func TestBackfillIsPaced(t *testing.T) {
 	backfill(t, n, "counter", pb.BackfillRequest_ACTION_START)
 	eventually(t, "done", func() bool { return stateOf(t, n, "counter").Backfill.Done })
 	waitIdle(t, n)
-	checkCounts(t, n.DB(), rows, func(i int) int { return map[bool]int{true: 2, false: 1}[i < 2048] })
+	checkCounts(t, n.DB(), rows, func(i int) int {
+		return map[bool]int{true: 2, false: 1}[i < 2048]
+	})
 }
 
 // preparePages creates the table and returns the handle.
 func preparePages(t testing.TB, n *node.Node) *percolator.DB {
 	t.Helper()
-	if err := n.DB().CreateTable(within(t, time.Minute), percolator.TableSpec{Name: "pages"}); err != nil {
+	if err := n.DB().CreateTable(within(t, time.Minute),
+		percolator.TableSpec{Name: "pages"}); err != nil {
 		t.Fatal(err)
 	}
 	return n.DB()
@@ -198,7 +213,8 @@ func TestRetire(t *testing.T) {
 		quick(c)
 		c.Observers = func(r *percolator.Registry) {
 			r.Strong("counter", input, counts)
-			r.Weak("poker", poked, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Weak("poker", poked, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				return errors.New("never")
 			}, percolator.MaxAttempts(1))
 		}
@@ -208,12 +224,13 @@ func TestRetire(t *testing.T) {
 	waitIdle(t, n) // acknowledged
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
 	write(t, n.DB(), 0, rows)
-	err := n.DB().Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
-		for i := range rows {
-			tx.Notify(rowOf(i), poked)
-		}
-		return nil
-	})
+	err := n.DB().Transact(within(t, time.Minute),
+		func(_ context.Context, tx *percolator.Tx) error {
+			for i := range rows {
+				tx.Notify(rowOf(i), poked)
+			}
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +240,8 @@ func TestRetire(t *testing.T) {
 	}
 	table := mvcc.TableID(stateOf(t, n, "counter").Info.Table)
 	for _, name := range []string{"counter", "poker"} {
-		if info := controlObserver(t, n, &pb.ControlObserverRequest{Name: name, Retire: true}); !info.Retired {
+		if info := controlObserver(t, n,
+			&pb.ControlObserverRequest{Name: name, Retire: true}); !info.Retired {
 			t.Errorf("%v", info)
 		}
 	}
@@ -237,7 +255,8 @@ func TestRetire(t *testing.T) {
 	}
 	for _, column := range []string{input.Name, poked.Name} {
 		for _, group := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-			for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), group, table, column) {
+			for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), group, table,
+				column) {
 				t.Fatalf("%c of %s: left behind: %v, %v", group, column, e, err)
 			}
 		}
@@ -267,7 +286,9 @@ func TestRetiredWhileLinked(t *testing.T) {
 	const rows = 2000
 	dir := t.TempDir()
 	n := open(t, dir, counterAlone)
-	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(7)})
+	controlObserver(t, n, &pb.ControlObserverRequest{
+		Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(7),
+	})
 	write(t, n.DB(), 0, rows)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Retire: true})
 	if err := n.Close(within(t, time.Minute)); err != nil {
@@ -275,7 +296,8 @@ func TestRetiredWhileLinked(t *testing.T) {
 	}
 	n = open(t, dir, counterAlone)
 	s := stateOf(t, n, "counter")
-	if s == nil || s.Info.Retired || s.Info.Paused || s.Info.Limit != 0 || s.Notifications != 0 || !s.Linked {
+	if s == nil || s.Info.Retired || s.Info.Paused || s.Info.Limit != 0 || s.Notifications != 0 ||
+		!s.Linked {
 		t.Errorf("%v", s)
 	}
 	write(t, n.DB(), rows, rows+5)

@@ -66,15 +66,16 @@ func workOff(t *testing.T, nodes, bound int) {
 	r := newRig(t, nodes, func(_ int, c *node.Config) {
 		c.ObserverWorkers = 16 // the windows go by them
 		c.Observers = func(reg *percolator.Registry) {
-			reg.Strong("worker", column, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
-				switch n := seen.add(n.TS); {
-				case n <= fresh:
-					change <- struct{}{}
-				case n == waiting+fresh:
-					close(done)
-				}
-				return nil
-			}, percolator.Concurrency(8))
+			reg.Strong("worker", column,
+				func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+					switch n := seen.add(n.TS); {
+					case n <= fresh:
+						change <- struct{}{}
+					case n == waiting+fresh:
+						close(done)
+					}
+					return nil
+				}, percolator.Concurrency(8))
 		}
 	})
 	pause := func(paused bool) {
@@ -88,12 +89,13 @@ func workOff(t *testing.T, nodes, bound int) {
 	// The order of rows says nothing of the order of changes.
 	name := func(i int) string { return fmt.Sprintf("%04x", uint16(i*40503)) }
 	for i := 0; i < waiting; i += 50 {
-		err := r.nodes[i%nodes].DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-			for k := range 50 {
-				tx.Set(name(i+k), column, []byte("x"))
-			}
-			return nil
-		})
+		err := r.nodes[i%nodes].DB().Transact(ctx,
+			func(_ context.Context, tx *percolator.Tx) error {
+				for k := range 50 {
+					tx.Set(name(i+k), column, []byte("x"))
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +107,8 @@ func workOff(t *testing.T, nodes, bound int) {
 		case <-ctx.Done():
 			t.Fatal("runs have stopped")
 		}
-		if err := set(ctx, r.nodes[i%nodes].DB(), name(waiting+i), column, []byte("x")); err != nil {
+		if err := set(ctx, r.nodes[i%nodes].DB(), name(waiting+i), column,
+			[]byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +147,8 @@ func TestCascadeRunsOnce(t *testing.T) {
 	var runs atomic.Int64
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(reg *percolator.Registry) {
-			reg.Weak("sum", column, func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			reg.Weak("sum", column, func(_ context.Context, tx *percolator.Tx,
+				n percolator.Notification) error {
 				runs.Add(1)
 				if up := above[n.Row]; up != "" {
 					tx.Notify(up, column)
@@ -177,7 +181,8 @@ func TestCascadeRunsOnce(t *testing.T) {
 	if err := n.DB().WaitIdle(ctx); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d runs, %d would do, in %v", runs.Load(), least, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d runs, %d would do, in %v", runs.Load(), least,
+		time.Since(began).Round(time.Millisecond))
 	if got := runs.Load(); got < least || got > least*5/4 {
 		t.Errorf("RUN-AGAIN: %d runs, %d would do", got, least)
 	}

@@ -36,7 +36,8 @@ func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusRespon
 
 // take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine,
 // what each one has said of itself, and between which times of this node's.
-func (o *census) take(ctx context.Context, leading bool, saw seenNode) ([]*pb.StatusResponse, error) {
+func (o *census) take(ctx context.Context, leading bool,
+	saw seenNode) ([]*pb.StatusResponse, error) {
 	now := time.Now()
 	all := o.ask(ctx, leading, saw)
 	if ctx.Err() != nil {
@@ -60,7 +61,9 @@ type lately struct {
 }
 
 // Leaders implements splitter.Overview and collector.Overview.
-func (l lately) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) { return l.get(ctx, l.age) }
+func (l lately) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) {
+	return l.get(ctx, l.age)
+}
 
 // ask puts one question to each node, all at once.
 func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.StatusResponse {

@@ -34,7 +34,9 @@ func (c certificates) expiries() []certs.Expiry {
 // status is what a status says of them.
 func (c certificates) status() (out []*pb.CertificateStatus) {
 	for _, e := range c.expiries() {
-		out = append(out, &pb.CertificateStatus{File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(c.now())})
+		out = append(out, &pb.CertificateStatus{
+			File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(c.now()),
+		})
 	}
 	return out
 }
@@ -59,11 +61,13 @@ func (c certificates) notes() (out []string) {
 	return out
 }
 
-var certExpiry = gaugeFamily("certs_expiry_timestamp_seconds", "When a certificate in use ends, in Unix time.", "file")
+var certExpiry = gaugeFamily("certs_expiry_timestamp_seconds",
+	"When a certificate in use ends, in Unix time.", "file")
 
 func (m metrics) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	for _, c := range status.GetCertificates() {
 		at := time.UnixMilli(c.ExpiresUnixMs)
-		out <- prometheus.MustNewConstMetric(certExpiry.desc, certExpiry.kind, float64(at.Unix()), c.File)
+		out <- prometheus.MustNewConstMetric(certExpiry.desc, certExpiry.kind, float64(at.Unix()),
+			c.File)
 	}
 }

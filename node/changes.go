@@ -29,7 +29,8 @@ type changes struct {
 	sight     *metaSight
 	publisher publisher
 	members   map[uint64]cluster.Member // as of the last look; the worker's own
-	term      uint64                    // in which this node led meta, as of the last look, or 0; likewise
+	// in which this node led meta, as of the last look, or 0; likewise
+	term uint64
 }
 
 // peerAsk is another node's question.
@@ -51,8 +52,9 @@ const (
 
 func newChanges(n *Node) *changes {
 	c := &changes{
-		n: n, again: make(chan struct{}, 1), asked: make(chan peerAsk, maxAsked), members: map[uint64]cluster.Member{},
-		jobs: &leaderJobs{},
+		n: n, again: make(chan struct{}, 1), asked: make(chan peerAsk, maxAsked),
+		members: map[uint64]cluster.Member{},
+		jobs:    &leaderJobs{},
 	}
 	c.sight = newMetaSight(func(ctx context.Context) error {
 		_, err := n.meta.Catalogue(ctx)
@@ -173,7 +175,8 @@ func (c *changes) rememberNodes() {
 	ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
 	defer cancel()
 	if err := c.n.admin.RememberNodes(ctx); err != nil && c.ctx.Err() == nil {
-		c.n.cfg.Logger.Debug("the node table could not be read after a change of the cluster", "error", err)
+		c.n.cfg.Logger.Debug("the node table could not be read after a change of the cluster",
+			"error", err)
 	}
 }
 
@@ -213,7 +216,9 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	switch body := a.req.Body.(type) {
 	case *wire.PeerRequest_Status:
 		if body.Status.GetObservers() {
-			return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: c.n.observers.status()}}
+			return &wire.PeerResponse{
+				Body: &wire.PeerResponse_Status{Status: c.n.observers.status()},
+			}
 		}
 		status, _ := c.n.status.get(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
@@ -222,7 +227,11 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
 		}
 		c.jobs.wakeBackfills()
-		return &wire.PeerResponse{Body: &wire.PeerResponse_Honour{Honour: &wire.Honoured{Version: body.Honour.GetVersion()}}}
+		return &wire.PeerResponse{
+			Body: &wire.PeerResponse_Honour{
+				Honour: &wire.Honoured{Version: body.Honour.GetVersion()},
+			},
+		}
 	}
 	return refused(pb.Error_CODE_INVALID, "unknown question")
 }

@@ -48,7 +48,9 @@ func TestAheadNodeIsNotChosen(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := newRig(t, 1, func(_ int, c *node.Config) {
-		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, Rest: time.Second}
+		c.Placement = node.Placement{
+			Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, Rest: time.Second,
+		}
 		c.Splits.Off = true
 	})
 	r.ahead = map[int]time.Duration{2: time.Hour}
@@ -61,7 +63,8 @@ func TestAheadNodeIsNotChosen(t *testing.T) {
 	}
 	r.until(ctx, "placement says that the clock is ahead", func() bool {
 		for _, n := range r.nodes {
-			if strings.Contains(strings.Join(n.Status().Placement.GetBlocked(), " "), "are too far ahead") {
+			if strings.Contains(strings.Join(n.Status().Placement.GetBlocked(), " "),
+				"are too far ahead") {
 				return true
 			}
 		}

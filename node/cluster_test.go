@@ -82,7 +82,8 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 	})
 	operator := r.nodes[0].DB().Client().Admin()
 	for _, paused := range []bool{true, false} {
-		if _, err := operator.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "watcher", Paused: &paused}); err != nil {
+		if _, err := operator.ControlObserver(ctx,
+			&pb.ControlObserverRequest{Name: "watcher", Paused: &paused}); err != nil {
 			t.Fatal(err)
 		}
 		if status := r.nodes[1].Status().Observers; len(status) != 1 || status[0].Paused != paused {
@@ -105,15 +106,16 @@ func TestDeadWorkersWork(t *testing.T) {
 			return
 		}
 		c.Observers = func(reg *percolator.Registry) {
-			reg.Strong("worker", column, func(ctx context.Context, _ *percolator.Tx, n percolator.Notification) error {
-				if i == 1 {
-					began <- n.Row
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				done <- time.Now()
-				return nil
-			})
+			reg.Strong("worker", column,
+				func(ctx context.Context, _ *percolator.Tx, n percolator.Notification) error {
+					if i == 1 {
+						began <- n.Row
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					done <- time.Now()
+					return nil
+				})
 		}
 	})
 	if err := set(ctx, r.nodes[0].DB(), "r", column, []byte("x")); err != nil {

@@ -3,35 +3,56 @@ package node
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	snapshotSent      = counterFamily("snapshot_sent_total", "Snapshots of tablets that another node's replica has taken from this node.")
-	snapshotFailed    = counterFamily("snapshot_failed_total", "Snapshots of tablets that another node did not take from this node.")
+	snapshotSent = counterFamily("snapshot_sent_total",
+		"Snapshots of tablets that another node's replica has taken from this node.")
+	snapshotFailed = counterFamily("snapshot_failed_total",
+		"Snapshots of tablets that another node did not take from this node.")
 	snapshotBytes     = counterFamily("snapshot_sent_bytes_total", "Bytes of snapshots sent.")
-	snapshotInstalled = counterFamily("snapshot_installed_total", "Snapshots of tablets that have replaced a replica's state here.")
-	snapshotRefused   = counterFamily("snapshot_refused_total", "Pieces of snapshots that this node has refused.")
-	replicasClosed    = gaugeFamily("replicas_closed", "Replicas that do not run because a snapshot could not be installed.")
+	snapshotInstalled = counterFamily("snapshot_installed_total",
+		"Snapshots of tablets that have replaced a replica's state here.")
+	snapshotRefused = counterFamily("snapshot_refused_total",
+		"Pieces of snapshots that this node has refused.")
+	replicasClosed = gaugeFamily("replicas_closed",
+		"Replicas that do not run because a snapshot could not be installed.")
 
-	peerRequests     = counterFamily("peer_requests_total", "Requests to other nodes.")
-	peerAnswers      = counterFamily("peer_answers_total", "Answers that somebody waited for.")
-	peerLate         = counterFamily("peer_late_answers_total", "Answers that nobody waited for any more.")
-	peerOverloaded   = counterFamily("peer_overloaded_total", "Requests to other nodes that failed because too much was under way.")
-	peerHandled      = counterFamily("peer_handled_total", "Requests of other nodes that were handled.")
-	peerRefused      = counterFamily("peer_refused_total", "Requests of other nodes that were refused because too many were handled.")
-	peerRaft         = counterFamily("peer_raft_messages_total", "Raft messages to other nodes.")
-	peerRaftDropped  = counterFamily("peer_raft_dropped_total", "Raft messages that were dropped because too much waited.")
-	peerBatches      = counterFamily("peer_batches_total", "Batches of messages to other nodes.")
-	peerMessages     = counterFamily("peer_messages_total", "Messages that the batches held.")
-	peerUnsent       = counterFamily("peer_unsent_batches_total", "Batches that could not be sent.")
-	peerDropped      = counterFamily("peer_answers_dropped_total", "Answers to other nodes replaced by \"unknown\" for want of room.")
-	peerForeign      = counterFamily("peer_foreign_batches_total", "Batches of another cluster, for another node, of an ended process, or too large.")
-	peerPanics       = counterFamily("peer_panics_total", "Panics while a message of another node was handled.")
-	remoteSent       = counterFamily("remoting_sent_batches_total", "Batches given to connections to other nodes.")
-	remoteReceived   = counterFamily("remoting_received_batches_total", "Batches that came from other nodes.")
-	remoteConnected  = counterFamily("remoting_connections_total", "Connections made to other nodes.")
-	remoteLost       = counterFamily("remoting_lost_total", "Connections to other nodes that ended.")
-	remoteFailed     = counterFamily("remoting_failed_total", "Attempts to connect to other nodes that came to nothing.")
-	remoteRefused    = counterFamily("remoting_refused_total", "Messages and calls of other processes that are not allowed.")
-	remoteHandshakes = counterFamily("remoting_handshakes_refused_total", "Connections without a node's certificate, or too many.")
-	remotePanics     = counterFamily("remoting_panics_total", "Panics survived while messages were taken from connections.")
+	peerRequests = counterFamily("peer_requests_total", "Requests to other nodes.")
+	peerAnswers  = counterFamily("peer_answers_total", "Answers that somebody waited for.")
+	peerLate     = counterFamily("peer_late_answers_total",
+		"Answers that nobody waited for any more.")
+	peerOverloaded = counterFamily("peer_overloaded_total",
+		"Requests to other nodes that failed because too much was under way.")
+	peerHandled = counterFamily("peer_handled_total",
+		"Requests of other nodes that were handled.")
+	peerRefused = counterFamily("peer_refused_total",
+		"Requests of other nodes that were refused because too many were handled.")
+	peerRaft        = counterFamily("peer_raft_messages_total", "Raft messages to other nodes.")
+	peerRaftDropped = counterFamily("peer_raft_dropped_total",
+		"Raft messages that were dropped because too much waited.")
+	peerBatches  = counterFamily("peer_batches_total", "Batches of messages to other nodes.")
+	peerMessages = counterFamily("peer_messages_total", "Messages that the batches held.")
+	peerUnsent   = counterFamily("peer_unsent_batches_total", "Batches that could not be sent.")
+	peerDropped  = counterFamily("peer_answers_dropped_total",
+		"Answers to other nodes replaced by \"unknown\" for want of room.")
+	peerForeign = counterFamily("peer_foreign_batches_total",
+		"Batches of another cluster, for another node, of an ended process, or too large.")
+	peerPanics = counterFamily("peer_panics_total",
+		"Panics while a message of another node was handled.")
+	remoteSent = counterFamily("remoting_sent_batches_total",
+		"Batches given to connections to other nodes.")
+	remoteReceived = counterFamily("remoting_received_batches_total",
+		"Batches that came from other nodes.")
+	remoteConnected = counterFamily("remoting_connections_total",
+		"Connections made to other nodes.")
+	remoteLost = counterFamily("remoting_lost_total",
+		"Connections to other nodes that ended.")
+	remoteFailed = counterFamily("remoting_failed_total",
+		"Attempts to connect to other nodes that came to nothing.")
+	remoteRefused = counterFamily("remoting_refused_total",
+		"Messages and calls of other processes that are not allowed.")
+	remoteHandshakes = counterFamily("remoting_handshakes_refused_total",
+		"Connections without a node's certificate, or too many.")
+	remotePanics = counterFamily("remoting_panics_total",
+		"Panics survived while messages were taken from connections.")
 )
 
 // counted is a value of a family without labels.
@@ -51,20 +72,27 @@ func sendAll(out chan<- prometheus.Metric, all ...counted) {
 func (m metrics) collectCluster(out chan<- prometheus.Metric) {
 	snapshots, r := m.tablets.snapshot.Stats(), m.tablets.replicas.Stats()
 	sendAll(out, counted{snapshotSent, snapshots.Sent}, counted{snapshotFailed, snapshots.Failed},
-		counted{snapshotBytes, snapshots.Bytes}, counted{snapshotInstalled, r.Installed}, counted{snapshotRefused, r.Refused},
+		counted{snapshotBytes, snapshots.Bytes}, counted{snapshotInstalled, r.Installed},
+		counted{snapshotRefused, r.Refused},
 		counted{replicasClosed, uint64(r.Closed)})
 	if p := m.others.peers; p != nil {
 		s := p.Stats()
-		sendAll(out, counted{peerRequests, s.Requests}, counted{peerAnswers, s.Answers}, counted{peerLate, s.Late},
-			counted{peerOverloaded, s.Overloaded}, counted{peerHandled, s.Handled}, counted{peerRefused, s.Refused},
-			counted{peerRaft, s.Raft}, counted{peerRaftDropped, s.RaftDropped}, counted{peerBatches, s.Batches},
-			counted{peerMessages, s.Messages}, counted{peerUnsent, s.Unsent}, counted{peerDropped, s.AnswersDropped},
+		sendAll(out, counted{peerRequests, s.Requests}, counted{peerAnswers, s.Answers},
+			counted{peerLate, s.Late},
+			counted{peerOverloaded, s.Overloaded}, counted{peerHandled, s.Handled},
+			counted{peerRefused, s.Refused},
+			counted{peerRaft, s.Raft}, counted{peerRaftDropped, s.RaftDropped},
+			counted{peerBatches, s.Batches},
+			counted{peerMessages, s.Messages}, counted{peerUnsent, s.Unsent},
+			counted{peerDropped, s.AnswersDropped},
 			counted{peerForeign, s.Foreign}, counted{peerPanics, s.Panics})
 	}
 	if l := m.others.remote; l != nil {
 		s := l.Stats()
-		sendAll(out, counted{remoteSent, s.Sent}, counted{remoteReceived, s.Received}, counted{remoteConnected, s.Connected},
-			counted{remoteLost, s.Lost}, counted{remoteFailed, s.Failed}, counted{remoteRefused, s.Refused},
+		sendAll(out, counted{remoteSent, s.Sent}, counted{remoteReceived, s.Received},
+			counted{remoteConnected, s.Connected},
+			counted{remoteLost, s.Lost}, counted{remoteFailed, s.Failed},
+			counted{remoteRefused, s.Refused},
 			counted{remoteHandshakes, s.Handshakes}, counted{remotePanics, s.Panics})
 	}
 }

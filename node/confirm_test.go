@@ -74,7 +74,8 @@ func TestStartIsConfirmed(t *testing.T) {
 	}
 	start(1)
 	comesTrue(ctx, t, "the first one says that it waits", func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pages[1]+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pages[1]+"/readyz",
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +85,8 @@ func TestStartIsConfirmed(t *testing.T) {
 		}
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
-		return err == nil && strings.Contains(string(text), "1 of the 3 nodes that vote with this one, itself included, have confirmed its start")
+		return err == nil && strings.Contains(string(text),
+			"1 of the 3 nodes that vote with this one, itself included, have confirmed its start")
 	})
 	http.DefaultClient.CloseIdleConnections()
 	start(0)

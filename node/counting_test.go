@@ -48,7 +48,9 @@ func TestWaitIdleWithoutTheObserver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir, count := t.TempDir(), workload.Counting{Rows: rows, Shards: 2}
-	link := func(c *node.Config) { c.Observers = func(r *percolator.Registry) { count.Register(r) } }
+	link := func(c *node.Config) {
+		c.Observers = func(r *percolator.Registry) { count.Register(r) }
+	}
 	if err := open(t, dir, link).Close(ctx); err != nil {
 		t.Fatal(err)
 	}

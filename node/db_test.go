@@ -18,7 +18,8 @@ func TestHandlesAreTheirOwners(t *testing.T) {
 	col, used := percolator.Column{Table: "t", Name: "c"}, make(chan error, 16)
 	n := open(t, t.TempDir(), func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
-			r.Strong("uses", col, func(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
+			r.Strong("uses", col, func(ctx context.Context, _ *percolator.Tx,
+				_ percolator.Notification) error {
 				_, err := percolator.DBFrom(ctx).Tables(ctx)
 				used <- errors.Join(err, percolator.DBFrom(ctx).Close())
 				return nil

@@ -45,7 +45,8 @@ func (n *Node) Ready() error { return n.ready(context.Background()) }
 // RetireUnheard retires an observer and takes its entry away before any node has read
 // that it is retired.
 func (n *Node) RetireUnheard(ctx context.Context, name string) error {
-	if _, err := n.meta.ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
+	if _, err := n.meta.ControlObserver(ctx,
+		&pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
 		return err
 	}
 	return n.meta.ForgetObserver(ctx, name)

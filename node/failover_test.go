@@ -70,7 +70,9 @@ func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		resp, err := n.DB().Client().Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet},
-			&pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
+			&pb.TabletRequest{
+				TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+			})
 		if err == nil && resp.GetStatus().GetLeader() {
 			return resp.GetStatus()
 		}
@@ -86,19 +88,24 @@ func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 		if s := r.status(ctx, tablet); s != nil && s.NodeId == id {
 			return true
 		}
-		_, _ = r.nodes[i].DB().Client().Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet}, &pb.TabletRequest{
-			TabletId: tablet, Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: id}},
-		})
+		_, _ = r.nodes[i].DB().Client().Transport().Send(ctx,
+			&pb.TabletDescriptor{TabletId: tablet}, &pb.TabletRequest{
+				TabletId: tablet, Op: &pb.TabletRequest_TransferLeader{
+					TransferLeader: &pb.TransferLeaderRequest{NodeId: id},
+				},
+			})
 		return false
 	})
 }
 
 // three starts three nodes, with tables of so many tablets, and waits until each tablet
 // has three replicas.
-func three(ctx context.Context, t *testing.T, tablets int, change func(i int, c *node.Config)) *rig {
+func three(ctx context.Context, t *testing.T, tablets int,
+	change func(i int, c *node.Config)) *rig {
 	t.Helper()
 	r := newRig(t, 3, func(i int, c *node.Config) {
-		c.Placement.Busy, c.Placement.Rest = 50*time.Millisecond, time.Hour // leaders stay where the test puts them
+		// leaders stay where the test puts them
+		c.Placement.Busy, c.Placement.Rest = 50*time.Millisecond, time.Hour
 		if change != nil {
 			change(i, c)
 		}
@@ -134,7 +141,8 @@ func TestThreeNodes(t *testing.T) {
 	dbs := r.handles()
 	l := workload.Load{Workers: 6, Duration: 2 * time.Second, Seed: 5, Others: dbs[1:]}
 	for name, run := range map[string]func(context.Context, *percolator.DB, workload.Load) error{
-		"bank": workload.Bank, "list append": workload.ListAppend, "monotonic": workload.Monotonic, "lost update": workload.LostUpdate,
+		"bank": workload.Bank, "list append": workload.ListAppend, "monotonic": workload.Monotonic,
+		"lost update": workload.LostUpdate,
 	} {
 		if err := run(ctx, dbs[0], l); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -168,7 +176,8 @@ func (s *stamps) take(ctx context.Context, db *percolator.DB) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ts <= floor {
-		return fmt.Errorf("timestamp %d, and %d had been returned before it was asked for", ts, floor)
+		return fmt.Errorf("timestamp %d, and %d had been returned before it was asked for", ts,
+			floor)
 	}
 	now := time.Now()
 	if !s.last.IsZero() {
@@ -200,12 +209,20 @@ func TestOracleFailsOver(t *testing.T) {
 			}
 		})
 	}
-	comesTrue(ctx, t, "timestamps", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.taken > 1000 })
+	comesTrue(ctx, t, "timestamps", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.taken > 1000
+	})
 	r.crash(2)
 	s.mu.Lock()
 	before := s.taken
 	s.mu.Unlock()
-	comesTrue(ctx, t, "timestamps after the oracle's death", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.taken > before+1000 })
+	comesTrue(ctx, t, "timestamps after the oracle's death", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.taken > before+1000
+	})
 	stop()
 	wg.Wait()
 	t.Logf("%d timestamps; the longest pause was %v", s.taken, s.worst)
@@ -371,13 +388,15 @@ func TestDialFailsOver(t *testing.T) {
 	wg.Wait()
 	for w := range 4 {
 		var value []byte
-		err := r.nodes[0].DB().Transact(ctx, func(ctx context.Context, tx *percolator.Tx) (err error) {
-			value, _, err = tx.Get(ctx, fmt.Sprintf("%02x/%d", w*60, w), column)
-			return err
-		})
+		err := r.nodes[0].DB().Transact(ctx,
+			func(ctx context.Context, tx *percolator.Tx) (err error) {
+				value, _, err = tx.Get(ctx, fmt.Sprintf("%02x/%d", w*60, w), column)
+				return err
+			})
 		least, most := done[w].Load(), done[w].Load()+unknown[w].Load()
 		if n := int64(len(value)); err != nil || n < least || n > most {
-			t.Errorf("worker %d: %d changes are there, of %d that are known and %d that may be: %v", w, n, least, unknown[w].Load(), err)
+			t.Errorf("worker %d: %d changes are there, of %d that are known and %d that may be: %v",
+				w, n, least, unknown[w].Load(), err)
 		}
 	}
 }

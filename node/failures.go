@@ -97,8 +97,11 @@ type failedTablet struct {
 // pausedTablet is a failed tablet whose pause has ended.
 type pausedTablet struct{ id uint64 }
 
-func newFailures(root *actor.RootContext, logger *slog.Logger, reopen func(uint64, func(error))) *failures {
-	f := &failures{root: root, logger: logger, reopen: reopen, why: map[uint64]error{}, panics: reopenings{}}
+func newFailures(root *actor.RootContext, logger *slog.Logger,
+	reopen func(uint64, func(error))) *failures {
+	f := &failures{
+		root: root, logger: logger, reopen: reopen, why: map[uint64]error{}, panics: reopenings{},
+	}
 	f.pid = root.Spawn(actor.PropsFromFunc(f.receive))
 	return f
 }
@@ -156,7 +159,8 @@ func (f *failures) onFailed(m *failedTablet) {
 		f.open(m.id)
 		return
 	}
-	f.logger.Error("a tablet panics again and again; it is opened anew after a pause", "tablet", m.id, "pause", pause)
+	f.logger.Error("a tablet panics again and again; it is opened anew after a pause", "tablet",
+		m.id, "pause", pause)
 	f.panics[m.id].timer = time.AfterFunc(pause, func() { f.root.Send(f.pid, &pausedTablet{m.id}) })
 }
 

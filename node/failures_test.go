@@ -69,7 +69,8 @@ func TestPanicUnderLoad(t *testing.T) {
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	column, stop, ended := percolator.Column{Table: "t", Name: "c"}, make(chan struct{}), make(chan struct{})
+	column, stop, ended := percolator.Column{Table: "t", Name: "c"}, make(chan struct{}),
+		make(chan struct{})
 	const workers = 16
 	for w := range workers {
 		go func() {
@@ -91,7 +92,9 @@ func TestPanicUnderLoad(t *testing.T) {
 		for _, id := range []uint64{cluster.MetaTablet, 2} {
 			before := n.router.Port(id)
 			n.panics(id)
-			until(t, "the tablet is opened anew", func() bool { return n.router.Port(id) != before && n.serves(ctx, id) })
+			until(t, "the tablet is opened anew", func() bool {
+				return n.router.Port(id) != before && n.serves(ctx, id)
+			})
 		}
 	}
 	close(stop)
@@ -126,15 +129,21 @@ func TestReopenDoesNotWaitForMeta(t *testing.T) {
 	n.panics(cluster.MetaTablet) // once too often
 	until(t, "meta has stopped", func() bool { return n.tablets.failures.first() != nil })
 	child := &store.Batch{}
-	tablet.Bootstrap(child, &pb.TabletDescriptor{TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x")}, 1)
+	tablet.Bootstrap(child, &pb.TabletDescriptor{
+		TabletId: 99, Epoch: 1, StartTable: 1 << 30, EndTable: 1 << 30, EndRow: []byte("x"),
+	}, 1)
 	if err := n.store.StateWriter().Commit([]*store.Batch{child}); err != nil {
 		t.Fatal(err)
 	}
 	n.tablets.Leading(&pb.TabletDescriptor{TabletId: 2, Epoch: 1})
 	before := n.router.Port(2)
 	n.panics(2)
-	until(t, "tablet 2 is opened anew", func() bool { return n.router.Port(2) != before && n.serves(ctx, 2) })
-	until(t, "the new tablet serves", func() bool { return n.router.Port(99) != nil && n.serves(ctx, 99) })
+	until(t, "tablet 2 is opened anew", func() bool {
+		return n.router.Port(2) != before && n.serves(ctx, 2)
+	})
+	until(t, "the new tablet serves", func() bool {
+		return n.router.Port(99) != nil && n.serves(ctx, 99)
+	})
 	if n.tablets.failures.first() == nil {
 		t.Error("meta does not serve, and the node says that it is ready")
 	}
@@ -195,7 +204,8 @@ func TestPanickedTabletComesBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 		defer cancel()
 		cfg := DefaultConfig()
-		cfg.Store.InMemory, cfg.Store.MemTableSize, cfg.Listen, cfg.HTTP, cfg.Insecure = true, 16<<20, "", "", true
+		cfg.Store.InMemory, cfg.Store.MemTableSize, cfg.Listen, cfg.HTTP, cfg.Insecure = true,
+			16<<20, "", "", true
 		n, err := Open(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -209,7 +219,8 @@ func TestPanickedTabletComesBack(t *testing.T) {
 			t.Helper()
 			before := n.router.Port(2)
 			n.panics(2)
-			for begin := time.Now(); n.router.Port(2) == before || !n.serves(ctx, 2); <-time.After(time.Second) {
+			for begin := time.Now(); n.router.Port(2) == before ||
+				!n.serves(ctx, 2); <-time.After(time.Second) {
 				if time.Since(begin) > within {
 					t.Fatalf("the tablet does not serve again within %v", within)
 				}

@@ -26,7 +26,8 @@ type cut struct {
 
 var errLost = errors.New("the reply was lost")
 
-func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c *cut) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if c.tablet.Load() == d.TabletId {
 		return nil, fmt.Errorf("%w: unreachable", txn.ErrNotSent)
 	}
@@ -48,7 +49,8 @@ func TestUnknownOutcome(t *testing.T) {
 	if err := workload.Prepare(ctx, n.DB(), 2); err != nil {
 		t.Fatal(err)
 	}
-	client := txn.NewClient(&cut{Transport: n.DB().Client().Transport()}, txn.Config{SettleTimeout: 300 * time.Millisecond})
+	client := txn.NewClient(&cut{Transport: n.DB().Client().Transport()},
+		txn.Config{SettleTimeout: 300 * time.Millisecond})
 	db := percolator.NewDB(client)
 	runs := 0
 	v := percolator.Column{Table: workload.Table, Name: "v"}
@@ -86,11 +88,14 @@ type observed struct {
 }
 
 func watch() observed {
-	return observed{column: percolator.Column{Table: "watched", Name: "c"}, rows: make(chan string, 16)}
+	return observed{
+		column: percolator.Column{Table: "watched", Name: "c"}, rows: make(chan string, 16),
+	}
 }
 
 func (o observed) register(r *percolator.Registry) {
-	r.Strong("watcher", o.column, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+	r.Strong("watcher", o.column, func(_ context.Context, _ *percolator.Tx,
+		n percolator.Notification) error {
 		o.rows <- n.Row
 		return nil
 	})
@@ -139,8 +144,11 @@ func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}
 	for _, cell := range []mvcc.Cell{primary, secondary} {
 		must(cell, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-			StartTs: uint64(start), Primary: wire.CellPB(primary), Expiry: uint64(expiry), Worker: &pb.Worker{},
-			Writes: []*pb.CellWrite{{Cell: wire.CellPB(cell), Kind: pb.Kind_KIND_PUT, Value: []byte("x")}},
+			StartTs: uint64(start), Primary: wire.CellPB(primary), Expiry: uint64(expiry),
+			Worker: &pb.Worker{},
+			Writes: []*pb.CellWrite{
+				{Cell: wire.CellPB(cell), Kind: pb.Kind_KIND_PUT, Value: []byte("x")},
+			},
 		}}})
 	}
 	commit, err := client.Timestamp(ctx)
@@ -208,7 +216,8 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	defer cancel()
 	dir, o := t.TempDir(), watch()
 	fill := open(t, dir, nil)
-	if err := fill.DB().CreateTable(ctx, percolator.TableSpec{Name: o.column.Table, SplitKeys: []string{"3", "6"}}); err != nil {
+	if err := fill.DB().CreateTable(ctx,
+		percolator.TableSpec{Name: o.column.Table, SplitKeys: []string{"3", "6"}}); err != nil {
 		t.Fatal(err)
 	}
 	l := fill.DB().Loader(percolator.LoaderConfig{Workers: 4})

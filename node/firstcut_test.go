@@ -24,7 +24,8 @@ func TestFirstReadCutShort(t *testing.T) {
 	ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-		cells, err := tx.GetMulti(ctx, percolator.CellKey{Row: "a", Column: cell}, percolator.CellKey{Row: "b", Column: cell})
+		cells, err := tx.GetMulti(ctx, percolator.CellKey{Row: "a", Column: cell},
+			percolator.CellKey{Row: "b", Column: cell})
 		if err == nil && len(cells) != 2 {
 			t.Errorf("%d cells of 2", len(cells))
 		}

@@ -18,11 +18,15 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 	defer cancel()
 	n := open(t, t.TempDir(), nil)
 	remote := dial(t, n)
-	for name, reader := range map[string]*percolator.DB{"in process": n.DB(), "over the network": remote} {
+	for name, reader := range map[string]*percolator.DB{"in process": n.DB(),
+		"over the network": remote} {
 		t.Run(name, func(t *testing.T) {
 			var wg sync.WaitGroup
 			for caller := range 8 {
-				wg.Go(func() { readAfterWrite(ctx, t, reader, []*percolator.DB{n.DB(), remote}, fmt.Sprint(name, caller)) })
+				wg.Go(func() {
+					readAfterWrite(ctx, t, reader, []*percolator.DB{n.DB(), remote},
+						fmt.Sprint(name, caller))
+				})
 			}
 			wg.Wait()
 			// The node's own client is the node's too, which may ask for something meanwhile.
@@ -41,7 +45,8 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 }
 
 // readAfterWrite has the writers write the row in turn, and reads it each time.
-func readAfterWrite(ctx context.Context, t *testing.T, reader *percolator.DB, writers []*percolator.DB, row string) {
+func readAfterWrite(ctx context.Context, t *testing.T, reader *percolator.DB,
+	writers []*percolator.DB, row string) {
 	for i := range 50 {
 		want := fmt.Sprint(i)
 		if err := set(ctx, writers[i%len(writers)], row, cell, []byte(want)); err != nil {

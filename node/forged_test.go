@@ -24,7 +24,8 @@ func TestNobodyForgesAcknowledgments(t *testing.T) {
 	var runs atomic.Int64
 	n := open(t, "", func(cfg *node.Config) {
 		cfg.Observers = func(r *percolator.Registry) {
-			r.Strong("o", cell, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("o", cell, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				runs.Add(1)
 				return nil
 			})
@@ -79,13 +80,18 @@ func TestNoRawClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &pb.Cell{Table: uint32(id), Row: []byte("r"), Column: []byte("c")}
-	write := &pb.RawWriteRequest{Writes: []*pb.CellWrite{{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}}}
+	write := &pb.RawWriteRequest{
+		Writes: []*pb.CellWrite{{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}},
+	}
 	at := wire.Position{Table: id, Row: "r"}
-	_, _, err = db.Client().Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: write}})
+	_, _, err = db.Client().Send(ctx, at,
+		&pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: write}})
 	if !errors.Is(err, percolator.ErrPermission) {
 		t.Errorf("a client's raw write: %v", err)
 	}
-	get := &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: []*pb.Cell{c}}}}
+	get := &pb.TabletRequest{
+		Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: []*pb.Cell{c}}},
+	}
 	r, _, err := n.DB().Client().Send(ctx, at, get)
 	if err != nil || r.GetRawGet().GetValues()[0].GetFound() {
 		t.Errorf("it has left %v, %v", r, err)
@@ -103,14 +109,19 @@ func TestLeasesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease := &pb.HoldHistoryRequest{Holder: "export", Token: []byte("secret"), Oldest: uint64(now), TtlMs: 60_000}
+	lease := &pb.HoldHistoryRequest{
+		Holder: "export", Token: []byte("secret"), Oldest: uint64(now), TtlMs: 60_000,
+	}
 	if _, err := victim.HoldHistory(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hostile.HoldHistory(ctx, &pb.HoldHistoryRequest{Holder: "export", Token: []byte("?")}); err == nil {
+	if _, err := hostile.HoldHistory(ctx,
+		&pb.HoldHistoryRequest{Holder: "export", Token: []byte("?")}); err == nil {
 		t.Error("another's lease was given back")
 	}
-	later := &pb.HoldHistoryRequest{Holder: "export", Token: []byte("?"), Oldest: uint64(now) + 1, TtlMs: 60_000}
+	later := &pb.HoldHistoryRequest{
+		Holder: "export", Token: []byte("?"), Oldest: uint64(now) + 1, TtlMs: 60_000,
+	}
 	if _, err := hostile.HoldHistory(ctx, later); err != nil {
 		t.Error(err)
 	}

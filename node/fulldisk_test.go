@@ -20,7 +20,9 @@ func fillableDisk(t *testing.T) (*store.Store, *atomic.Uint64) {
 	t.Helper()
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
-	st, err := store.Open(store.Options{InMemory: true, FreeBytes: func() (uint64, error) { return free.Load(), nil }})
+	st, err := store.Open(store.Options{InMemory: true, FreeBytes: func() (uint64, error) {
+		return free.Load(), nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,8 @@ func TestNodeOnFullDisk(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := set(ctx, n.DB(), "r", column, []byte("2")); !errors.Is(err, percolator.ErrDiskFull) {
+		if err := set(ctx, n.DB(), "r", column, []byte("2")); !errors.Is(err,
+			percolator.ErrDiskFull) {
 			t.Fatalf("a write: %v", err)
 		}
 	}
@@ -99,7 +102,9 @@ func TestFullNodeLeadsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r := newRig(t, 3, func(_ int, c *node.Config) {
-		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second}
+		c.Placement = node.Placement{
+			Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second,
+		}
 	})
 	if err := workload.Prepare(ctx, r.nodes[0].DB(), 4); err != nil {
 		t.Fatal(err)
@@ -133,12 +138,19 @@ func TestFullNodeLeadsNothing(t *testing.T) {
 	_ = r.stores[full].Room(0) // looks
 	column := percolator.Column{Table: workload.Table, Name: "c"}
 	for i := range 16 {
-		if err := set(ctx, r.nodes[(full+i)%3].DB(), string("0123456789abcdef"[i])+"0", column, []byte("x")); err != nil {
+		if err := set(ctx, r.nodes[(full+i)%3].DB(), string("0123456789abcdef"[i])+"0", column,
+			[]byte("x")); err != nil {
 			t.Errorf("a write while another node could take it: %v", err)
 		}
 	}
-	comesTrue(ctx, t, "the full node leads nothing", func() bool { n, known := leads(full); return known && n == 0 })
+	comesTrue(ctx, t, "the full node leads nothing", func() bool {
+		n, known := leads(full)
+		return known && n == 0
+	})
 	r.free[full].Store(math.MaxUint64)
 	_ = r.stores[full].Room(0)
-	comesTrue(ctx, t, "it leads again", func() bool { n, known := leads(full); return known && n > 0 })
+	comesTrue(ctx, t, "it leads again", func() bool {
+		n, known := leads(full)
+		return known && n > 0
+	})
 }

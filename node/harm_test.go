@@ -21,10 +21,19 @@ import (
 func harmful(release <-chan struct{}) map[string]percolator.ObserverFunc {
 	big := make([]byte, 1<<20)
 	return map[string]percolator.ObserverFunc{
-		"panics": func(context.Context, *percolator.Tx, percolator.Notification) error { panic("a bug") },
-		"goes":   func(context.Context, *percolator.Tx, percolator.Notification) error { runtime.Goexit(); return nil },
-		"blocks": func(context.Context, *percolator.Tx, percolator.Notification) error { <-release; return nil },
-		"spins": func(context.Context, *percolator.Tx, percolator.Notification) error { // ignores its context
+		"panics": func(context.Context, *percolator.Tx, percolator.Notification) error {
+			panic("a bug")
+		},
+		"goes": func(context.Context, *percolator.Tx, percolator.Notification) error {
+			runtime.Goexit()
+			return nil
+		},
+		"blocks": func(context.Context, *percolator.Tx, percolator.Notification) error {
+			<-release
+			return nil
+		},
+		// ignores its context
+		"spins": func(context.Context, *percolator.Tx, percolator.Notification) error {
 			for {
 				select {
 				case <-release:
@@ -110,10 +119,12 @@ func feed(n *node.Node, bad map[string]percolator.ObserverFunc) (end func()) {
 					return
 				case <-time.After(500 * time.Millisecond):
 				}
-				_ = n.DB().Transact(context.Background(), func(_ context.Context, tx *percolator.Tx) error {
-					tx.Set(fmt.Sprint("bad/", i), percolator.Column{Table: "pages", Name: name}, []byte("x"))
-					return nil
-				})
+				_ = n.DB().Transact(context.Background(),
+					func(_ context.Context, tx *percolator.Tx) error {
+						tx.Set(fmt.Sprint("bad/", i), percolator.Column{Table: "pages", Name: name},
+							[]byte("x"))
+						return nil
+					})
 			}
 		})
 	}
@@ -137,12 +148,14 @@ func TestBadObserversHarmNobody(t *testing.T) {
 		c.Observers = func(r *percolator.Registry) {
 			r.Strong("good", input, good.run)
 			for name, fn := range bad {
-				deadline := 20 * time.Second // what is slow by its work alone is not given up for that
+				// what is slow by its work alone is not given up for that
+				deadline := 20 * time.Second
 				if name == "blocks" || name == "spins" {
 					deadline = 200 * time.Millisecond
 				}
 				r.Strong(name, percolator.Column{Table: "pages", Name: name}, fn,
-					percolator.MaxAttempts(2), percolator.Deadline(deadline), percolator.Concurrency(3))
+					percolator.MaxAttempts(2), percolator.Deadline(deadline),
+					percolator.Concurrency(3))
 			}
 		}
 	})
@@ -161,8 +174,11 @@ func TestBadObserversHarmNobody(t *testing.T) {
 	})
 	during := good.measure(t, n.DB(), rows)
 	stop()
-	t.Logf("wait for the good observer, 99th of a hundred: %v alone, %v beside bad ones", before, during)
-	if during > 5*time.Second { // their CPU is shared; what must not happen is that it waits for one of them to return
+	t.Logf("wait for the good observer, 99th of a hundred: %v alone, %v beside bad ones", before,
+		during)
+	// their CPU is shared; what must not happen is that it waits for one of them to
+	// return
+	if during > 5*time.Second {
 		t.Errorf("the good observer waits %v beside bad ones, %v alone", during, before)
 	}
 	var mem runtime.MemStats
@@ -172,14 +188,18 @@ func TestBadObserversHarmNobody(t *testing.T) {
 		t.Errorf("the heap holds %d MiB", mem.HeapAlloc>>20)
 	}
 	for _, name := range []string{"blocks", "spins"} {
-		if s := stateOf(t, n, name); s.Status.Stuck == 0 || s.Status.Stuck > 6 { // of each slot one is replaced
+		// of each slot one is replaced
+		if s := stateOf(t, n, name); s.Status.Stuck == 0 || s.Status.Stuck > 6 {
 			t.Errorf("%v", s)
 		}
 	}
 	for name, want := range map[string]string{
-		"panics": "panic: a bug", "goes": "Goexit", "bytes": "over the limit", "value": "over the limit", "cells": "over the limit",
+		"panics": "panic: a bug", "goes": "Goexit", "bytes": "over the limit",
+		"value": "over the limit", "cells": "over the limit",
 	} {
-		eventually(t, name+" is given up because of "+want, func() bool { return parkedBecause(t, n, name, want) })
+		eventually(t, name+" is given up because of "+want, func() bool {
+			return parkedBecause(t, n, name, want)
+		})
 	}
 	if s := stateOf(t, n, "good"); s.Status.Failures != 0 || s.Status.Commits != 2*rows {
 		t.Errorf("%v", s)
@@ -190,7 +210,8 @@ func TestBadObserversHarmNobody(t *testing.T) {
 func parkedBecause(t *testing.T, n *node.Node, name, text string) bool {
 	t.Helper()
 	info := stateOf(t, n, name).Info
-	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify, mvcc.TableID(info.Table), string(info.Column)) {
+	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
+		mvcc.TableID(info.Table), string(info.Column)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,8 +26,10 @@ func (l *leaderJobs) startCollector() error {
 	}
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	c, err := collector.Spawn(l.system, collector.Config{
-		Client: l.client, Record: l.meta, Drops: drops{l.meta, l.client}, Overview: lately{l.census, age}, History: history, Interval: tune.Interval,
-		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()), Logger: l.cfg.Logger,
+		Client: l.client, Record: l.meta, Drops: drops{l.meta, l.client},
+		Overview: lately{l.census, age}, History: history, Interval: tune.Interval,
+		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()),
+		Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -53,7 +55,8 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 		return false, err
 	}
 	for _, t := range tablets {
-		if t.CatalogueVersion < c.Version { // a push that was cut short: the tablet does not know what to delete
+		// a push that was cut short: the tablet does not know what to delete
+		if t.CatalogueVersion < c.Version {
 			return true, d.meta.Sync(ctx)
 		}
 	}

@@ -23,7 +23,8 @@ func shortHistory(c *node.Config) { c.History = time.Second }
 var past = percolator.Column{Table: "past", Name: "c"}
 
 // until polls a condition of the node's status.
-func until(ctx context.Context, t *testing.T, n *node.Node, what string, ok func(*pb.NodeStatusResponse) bool) *pb.NodeStatusResponse {
+func until(ctx context.Context, t *testing.T, n *node.Node, what string,
+	ok func(*pb.NodeStatusResponse) bool) *pb.NodeStatusResponse {
 	t.Helper()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -51,7 +52,8 @@ func settled(s *pb.NodeStatusResponse) bool {
 }
 
 // overwrite writes versions of a row, and returns their commit timestamps.
-func overwrite(ctx context.Context, t *testing.T, db *percolator.DB, row string, versions int) (commits []percolator.Timestamp) {
+func overwrite(ctx context.Context, t *testing.T, db *percolator.DB, row string,
+	versions int) (commits []percolator.Timestamp) {
 	t.Helper()
 	for i := range versions {
 		var at percolator.Timestamp
@@ -67,7 +69,8 @@ func overwrite(ctx context.Context, t *testing.T, db *percolator.DB, row string,
 	return commits
 }
 
-func readAt(ctx context.Context, db *percolator.DB, row string, at percolator.Timestamp) (string, error) {
+func readAt(ctx context.Context, db *percolator.DB, row string,
+	at percolator.Timestamp) (string, error) {
 	s, err := db.SnapshotAt(ctx, at)
 	if err != nil {
 		return "", err
@@ -84,7 +87,8 @@ func TestTimeTravel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	n := open(t, "", shortHistory)
-	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: past.Table, SplitKeys: []string{"m"}}); err != nil {
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: past.Table,
+		SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
 	commits := overwrite(ctx, t, n.DB(), "a", 20)
@@ -93,13 +97,16 @@ func TestTimeTravel(t *testing.T) {
 			t.Errorf("inside the history, version %d: %q, %v", i, got, err)
 		}
 	}
-	status := until(ctx, t, n, "the safepoint passes the versions and they go", func(s *pb.NodeStatusResponse) bool {
-		return s.History.Safepoint > uint64(commits[len(commits)-1]) && settled(s)
-	})
+	status := until(ctx, t, n, "the safepoint passes the versions and they go",
+		func(s *pb.NodeStatusResponse) bool {
+			return s.History.Safepoint > uint64(commits[len(commits)-1]) && settled(s)
+		})
 	if status.History.Collected < uint64(len(commits)-1) {
-		t.Errorf("%d entries collected, want %d old versions gone: %v", status.History.Collected, len(commits)-1, status.History)
+		t.Errorf("%d entries collected, want %d old versions gone: %v", status.History.Collected,
+			len(commits)-1, status.History)
 	}
-	if _, err := readAt(ctx, n.DB(), "a", commits[3]); !errors.Is(err, percolator.ErrSnapshotTooOld) || !strings.Contains(err.Error(), "keep more history") {
+	if _, err := readAt(ctx, n.DB(), "a", commits[3]); !errors.Is(err,
+		percolator.ErrSnapshotTooOld) || !strings.Contains(err.Error(), "keep more history") {
 		t.Errorf("below the history: %v, want ErrSnapshotTooOld and what to do", err)
 	}
 	if records := historyOf(ctx, t, n, "a"); records != 1 {
@@ -122,7 +129,11 @@ func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int 
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: []byte(row), Limit: 10_000}}}
+	req := &pb.TabletRequest{
+		Op: &pb.TabletRequest_History{
+			History: &pb.HistoryRequest{Table: uint32(id), Row: []byte(row), Limit: 10_000},
+		},
+	}
 	r, _, err := n.DB().Client().Send(ctx, wire.Position{Table: id, Row: row}, req)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +153,8 @@ func TestHistoryOfALongRow(t *testing.T) {
 	for part := range 2 { // of one batch each, so that both are committed when Transact returns
 		err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			for i := range mvcc.MaxHistory/2 + 5 {
-				tx.Set("long", percolator.Column{Table: past.Table, Name: fmt.Sprint(part, ".", i)}, []byte("v"))
+				tx.Set("long", percolator.Column{Table: past.Table, Name: fmt.Sprint(part, ".", i)},
+					[]byte("v"))
 			}
 			return nil
 		})
@@ -172,21 +184,28 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			until(ctx, t, n, "the snapshot is held", func(st *pb.NodeStatusResponse) bool { return st.History.Holds > 0 })
+			until(ctx, t, n, "the snapshot is held", func(st *pb.NodeStatusResponse) bool {
+				return st.History.Holds > 0
+			})
 			commits := overwrite(ctx, t, n.DB(), name, 10)
 			old := uint64(mvcc.TimestampAt(mvcc.Timestamp(s.Timestamp()).Millis() + 3000))
-			until(ctx, t, n, "the snapshot is three times as old as the history", func(st *pb.NodeStatusResponse) bool { return st.OracleLast > old })
+			until(ctx, t, n, "the snapshot is three times as old as the history",
+				func(st *pb.NodeStatusResponse) bool {
+					return st.OracleLast > old
+				})
 			if v, _, err := s.Get(ctx, name, past); err != nil || string(v) != name+"/2" {
 				t.Errorf("the old snapshot reads %q, %v", v, err)
 			}
-			if h := n.Status().History; h.Safepoint > uint64(s.Timestamp()) || !strings.Contains(h.BlockedBy, "holds history") {
+			if h := n.Status().History; h.Safepoint > uint64(s.Timestamp()) ||
+				!strings.Contains(h.BlockedBy, "holds history") {
 				t.Errorf("history %v; want it held at %d, and to say by whom", h, s.Timestamp())
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 			until(ctx, t, n, "history moves on", func(st *pb.NodeStatusResponse) bool {
-				return st.History.Safepoint > uint64(commits[8]) && st.History.Holds == 0 && settled(st)
+				return st.History.Safepoint > uint64(commits[8]) && st.History.Holds == 0 &&
+					settled(st)
 			})
 		})
 	}
@@ -205,7 +224,8 @@ func TestHoldOutlivesRestart(t *testing.T) {
 	commits := overwrite(ctx, t, n.DB(), "a", 3)
 	transport := n.DB().Client().Transport()
 	hold := &pb.HoldHistoryRequest{Holder: "elsewhere", Oldest: uint64(commits[1]), TtlMs: 5000}
-	if r, err := transport.HoldHistory(ctx, hold); err != nil || r.TtlMs != 5000 || r.HistoryMs != 1000 || r.Bound > hold.Oldest {
+	if r, err := transport.HoldHistory(ctx, hold); err != nil || r.TtlMs != 5000 ||
+		r.HistoryMs != 1000 || r.Bound > hold.Oldest {
 		t.Fatal(r, err)
 	}
 	if err := n.Close(ctx); err != nil {
@@ -214,7 +234,9 @@ func TestHoldOutlivesRestart(t *testing.T) {
 	n = open(t, dir, shortHistory)
 	overwrite(ctx, t, n.DB(), "a", 3)
 	old := uint64(mvcc.TimestampAt(mvcc.Timestamp(commits[1]).Millis() + 3000))
-	until(ctx, t, n, "the history would be over", func(s *pb.NodeStatusResponse) bool { return s.OracleLast > old })
+	until(ctx, t, n, "the history would be over", func(s *pb.NodeStatusResponse) bool {
+		return s.OracleLast > old
+	})
 	if got, err := readAt(ctx, n.DB(), "a", commits[1]); err != nil || got != "a/1" {
 		t.Errorf("under a lease from before the restart: %q, %v", got, err)
 	}
@@ -234,7 +256,8 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	n := open(t, "", func(c *node.Config) { shortHistory(c); c.Scanners = 0 })
-	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: past.Table, SplitKeys: []string{"m"}}); err != nil {
+	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: past.Table,
+		SplitKeys: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
 	primary, secondary := strand(ctx, t, n, "a", "z")
@@ -248,7 +271,8 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	if v, ok, err := s.Get(ctx, secondary, past); err != nil || !ok || !bytes.Equal(v, []byte("both")) {
+	if v, ok, err := s.Get(ctx, secondary, past); err != nil || !ok ||
+		!bytes.Equal(v, []byte("both")) {
 		t.Errorf("the secondary of a committed transaction is %q, %v, %v", v, ok, err)
 	}
 	if got := historyOf(ctx, t, n, primary); got != 1 {
@@ -257,7 +281,8 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 }
 
 // strand commits a transaction's primary and leaves its secondary locked.
-func strand(ctx context.Context, t *testing.T, n *node.Node, primary, secondary string) (string, string) {
+func strand(ctx context.Context, t *testing.T, n *node.Node, primary,
+	secondary string) (string, string) {
 	t.Helper()
 	client := n.DB().Client()
 	id, err := client.TableID(ctx, past.Table)
@@ -279,8 +304,11 @@ func strand(ctx context.Context, t *testing.T, n *node.Node, primary, secondary 
 	for _, row := range []string{primary, secondary} {
 		cell := mvcc.Cell{Table: id, Row: row, Column: past.Name}
 		must(row, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-			StartTs: uint64(start), Primary: wire.CellPB(first), Expiry: uint64(mvcc.TimestampAt(start.Millis() + 60_000)), Worker: &pb.Worker{},
-			Writes: []*pb.CellWrite{{Cell: wire.CellPB(cell), Kind: pb.Kind_KIND_PUT, Value: []byte("both")}},
+			StartTs: uint64(start), Primary: wire.CellPB(first),
+			Expiry: uint64(mvcc.TimestampAt(start.Millis() + 60_000)), Worker: &pb.Worker{},
+			Writes: []*pb.CellWrite{
+				{Cell: wire.CellPB(cell), Kind: pb.Kind_KIND_PUT, Value: []byte("both")},
+			},
 		}}})
 	}
 	commit, err := client.Timestamp(ctx)
@@ -301,7 +329,8 @@ func TestDroppedTableGoes(t *testing.T) {
 	defer cancel()
 	n := open(t, t.TempDir(), shortHistory)
 	db := n.DB()
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: past.Table, SplitKeys: []string{"3", "6"}}); err != nil {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: past.Table,
+		SplitKeys: []string{"3", "6"}}); err != nil {
 		t.Fatal(err)
 	}
 	id, err := db.Client().TableID(ctx, past.Table)
@@ -319,15 +348,20 @@ func TestDroppedTableGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(c.DroppedTables) == 0 && len(c.Gone) == 1 && c.Gone[0].First == uint32(id) && c.Gone[0].Last == uint32(id)
+		return len(c.DroppedTables) == 0 && len(c.Gone) == 1 && c.Gone[0].First == uint32(id) &&
+			c.Gone[0].Last == uint32(id)
 	})
 	if c := n.Status().History.Collected; c < 40 {
 		t.Errorf("%d entries collected of a table with 40 rows", c)
 	}
 	cell := mvcc.Cell{Table: id, Row: "3/3", Column: past.Name}
-	r, _, err := db.Client().Send(ctx, wire.Position{Table: id, Row: cell.Row}, &pb.TabletRequest{Op: &pb.TabletRequest_Get{
-		Get: &pb.GetRequest{At: uint64(mvcc.TimestampAt(time.Now().UnixMilli())), Cells: []*pb.Cell{wire.CellPB(cell)}},
-	}})
+	r, _, err := db.Client().Send(ctx, wire.Position{Table: id, Row: cell.Row},
+		&pb.TabletRequest{Op: &pb.TabletRequest_Get{
+			Get: &pb.GetRequest{
+				At:    uint64(mvcc.TimestampAt(time.Now().UnixMilli())),
+				Cells: []*pb.Cell{wire.CellPB(cell)},
+			},
+		}})
 	if !errors.Is(err, txn.ErrNoTable) {
 		t.Errorf("a read of a table that is gone: %v, %v", r, err)
 	}

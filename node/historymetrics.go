@@ -9,18 +9,26 @@ import (
 )
 
 var (
-	historyBound     = gaugeFamily("history_bound_age_seconds", "Age of the bound below which reads are refused, the oldest of all tablets; 0: none yet.")
-	historySafepoint = gaugeFamily("history_safepoint_age_seconds", "Age of the safepoint below which history is collected, the oldest of all tablets; 0: none yet.")
-	historyBlocked   = gaugeFamily("history_blocked", "1 while something keeps the bound or its confirmation back.")
-	historyHolds     = gaugeFamily("history_holds", "Leases that are in force.")
-	historyHeld      = gaugeFamily("history_oldest_hold_age_seconds", "Age of the oldest timestamp that a lease holds.")
-	historyGarbage   = gaugeFamily("history_garbage_entries", "About how many entries wait to be collected.", "tablet")
-	historyCollected = counterFamily("history_collected_total", "Entries deleted by collection.", "tablet")
+	historyBound = gaugeFamily("history_bound_age_seconds",
+		"Age of the bound below which reads are refused, the oldest of all tablets; 0: none yet.")
+	historySafepoint = gaugeFamily("history_safepoint_age_seconds",
+		"Age of the safepoint below which history is collected, the oldest of all tablets; 0: none yet.")
+	historyBlocked = gaugeFamily("history_blocked",
+		"1 while something keeps the bound or its confirmation back.")
+	historyHolds = gaugeFamily("history_holds", "Leases that are in force.")
+	historyHeld  = gaugeFamily("history_oldest_hold_age_seconds",
+		"Age of the oldest timestamp that a lease holds.")
+	historyGarbage = gaugeFamily("history_garbage_entries",
+		"About how many entries wait to be collected.", "tablet")
+	historyCollected = counterFamily("history_collected_total", "Entries deleted by collection.",
+		"tablet")
 
 	diskFree    = gaugeFamily("disk_free_bytes", "Free space of the node's file system.")
 	diskUsed    = gaugeFamily("disk_used_bytes", "Space that the node's directory takes.")
-	diskDamaged = gaugeFamily("disk_damaged", "1 once the node's store was found damaged: it serves nothing any more.")
-	diskBlocked = gaugeFamily("disk_write_blocked", "1 while the node takes no writes for want of space.")
+	diskDamaged = gaugeFamily("disk_damaged",
+		"1 once the node's store was found damaged: it serves nothing any more.")
+	diskBlocked = gaugeFamily("disk_write_blocked",
+		"1 while the node takes no writes for want of space.")
 )
 
 // collectHistory exports how far collection is, and the room on the disk.

@@ -44,7 +44,8 @@ func dial(t *testing.T, n *node.Node) *percolator.DB {
 	return db
 }
 
-func set(ctx context.Context, db *percolator.DB, row string, col percolator.Column, value []byte) error {
+func set(ctx context.Context, db *percolator.DB, row string, col percolator.Column,
+	value []byte) error {
 	return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set(row, col, value)
 		return nil
@@ -77,15 +78,17 @@ func TestLimits(t *testing.T) {
 				t.Fatalf("read back %d bytes, %v, %v", len(got), ok, err)
 			}
 			for what, err := range map[string]error{
-				"row":    set(ctx, db, long(4<<10+1), cell, nil),
-				"column": set(ctx, db, "r", percolator.Column{Table: "t", Name: long(1<<10 + 1)}, nil),
-				"value":  set(ctx, db, "r", cell, make([]byte, 4<<20+1)),
+				"row": set(ctx, db, long(4<<10+1), cell, nil),
+				"column": set(ctx, db, "r", percolator.Column{Table: "t", Name: long(1<<10 + 1)},
+					nil),
+				"value": set(ctx, db, "r", cell, make([]byte, 4<<20+1)),
 			} {
 				if !errors.Is(err, percolator.ErrTooLarge) {
 					t.Errorf("a %s over its limit: %v", what, err)
 				}
 			}
-			if err := set(ctx, db, "r", percolator.Column{Table: "nowhere", Name: "c"}, nil); !errors.Is(err, percolator.ErrNoTable) {
+			if err := set(ctx, db, "r", percolator.Column{Table: "nowhere", Name: "c"},
+				nil); !errors.Is(err, percolator.ErrNoTable) {
 				t.Errorf("an unknown table: %v", err)
 			}
 		})
@@ -177,7 +180,8 @@ func TestGarbageOnThePort(t *testing.T) {
 	noise := make([]byte, 64<<10)
 	_, _ = rand.Read(noise)
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	for _, bytes := range [][]byte{noise, []byte("GET / HTTP/1.1\r\n\r\n"), preface, append(preface, noise...), {0}} {
+	for _, bytes := range [][]byte{noise, []byte("GET / HTTP/1.1\r\n\r\n"), preface,
+		append(preface, noise...), {0}} {
 		c, err := net.Dial("tcp", n.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -244,11 +248,36 @@ func TestTimestampsFromTheFuture(t *testing.T) {
 	writes := []*pb.CellWrite{{Cell: at, Kind: pb.Kind_KIND_PUT, Value: []byte("2")}}
 	far := uint64(mvcc.TimestampAt(now.Millis() + 365*24*3600*1000))
 	for name, req := range map[string]*pb.TabletRequest{
-		"read":      {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: far, Cells: []*pb.Cell{at}}}},
-		"prewrite":  {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{StartTs: far, Primary: at, Worker: &pb.Worker{}, Writes: writes}}},
-		"expiry":    {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{StartTs: uint64(now), Expiry: far, Primary: at, Worker: &pb.Worker{}, Writes: writes}}},
-		"one phase": {Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: far, Writes: writes}}},
-		"judge":     {Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{Primary: at, StartTs: uint64(now), Now: far}}},
+		"read": {
+			Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: far, Cells: []*pb.Cell{at}}},
+		},
+		"prewrite": {
+			Op: &pb.TabletRequest_Prewrite{
+				Prewrite: &pb.PrewriteRequest{
+					StartTs: far, Primary: at, Worker: &pb.Worker{}, Writes: writes,
+				},
+			},
+		},
+		"expiry": {
+			Op: &pb.TabletRequest_Prewrite{
+				Prewrite: &pb.PrewriteRequest{
+					StartTs: uint64(now), Expiry: far, Primary: at, Worker: &pb.Worker{},
+					Writes: writes,
+				},
+			},
+		},
+		"one phase": {
+			Op: &pb.TabletRequest_OnePhase{
+				OnePhase: &pb.OnePhaseRequest{StartTs: far, Writes: writes},
+			},
+		},
+		"judge": {
+			Op: &pb.TabletRequest_CheckTxnStatus{
+				CheckTxnStatus: &pb.CheckTxnStatusRequest{
+					Primary: at, StartTs: uint64(now), Now: far,
+				},
+			},
+		},
 	} {
 		_, _, err := client.Send(ctx, wire.Position{Table: table, Row: "r"}, req)
 		if !errors.Is(err, percolator.ErrInvalid) {

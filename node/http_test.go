@@ -13,12 +13,15 @@ import (
 // HTTPHosts, and for no other. Profiles are served only if they were asked for.
 func TestHTTPAnswersToItsNames(t *testing.T) {
 	get := func(n *node.Node, host, path string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.HTTPAddr()+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+
+			n.HTTPAddr()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Host = host
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+		client := &http.Client{
+			Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second,
+		}
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)

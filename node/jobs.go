@@ -55,7 +55,9 @@ type leaderJobs struct {
 // does not need observers to be registered: one that was retired, and is linked again,
 // waits for its removal.
 func (l *leaderJobs) startBackfills() error {
-	j, err := backfill.Spawn(l.system, backfill.Config{Meta: l.meta, Client: l.client, Logger: l.cfg.Logger})
+	j, err := backfill.Spawn(l.system, backfill.Config{
+		Meta: l.meta, Client: l.client, Logger: l.cfg.Logger,
+	})
 	if err != nil {
 		return fmt.Errorf("node: back-fills: %w", err)
 	}
@@ -85,7 +87,8 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		return
 	}
 	if err := l.start(ctx); err != nil {
-		l.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again", "error", err)
+		l.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again",
+			"error", err)
 		return
 	}
 	l.started = true

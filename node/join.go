@@ -70,7 +70,8 @@ type joiningParts struct {
 
 // openJoining binds the node's addresses and reads who it is; from then on the node
 // tells others that, but lets nobody in.
-func openJoining(cfg Config, files *certs.Files, st *store.Store, bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
+func openJoining(cfg Config, files *certs.Files, st *store.Store,
+	bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
 	e := &joining{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
 	var err error
 	if e.self, err = join.OpenSelf(st); err != nil {
@@ -85,7 +86,8 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store, bootstrap func
 		return nil, errors.Join(err, e.close())
 	}
 	c := join.DoorConfig{
-		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact, Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
+		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact,
+		Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
@@ -128,7 +130,8 @@ func openCerts(cfg Config) (*certs.Files, error) {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	if cfg.GossipAddr() != "" {
-		if err := gossip.CheckKeys(cfg.Certs); err != nil { // else found when the cluster has taken the node in
+		// else found when the cluster has taken the node in
+		if err := gossip.CheckKeys(cfg.Certs); err != nil {
 			return nil, fmt.Errorf("node: %w", err)
 		}
 	}
@@ -148,7 +151,8 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	var err error
 	n.joining, err = openJoining(n.cfg, n.certs.files, n.store, bootstrap, joiningParts{
-		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(), clock: n.parts.Clock,
+		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
+		clock:   n.parts.Clock,
 		waiting: func(why string) { n.waiting.Store(&why) },
 	})
 	if err != nil {
@@ -164,7 +168,9 @@ func (n *Node) join(ctx context.Context) error {
 // registry is by what the door lets others in.
 func (n *Node) registry() join.Registry {
 	return &meta.Registry{
-		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor { return n.router.Descriptor(cluster.MetaTablet) },
+		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor {
+			return n.router.Descriptor(cluster.MetaTablet)
+		},
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {
 			ts, _, err := n.transport().Timestamps(ctx, 1)
 			return ts, err
@@ -263,7 +269,9 @@ func (e *joining) serveEarly() {
 	if e.files != nil {
 		cfg.TLS = e.files.Server(certs.Node, certs.Client) // the guards keep clients from the door
 	}
-	notYet := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, errStarting.Error()) }
+	notYet := func(any, grpc.ServerStream) error {
+		return status.Error(codes.Unavailable, errStarting.Error())
+	}
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
@@ -308,16 +316,19 @@ func (e *joining) enter(ctx context.Context) (join.Identity, error) {
 // openGossip begins to gossip, if there is an address for that; else the node is alone.
 // replaced is called when a later incarnation of this node shows up: this process must
 // end.
-func (e *joining) openGossip(self cluster.Member, replaced func(by cluster.Member)) (cluster.Members, error) {
+func (e *joining) openGossip(self cluster.Member,
+	replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
 		return cluster.NewAlone(self), nil
 	}
 	self.Listen, self.Peer, self.Gossip = e.at.Listen, e.at.Peer, e.at.Gossip
 	g, err := gossip.Open(gossip.Config{
-		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known, Logger: e.cfg.Logger,
+		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known,
+		Logger: e.cfg.Logger,
 		Replaced: func(by cluster.Member) {
 			if err := e.self.Outlive(by.Incarnation); err != nil {
-				e.cfg.Logger.Error("the incarnation that has replaced this one could not be noted", "error", err)
+				e.cfg.Logger.Error("the incarnation that has replaced this one could not be noted",
+					"error", err)
 			}
 			replaced(by)
 		},

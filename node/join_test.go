@@ -34,7 +34,8 @@ type joiner struct {
 	network *memlink.Network
 }
 
-func (j *joiner) open(ctx context.Context, dir string, change func(c *node.Config)) (*node.Node, error) {
+func (j *joiner) open(ctx context.Context, dir string,
+	change func(c *node.Config)) (*node.Node, error) {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
 	if change != nil {
@@ -82,12 +83,16 @@ func TestJoin(t *testing.T) {
 	awaitNodes(ctx, t, b, a.Status().NodeId, a.Status().Incarnation)
 
 	other := j.must(filepath.Join(dirs, "other"))
-	stray, err := j.open(ctx, filepath.Join(dirs, "stray"), func(c *node.Config) { c.Join = []string{a.Addr(), other.Addr()} })
+	stray, err := j.open(ctx, filepath.Join(dirs, "stray"), func(c *node.Config) {
+		c.Join = []string{a.Addr(), other.Addr()}
+	})
 	if !errors.Is(err, join.ErrOtherCluster) {
 		t.Errorf("two clusters in --join: %v, %v", stray, err)
 	}
 	j.close(other)
-	if _, err := j.open(ctx, filepath.Join(dirs, "other"), func(c *node.Config) { c.Join = []string{a.Addr()} }); !errors.Is(err, join.ErrOtherCluster) {
+	if _, err := j.open(ctx, filepath.Join(dirs, "other"), func(c *node.Config) {
+		c.Join = []string{a.Addr()}
+	}); !errors.Is(err, join.ErrOtherCluster) {
 		t.Errorf("a directory of another cluster: %v", err)
 	}
 
@@ -111,7 +116,8 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 			t.Fatal(err)
 		}
 		if slices.ContainsFunc(r.Nodes, func(n *pb.Node) bool {
-			return n.NodeId == id && n.Incarnation == incarnation && n.Alive && n.State == pb.NodeState_NODE_STATE_ACTIVE
+			return n.NodeId == id && n.Incarnation == incarnation && n.Alive &&
+				n.State == pb.NodeState_NODE_STATE_ACTIVE
 		}) {
 			return
 		}
@@ -137,21 +143,24 @@ func (d *doors) find(addr string) pb.MembershipServer {
 	return d.at[addr]
 }
 
-func (d *doors) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+func (d *doors) Hello(ctx context.Context, addr string,
+	req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Hello(ctx, req)
 	}
 	return nil, errNobody
 }
 
-func (d *doors) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+func (d *doors) Join(ctx context.Context, addr string,
+	req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Join(ctx, req)
 	}
 	return nil, errNobody
 }
 
-func (d *doors) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+func (d *doors) Found(ctx context.Context, addr string,
+	req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	if m := d.find(addr); m != nil {
 		return m.Found(ctx, req)
 	}
@@ -161,7 +170,8 @@ func (d *doors) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*
 // TestExpectWithoutListeners: three nodes found a cluster together through Parts.Contact,
 // and bind nothing.
 func TestExpectWithoutListeners(t *testing.T) {
-	network, members, at := memlink.NewNetwork(), newHub(), &doors{at: map[string]pb.MembershipServer{}}
+	network, members, at := memlink.NewNetwork(), newHub(),
+		&doors{at: map[string]pb.MembershipServer{}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	addrs := []string{"a:1", "b:1", "c:1"}
@@ -170,11 +180,16 @@ func TestExpectWithoutListeners(t *testing.T) {
 	for i, addr := range addrs {
 		all.Go(func() {
 			cfg := node.DefaultConfig()
-			cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.InsecureForce, cfg.Store.InMemory = addr, "", true, true, true
+			cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.InsecureForce, cfg.Store.InMemory = addr, "",
+				true, true, true
 			cfg.Join, cfg.Expect = addrs, 3
 			nodes[i], errs[i] = node.OpenWith(ctx, cfg, node.Parts{
-				Link:    func(self peer.Self) (peer.Link, error) { return network.Link(self.NodeID), nil },
-				Members: func(self cluster.Member) (cluster.Members, error) { return members.join(self), nil },
+				Link: func(self peer.Self) (peer.Link, error) {
+					return network.Link(self.NodeID), nil
+				},
+				Members: func(self cluster.Member) (cluster.Members, error) {
+					return members.join(self), nil
+				},
 				Contact: func(listen string, door pb.MembershipServer) join.Contact {
 					at.mu.Lock()
 					defer at.mu.Unlock()
@@ -206,7 +221,8 @@ func TestExpectWithoutListeners(t *testing.T) {
 		if n == nil {
 			continue
 		}
-		if r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 3 {
+		if r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil ||
+			len(r.Nodes) != 3 {
 			t.Errorf("%v, %v", r, err)
 		}
 	}
@@ -235,11 +251,15 @@ func TestWaitingNode(t *testing.T) {
 	asking, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
 	door := pb.NewMembershipClient(conn)
-	r, err := door.Hello(asking, &pb.HelloRequest{NodeId: 7, Addresses: &pb.NodeAddresses{Listen: "127.0.0.1:1"}}, grpc.WaitForReady(true))
-	if err != nil || r.ClusterId != "" || r.NodeId == 0 || r.Expect != 3 || r.Addresses.GetListen() != listen || len(r.Fresh) != 1 {
+	r, err := door.Hello(asking, &pb.HelloRequest{
+		NodeId: 7, Addresses: &pb.NodeAddresses{Listen: "127.0.0.1:1"},
+	}, grpc.WaitForReady(true))
+	if err != nil || r.ClusterId != "" || r.NodeId == 0 || r.Expect != 3 ||
+		r.Addresses.GetListen() != listen || len(r.Fresh) != 1 {
 		t.Fatalf("%v, %v", r, err)
 	}
-	for path, want := range map[string]string{"/livez": "200", "/readyz": "503", "/metrics": "200", "/api/v1/status": "200", "/": "200"} {
+	for path, want := range map[string]string{"/livez": "200", "/readyz": "503", "/metrics": "200",
+		"/api/v1/status": "200", "/": "200"} {
 		if got := get(t, "http://"+web+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", path, got)
 		}
@@ -263,7 +283,8 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	_, err := percolator.Dial(short, []string{waiting}, cfg)
-	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "waiting to join a cluster") {
+	if !errors.Is(err, percolator.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "waiting to join a cluster") {
 		t.Errorf("of a node that does not serve yet: %v", err)
 	}
 	serving := open(t, t.TempDir(), func(c *node.Config) { c.Listen = "127.0.0.1:0" })
@@ -290,7 +311,9 @@ func freeAddr(t *testing.T) string {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second,
+	}
 	r, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)

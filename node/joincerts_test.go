@@ -32,7 +32,8 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	j, ended := &joiner{t, memlink.NewNetwork()}, make(chan error, 1)
 	go func() {
 		_, err := j.open(ctx, t.TempDir(), func(c *node.Config) {
-			c.Certs, c.Insecure, c.Listen, c.Join, c.Expect = dir, false, listen, []string{listen}, 3
+			c.Certs, c.Insecure, c.Listen, c.Join, c.Expect = dir, false, listen, []string{listen},
+				3
 			c.Peer, c.Gossip = "127.0.0.1:0", "127.0.0.1:0"
 		})
 		ended <- err
@@ -44,30 +45,37 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 		}
 	}()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	files, err := certs.Open(certs.Source{CA: file(certs.CACert), Cert: file(certs.ClientCert), Key: file(certs.ClientKey)}, nil)
+	files, err := certs.Open(certs.Source{
+		CA: file(certs.CACert), Cert: file(certs.ClientCert), Key: file(certs.ClientKey),
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(credentials.NewTLS(files.Client())))
+	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(
+		credentials.NewTLS(files.Client())))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
 	asking, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	_, err = pb.NewMembershipClient(conn).Hello(asking, &pb.HelloRequest{NodeId: 7}, grpc.WaitForReady(true))
+	_, err = pb.NewMembershipClient(conn).Hello(asking, &pb.HelloRequest{NodeId: 7},
+		grpc.WaitForReady(true))
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a client at the door: %v", err)
 	}
 	short, done := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer done()
 	_, err = percolator.Dial(short, []string{listen}, percolator.ClientConfig{
-		CAFile: file(certs.CACert), CertFile: file(certs.ClientCert), KeyFile: file(certs.ClientKey),
+		CAFile: file(certs.CACert), CertFile: file(certs.ClientCert),
+		KeyFile: file(certs.ClientKey),
 	})
-	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "waiting to join a cluster") {
+	if !errors.Is(err, percolator.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "waiting to join a cluster") {
 		t.Errorf("of a node that does not serve yet: %v", err)
 	}
-	if conn.GetState() == connectivity.Ready && !conn.WaitForStateChange(asking, connectivity.Ready) {
+	if conn.GetState() == connectivity.Ready &&
+		!conn.WaitForStateChange(asking, connectivity.Ready) {
 		t.Error("a connection that asks nothing keeps others out")
 	}
 }
@@ -81,7 +89,8 @@ func TestGossipKeysAreLookedAtFirst(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Join = data, "127.0.0.1:0", "", dir, []string{freeAddr(t)}
+	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Join = data, "127.0.0.1:0", "", dir,
+		[]string{freeAddr(t)}
 	if n, err := node.Open(ctx, cfg); !errors.Is(err, gossip.ErrKeys) {
 		t.Fatalf("%v, %v", n, err)
 	}

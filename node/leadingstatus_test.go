@@ -16,7 +16,9 @@ func TestLeadingStatus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := newRig(t, 3, func(_ int, c *node.Config) {
-		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second}
+		c.Placement = node.Placement{
+			Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second,
+		}
 		c.Splits.Off = true
 	})
 	db := r.nodes[0].DB()
@@ -38,7 +40,8 @@ func TestLeadingStatus(t *testing.T) {
 			for _, x := range s.Tablets {
 				led[x.Tablet.TabletId], told = led[x.Tablet.TabletId] || x.Leader, told+1
 			}
-			if s.Placement == nil && n == r.nodes[0] && r.layout().tablets[1].GetNodeId() == r.id(0) {
+			if s.Placement == nil && n == r.nodes[0] &&
+				r.layout().tablets[1].GetNodeId() == r.id(0) {
 				t.Error("placement's status is left out, which says what drains wait for")
 			}
 		}

@@ -45,7 +45,9 @@ func slowly(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 func TestLoaderIsSlowedByBacklog(t *testing.T) {
 	const most, rows, slack = 100, 600, 100
 	n := open(t, "", func(c *node.Config) {
-		c.Observers = func(r *percolator.Registry) { r.Strong("counter", input, slowly, percolator.Concurrency(2)) }
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, slowly, percolator.Concurrency(2))
+		}
 	})
 	loaded := make(chan error, 1)
 	go func() { loaded <- load(within(t, 4*time.Minute), n.DB(), most, 0, rows) }()
@@ -81,7 +83,8 @@ func TestLoaderIsSlowedByBacklog(t *testing.T) {
 		t.Fatalf("held up by a paused observer: %v", err)
 	}
 	p, err := n.DB().Pending(within(t, time.Minute))
-	if err != nil || p.Runnable != 0 || p.Held != rows || len(p.Observers) != 1 || !p.Observers[0].Paused || p.Observers[0].Oldest == 0 {
+	if err != nil || p.Runnable != 0 || p.Held != rows || len(p.Observers) != 1 ||
+		!p.Observers[0].Paused || p.Observers[0].Oldest == 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -92,7 +95,8 @@ func TestLoaderInsideObserver(t *testing.T) {
 	next := percolator.Column{Table: "pages", Name: "next"}
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
-			r.Strong("fan", input, func(ctx context.Context, _ *percolator.Tx, m percolator.Notification) error {
+			r.Strong("fan", input, func(ctx context.Context, _ *percolator.Tx,
+				m percolator.Notification) error {
 				l := percolator.DBFrom(ctx).Loader(percolator.LoaderConfig{Backlog: 1, Workers: 2})
 				for i := range 5 {
 					err := l.Load(ctx, func(_ context.Context, tx *percolator.Tx) error {

@@ -31,15 +31,19 @@ type localOracle struct {
 	alone   tablet.Alone // where the meta tablet tells that it leads as its group's only voter
 }
 
-// start starts the oracle. It answers where meta is led; elsewhere it says who leads. life ends the judgement of the clock.
-func (l *localOracle) start(life context.Context, system *actor.ActorSystem, turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
+// start starts the oracle. It answers where meta is led; elsewhere it says who leads.
+// life ends the judgement of the clock.
+func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
+	turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
-		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive, Voters: l.otherVoters,
-		Ask: l.others.clock, HandOver: l.giveMeta, Logger: cfg.Logger,
+		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive,
+		Voters: l.otherVoters,
+		Ask:    l.others.clock, HandOver: l.giveMeta, Logger: cfg.Logger,
 		NotLeader: func(leader uint64) error { return &route.NotLeader{Leader: leader} },
 	})
 	o, err := oracle.Spawn(system, l, oracle.Config{
-		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns, Judge: l.judge.Judge,
+		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns,
+		Judge:  l.judge.Judge,
 		Voters: func() int { return len(l.otherVoters()) },
 	})
 	if err == nil {

@@ -27,7 +27,8 @@ type locker struct {
 var _ scanner.Locker = (*locker)(nil)
 
 // TryLock implements scanner.Locker.
-func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error) {
+func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
+	keys ...string) ([]bool, error) {
 	out := make([]bool, len(keys))
 	for node, at := range l.split(keys) {
 		mine := make([]string, len(at))
@@ -60,11 +61,14 @@ func (l *locker) split(keys []string) map[uint64][]int {
 	return out
 }
 
-func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duration, keys []string) ([]bool, error) {
+func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duration,
+	keys []string) ([]bool, error) {
 	if node == l.self {
 		return l.local.TryLock(ctx, owner, lease, keys...)
 	}
-	req := &wire.LockdRequest{Owner: owner, LeaseMs: uint32(lease.Milliseconds()), Try: keyBytes(keys)}
+	req := &wire.LockdRequest{
+		Owner: owner, LeaseMs: uint32(lease.Milliseconds()), Try: keyBytes(keys),
+	}
 	r, err := l.others.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: req}})
 	return r.GetLockd().GetGranted(), err
 }
@@ -80,7 +84,11 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 			l.local.Unlock(owner, mine...)
 			continue
 		}
-		req := &wire.PeerRequest{Body: &wire.PeerRequest_Lockd{Lockd: &wire.LockdRequest{Owner: owner, Unlock: keyBytes(mine)}}}
+		req := &wire.PeerRequest{
+			Body: &wire.PeerRequest_Lockd{
+				Lockd: &wire.LockdRequest{Owner: owner, Unlock: keyBytes(mine)},
+			},
+		}
 		l.others.tell(node, time.Now().Add(unlockTimeout), req, func(*wire.PeerResponse, error) {})
 	}
 }

@@ -13,10 +13,13 @@ var (
 	logLiveBytes = gaugeFamily("log_live_bytes", "Bytes of the entries that are kept in them.")
 	logWritten   = counterFamily("log_written_bytes_total", "Bytes written to the Raft log.")
 	logSyncs     = counterFamily("log_syncs_total", "Syncs of the Raft log's files.")
-	logUnchecked = gaugeFamily("log_unchecked_bytes", "Bytes of the Raft log behind the last checkpoint of the state: "+
-		"what a start after a crash applies again.")
-	logCheckpointAge = gaugeFamily("log_checkpoint_age_seconds", "Age of the last checkpoint of the state; 0: nothing is behind it.")
-	logDiskFree      = gaugeFamily("log_disk_free_bytes", "Free space of the file system that the Raft log is on.")
+	logUnchecked = gaugeFamily("log_unchecked_bytes",
+		"Bytes of the Raft log behind the last checkpoint of the state: "+
+			"what a start after a crash applies again.")
+	logCheckpointAge = gaugeFamily("log_checkpoint_age_seconds",
+		"Age of the last checkpoint of the state; 0: nothing is behind it.")
+	logDiskFree = gaugeFamily("log_disk_free_bytes",
+		"Free space of the file system that the Raft log is on.")
 )
 
 // collectLog exports figures of the log; nil: it is in memory.
@@ -25,8 +28,11 @@ func (m metrics) collectLog(out chan<- prometheus.Metric, s *pb.LogStatus) {
 		return
 	}
 	const second = 1000 // milliseconds
-	sendAll(out, counted{logSegments, s.Segments}, counted{logBytes, s.Bytes}, counted{logLiveBytes, s.LiveBytes},
-		counted{logWritten, s.Written}, counted{logSyncs, s.Syncs}, counted{logUnchecked, s.Unchecked},
+	sendAll(out, counted{logSegments, s.Segments}, counted{logBytes, s.Bytes},
+		counted{logLiveBytes, s.LiveBytes},
+		counted{logWritten, s.Written}, counted{logSyncs, s.Syncs},
+		counted{logUnchecked, s.Unchecked},
 		counted{logDiskFree, s.DiskFree})
-	out <- prometheus.MustNewConstMetric(logCheckpointAge.desc, logCheckpointAge.kind, float64(s.CheckpointAgeMs)/second)
+	out <- prometheus.MustNewConstMetric(logCheckpointAge.desc, logCheckpointAge.kind,
+		float64(s.CheckpointAgeMs)/second)
 }

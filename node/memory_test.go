@@ -37,7 +37,8 @@ func TestMemoryBoundsTheStore(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(out, nil))
 	})
 	want := "bound=536870912 from=--memory"
-	if text := out.String(); !strings.Contains(text, want) || !strings.Contains(text, "memtable=8388608 table=1048576") {
+	if text := out.String(); !strings.Contains(text, want) ||
+		!strings.Contains(text, "memtable=8388608 table=1048576") {
 		t.Errorf("the log does not say %q and the sizes:\n%s", want, text)
 	}
 }

@@ -82,7 +82,8 @@ func (s *metaSight) lost() error {
 	if s.answered.IsZero() {
 		return fmt.Errorf("%w, and never has: %w", errNoMeta, why)
 	}
-	return fmt.Errorf("%w, the last time was %v ago: %w", errNoMeta, time.Since(s.answered).Round(time.Second), why)
+	return fmt.Errorf("%w, the last time was %v ago: %w", errNoMeta,
+		time.Since(s.answered).Round(time.Second), why)
 }
 
 // status is what is known without asking.

@@ -86,7 +86,10 @@ func TestMapIsReadAgain(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			rereadMap(ctx, needed.Load, func(context.Context) error { readings.Add(1); return errors.New("away") })
+			rereadMap(ctx, needed.Load, func(context.Context) error {
+				readings.Add(1)
+				return errors.New("away")
+			})
 		}()
 		defer func() { end(); <-ended }()
 		after := func(d time.Duration) { <-time.After(d); synctest.Wait() }

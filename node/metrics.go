@@ -34,7 +34,9 @@ type family struct {
 }
 
 func counterFamily(name, help string, labels ...string) family {
-	return family{prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.CounterValue}
+	return family{
+		prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.CounterValue,
+	}
 }
 
 func gaugeFamily(name, help string, labels ...string) family {
@@ -48,7 +50,8 @@ var (
 	logRequests   = counterFamily("log_requests_total", "Appends that they held.")
 
 	tabletReads     = counterFamily("tablet_reads_total", "Reads.", "tablet")
-	tabletMutations = counterFamily("tablet_mutations_total", "Mutations, evaluated again ones included.", "tablet")
+	tabletMutations = counterFamily("tablet_mutations_total",
+		"Mutations, evaluated again ones included.", "tablet")
 	tabletBatches   = counterFamily("tablet_batches_total", "Batches that both came in.", "tablet")
 	tabletProposals = counterFamily("tablet_proposals_total", "Raft entries proposed.", "tablet")
 	tabletLocks     = gaugeFamily("tablet_locks", "Locks and reservations held.", "tablet")
@@ -98,6 +101,8 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(metrics{n.status, n.observers, n.tablets, n.others, n.oracles}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(metrics{n.status, n.observers, n.tablets, n.others, n.oracles},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(
+			collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -79,9 +79,10 @@ type Node struct {
 	observers *observers
 
 	servers *servers
-	serving atomic.Bool            // everything runs
-	waiting atomic.Pointer[string] // why the node must not vote yet, by the last word of it; nil: there was none
-	failed  chan error             // has room for one: why this process must end
+	serving atomic.Bool // everything runs
+	// why the node must not vote yet, by the last word of it; nil: there was none
+	waiting atomic.Pointer[string]
+	failed  chan error // has room for one: why this process must end
 
 	// What other nodes may ask before everything runs.
 	peersOpen chan struct{} // closed when the node's carrier is there
@@ -149,13 +150,16 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
-	locks, err := lockd.Spawn(n.system, lockd.Config{Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger})
+	locks, err := lockd.Spawn(n.system, lockd.Config{
+		Batch: n.cfg.Batch.Lockd, Logger: n.cfg.Logger,
+	})
 	if err != nil {
 		return err
 	}
 	n.lockd.Store(locks)
 	n.admin = n.newAdmin()
-	n.client = txn.NewClient(n.parts.wrap(n.transport()), txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
+	n.client = txn.NewClient(n.parts.wrap(n.transport()),
+		txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	n.openObservers()
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
@@ -185,7 +189,8 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
-		logger.Warn("meta does not answer: the node waits for it, and serves nothing until then", "error", err)
+		logger.Warn("meta does not answer: the node waits for it, and serves nothing until then",
+			"error", err)
 	}
 }
 
@@ -198,8 +203,10 @@ func (n *Node) openTablets() {
 	n.others = &others{self: self}
 	n.oracle = &localOracle{self: self, router: n.router, others: n.others, clock: n.now}
 	n.tablets = &tablets{
-		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router, others: n.others,
-		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.changes.wake, life: n.life,
+		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
+		others: n.others,
+		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.changes.wake,
+		life: n.life,
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
@@ -212,16 +219,23 @@ func (n *Node) openTablets() {
 // and what tells how the node is.
 func (n *Node) openObservers() {
 	obs := &observers{
-		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system, client: n.client, meta: n.meta,
+		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
+		client: n.client, meta: n.meta,
 		router: n.router, others: n.others, tablets: n.tablets, survey: n.survey, policy: n.policy,
-		locks:   &locker{self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load()},
+		locks: &locker{
+			self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load(),
+		},
 		wakeJob: n.changes.jobs.wakeBackfills, honouring: make(chan struct{}, 1),
 	}
-	obs.registration = &registration{meta: n.meta, logger: n.cfg.Logger, honour: obs.honour, again: make(chan struct{}, 1)}
+	obs.registration = &registration{
+		meta: n.meta, logger: n.cfg.Logger, honour: obs.honour, again: make(chan struct{}, 1),
+	}
 	n.observers = obs
 	n.status = &statuses{
-		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store, router: n.router, others: n.others,
-		oracle: n.oracle, tablets: n.tablets, observers: obs, policy: n.policy, jobs: n.changes.jobs, sight: n.changes.sight,
+		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
+		router: n.router, others: n.others,
+		oracle: n.oracle, tablets: n.tablets, observers: obs, policy: n.policy,
+		jobs: n.changes.jobs, sight: n.changes.sight,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
 	n.census = &census{members: n.others.members, status: n.status}

@@ -21,6 +21,7 @@ func TestNodesOfOneAlone(t *testing.T) {
 			t.Fatalf("%v, %v", r, err)
 		}
 		self := r.Nodes[0]
-		return self.Alive && self.LeadsMeta && self.Replicas == 2 && self.Leaders == 2 && self.DiskFree > 0
+		return self.Alive && self.LeadsMeta && self.Replicas == 2 && self.Leaders == 2 &&
+			self.DiskFree > 0
 	})
 }

@@ -47,9 +47,13 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	suspect := &suspicion{}
 	suspect.raise(obs.client.OracleTime())
 	dispatcher, err := observer.Spawn(obs.system, observer.Config{
-		Observers: registered, Client: observer.NewClient(obs.client), Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
-		FailureBase: obs.cfg.Notifications.FailurePause, FailureMax: obs.cfg.Notifications.FailurePauseMax,
-		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, percolator.NewDB(obs.client)) },
+		Observers: registered, Client: observer.NewClient(obs.client),
+		Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
+		FailureBase: obs.cfg.Notifications.FailurePause,
+		FailureMax:  obs.cfg.Notifications.FailurePauseMax,
+		Context: func(ctx context.Context) context.Context {
+			return percolator.WithDB(ctx, percolator.NewDB(obs.client))
+		},
 		Suspect: suspect.get,
 	})
 	if err != nil {
@@ -71,7 +75,8 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 
 func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
 	return &pb.ObserverInfo{
-		Name: o.Name, Table: uint32(table), TableName: o.Column.Table, Column: []byte(o.Column.Name), Weak: o.Weak,
+		Name: o.Name, Table: uint32(table), TableName: o.Column.Table,
+		Column: []byte(o.Column.Name), Weak: o.Weak,
 	}
 }
 
@@ -87,13 +92,15 @@ func namesOf(observers []observer.Registered) []string {
 func (obs *observers) startScanners(x *notifications) error {
 	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
-		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher, Places: places{obs.router},
+		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher,
+		Places: places{obs.router},
 		Owner:  ownerOf(obs.self.NodeID, obs.self.Incarnation),
 		Walker: scanner.NewWalker(obs.client.Transport()), Resolver: obs.client,
 		Survey: obs.survey, Observed: obs.tablets.board.Observed,
 		// Enough cells in hand for every worker to have one, and another to go on with.
 		Window: max(scanner.DefaultWindow, 2*obs.cfg.ObserverWorkers/max(obs.cfg.Scanners, 1)),
-		Hints:  hintsOf(tune), Scanners: obs.cfg.Scanners, Page: tune.ScanPage, PaceMin: tune.ScanPause, Logger: obs.cfg.Logger,
+		Hints:  hintsOf(tune), Scanners: obs.cfg.Scanners, Page: tune.ScanPage,
+		PaceMin: tune.ScanPause, Logger: obs.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock,
 		// what a crash has left would look too young to be touched for as long.
@@ -215,10 +222,14 @@ func (x *notifications) status() []*pb.ObserverStatus {
 	out := make([]*pb.ObserverStatus, 0, len(stats))
 	for i, s := range stats {
 		out = append(out, &pb.ObserverStatus{
-			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs, Commits: s.Commits,
-			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped, Running: uint32(s.Running),
-			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued), Waiting: uint32(s.Waiting),
-			Stuck: uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit), Contended: uint32(s.Contended), Rows: observerRows(rows[i]),
+			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs,
+			Commits:   s.Commits,
+			Conflicts: s.Conflicts, Failures: s.Failures, Parked: s.Parked, Skipped: s.Skipped,
+			Running:     uint32(s.Running),
+			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued),
+			Waiting: uint32(s.Waiting),
+			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
+			Contended: uint32(s.Contended), Rows: observerRows(rows[i]),
 		})
 	}
 	return out

@@ -9,31 +9,46 @@ import (
 
 // What this node has done for an observer, and the state of its runs.
 var (
-	observerRuns        = counterFamily("observer_runs_total", "Calls of the observer's function.", "observer")
-	observerCommits     = counterFamily("observer_commits_total", "Runs that committed.", "observer")
-	observerConflicts   = counterFamily("observer_conflicts_total", "Runs that conflicted.", "observer")
-	observerUnavailable = counterFamily("observer_unavailable_total", "Runs that a node's silence ended.", "observer")
-	observerFailures    = counterFamily("observer_failures_total", "Runs that failed.", "observer")
-	observerGivenUp     = counterFamily("observer_parked_total", "Notifications given up.", "observer")
-	observerSkipped     = counterFamily("observer_skipped_total", "Notifications found clean.", "observer")
-	observerCollapsed   = counterFamily("observer_collapsed_total", "Notifications that another one's run covered.", "observer")
-	observerRunning     = gaugeFamily("observer_running", "Runs going on.", "observer")
-	observerQueued      = gaugeFamily("observer_queued", "Cells that wait for a slot.", "observer")
-	observerBackoff     = gaugeFamily("observer_backoff", "Cells that wait for their backoff.", "observer")
-	observerStuck       = gaugeFamily("observer_stuck", "Runs whose function ignores the end of its context.", "observer")
-	observerContended   = gaugeFamily("observer_contended", "Cells whose runs come to nothing again and again: conflicts, most often.", "observer")
-	observerLimit       = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
+	observerRuns = counterFamily("observer_runs_total", "Calls of the observer's function.",
+		"observer")
+	observerCommits = counterFamily("observer_commits_total", "Runs that committed.",
+		"observer")
+	observerConflicts = counterFamily("observer_conflicts_total", "Runs that conflicted.",
+		"observer")
+	observerUnavailable = counterFamily("observer_unavailable_total",
+		"Runs that a node's silence ended.", "observer")
+	observerFailures = counterFamily("observer_failures_total", "Runs that failed.", "observer")
+	observerGivenUp  = counterFamily("observer_parked_total", "Notifications given up.",
+		"observer")
+	observerSkipped = counterFamily("observer_skipped_total", "Notifications found clean.",
+		"observer")
+	observerCollapsed = counterFamily("observer_collapsed_total",
+		"Notifications that another one's run covered.", "observer")
+	observerRunning = gaugeFamily("observer_running", "Runs going on.", "observer")
+	observerQueued  = gaugeFamily("observer_queued", "Cells that wait for a slot.", "observer")
+	observerBackoff = gaugeFamily("observer_backoff", "Cells that wait for their backoff.",
+		"observer")
+	observerStuck = gaugeFamily("observer_stuck",
+		"Runs whose function ignores the end of its context.", "observer")
+	observerContended = gaugeFamily("observer_contended",
+		"Cells whose runs come to nothing again and again: conflicts, most often.", "observer")
+	observerLimit = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
 )
 
 // What the whole cluster says of an observer; while it can't be asked, what it said last.
 var (
-	observerAge     = gaugeFamily("observer_figures_age_seconds", "Age of the figures of what waits for observers: they can't be had while meta, or a tablet, has no quorum.")
-	observerPending = gaugeFamily("observer_pending", "Notifications that wait or run, parked ones not among them.", "observer")
-	observerParked  = gaugeFamily("observer_parked", "Notifications that are parked.", "observer")
-	observerOldest  = gaugeFamily("observer_oldest_seconds", "Age of the oldest notification that is not parked; 0: there is none.", "observer")
-	observerPaused  = gaugeFamily("observer_paused", "1 while the observer is paused.", "observer")
-	backfillRows    = gaugeFamily("observer_backfill_rows", "Rows that the observer's last back-fill has marked.", "observer")
-	backfillRunning = gaugeFamily("observer_backfill_running", "1 while a back-fill of the observer has rows left.", "observer")
+	observerAge = gaugeFamily("observer_figures_age_seconds",
+		"Age of the figures of what waits for observers: they can't be had while meta, or a tablet, has no quorum.")
+	observerPending = gaugeFamily("observer_pending",
+		"Notifications that wait or run, parked ones not among them.", "observer")
+	observerParked = gaugeFamily("observer_parked", "Notifications that are parked.", "observer")
+	observerOldest = gaugeFamily("observer_oldest_seconds",
+		"Age of the oldest notification that is not parked; 0: there is none.", "observer")
+	observerPaused = gaugeFamily("observer_paused", "1 while the observer is paused.", "observer")
+	backfillRows   = gaugeFamily("observer_backfill_rows",
+		"Rows that the observer's last back-fill has marked.", "observer")
+	backfillRunning = gaugeFamily("observer_backfill_running",
+		"1 while a back-fill of the observer has rows left.", "observer")
 )
 
 func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {

@@ -82,7 +82,8 @@ func (obs *observers) honourNow(ctx context.Context) error {
 		return nil
 	}
 	c, failed := obs.relink(ctx, x, c)
-	if err := x.dispatcher.Control(ctx, append(c.GetObservers(), forgotten(c, x.dispatcher.Registered())...)); err != nil {
+	if err := x.dispatcher.Control(ctx, append(c.GetObservers(),
+		forgotten(c, x.dispatcher.Registered())...)); err != nil {
 		return errors.Join(failed, err)
 	}
 	return errors.Join(failed, obs.rescan(ctx, x))
@@ -95,7 +96,9 @@ func (obs *observers) honourNow(ctx context.Context) error {
 func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
 	var out []*pb.ObserverInfo
 	for _, o := range registered {
-		entered := slices.ContainsFunc(c.GetObservers(), func(i *pb.ObserverInfo) bool { return i.Name == o.Spec.Name })
+		entered := slices.ContainsFunc(c.GetObservers(), func(i *pb.ObserverInfo) bool {
+			return i.Name == o.Spec.Name
+		})
 		if o.Table == 0 || entered || meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
@@ -130,7 +133,8 @@ const (
 func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
-		_, err := obs.others.call(attempt, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
+		_, err := obs.others.call(attempt, node,
+			&wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
 		cancel()
 		if err == nil || !obs.others.isAlive(node) {
 			return nil
@@ -140,7 +144,8 @@ func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("node %d is alive and has not honoured the catalogue: %w", node, ctx.Err())
+			return fmt.Errorf("node %d is alive and has not honoured the catalogue: %w", node,
+				ctx.Err())
 		}
 	}
 }
@@ -151,7 +156,8 @@ func (obs *observers) wakeBackfills() {
 	obs.wakeJob()
 	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
-		obs.others.tell(leader, time.Now().Add(honourAttempt), req, func(*wire.PeerResponse, error) {})
+		obs.others.tell(leader, time.Now().Add(honourAttempt), req,
+			func(*wire.PeerResponse, error) {})
 	}
 }
 
@@ -178,7 +184,8 @@ func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) 
 	for _, o := range c.GetObservers() {
 		p := pending[o.Name]
 		out = append(out, &pb.ObserverState{
-			Info: proto.CloneOf(o), Linked: linked[o.Name], Notifications: p.GetNotifications(), Parked: p.GetParked(),
+			Info: proto.CloneOf(o), Linked: linked[o.Name], Notifications: p.GetNotifications(),
+			Parked:  p.GetParked(),
 			Intents: p.GetIntents(), OldestTs: p.GetOldestTs(), Backfill: fills[o.Name],
 		})
 	}

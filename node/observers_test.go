@@ -38,7 +38,8 @@ func counts(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 
 // quick makes pauses after failures short.
 func quick(c *node.Config) {
-	c.Notifications.FailurePause, c.Notifications.FailurePauseMax = time.Millisecond, 5*time.Millisecond
+	c.Notifications.FailurePause, c.Notifications.FailurePauseMax = time.Millisecond,
+		5*time.Millisecond
 	c.Logger = slog.New(slog.DiscardHandler) // failing is what these tests are about
 }
 
@@ -53,12 +54,13 @@ func within(t testing.TB, d time.Duration) context.Context {
 func write(t testing.TB, db *percolator.DB, from, to int) {
 	t.Helper()
 	for at := from; at < to; at += 500 {
-		err := db.Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
-			for i := at; i < min(at+500, to); i++ {
-				tx.Set(rowOf(i), input, []byte("x"))
-			}
-			return nil
-		})
+		err := db.Transact(within(t, time.Minute),
+			func(_ context.Context, tx *percolator.Tx) error {
+				for i := at; i < min(at+500, to); i++ {
+					tx.Set(rowOf(i), input, []byte("x"))
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +170,9 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	n := open(t, dir, link)
 	write(t, n.DB(), 0, rows)
 	waitIdle(t, n)
-	info := controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(3)})
+	info := controlObserver(t, n, &pb.ControlObserverRequest{
+		Name: "counter", Paused: proto.Bool(true), Limit: proto.Uint32(3),
+	})
 	if !info.Paused || info.Limit != 3 {
 		t.Fatalf("%v", info)
 	}
@@ -176,7 +180,8 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	waitIdle(t, n) // paused ones are reported, not waited for
 	for restart := range 2 {
 		s := stateOf(t, n, "counter")
-		if s.Notifications != rows || !s.Info.Paused || !s.Linked || s.OldestTs == 0 || !s.Status.Paused || s.Status.Limit != 3 || s.Status.Queued != 0 {
+		if s.Notifications != rows || !s.Info.Paused || !s.Linked || s.OldestTs == 0 ||
+			!s.Status.Paused || s.Status.Limit != 3 || s.Status.Queued != 0 {
 			t.Errorf("after %d restarts: %v", restart, s)
 		}
 		checkCounts(t, n.DB(), rows, times(1))
@@ -197,8 +202,10 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	if s := stateOf(t, n, "counter"); s.Notifications != 0 || s.OldestTs != 0 || s.Info.Limit != 3 {
 		t.Errorf("resumed: %v", s)
 	}
-	_, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute), &pb.ControlObserverRequest{Name: "couner"})
-	if err == nil || !strings.Contains(err.Error(), `there is no observer "couner"; there are: "counter"`) {
+	_, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute),
+		&pb.ControlObserverRequest{Name: "couner"})
+	if err == nil || !strings.Contains(err.Error(),
+		`there is no observer "couner"; there are: "counter"`) {
 		t.Errorf("unknown observer: %v", err)
 	}
 }
@@ -209,7 +216,8 @@ func TestLimitLive(t *testing.T) {
 	pass := make(chan struct{})
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {
-			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
 				running.Add(1)
 				defer running.Add(-1)
 				select {
@@ -224,7 +232,9 @@ func TestLimitLive(t *testing.T) {
 	write(t, n.DB(), 0, rows)
 	at := func(want int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d run at once", want), func() bool { return running.Load() == want })
+		eventually(t, fmt.Sprintf("%d run at once", want), func() bool {
+			return running.Load() == want
+		})
 	}
 	at(4)
 	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(12)})
@@ -252,11 +262,13 @@ func TestLimitLive(t *testing.T) {
 // parkedWith checks what is listed of the observer's parked notifications.
 func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32) {
 	t.Helper()
-	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify, mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
+	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
+		mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := e.Notify; m.Attempts != attempts || m.ParkedTs == 0 || !strings.Contains(m.Error, "the parser chokes") {
+		if m := e.Notify; m.Attempts != attempts || m.ParkedTs == 0 ||
+			!strings.Contains(m.Error, "the parser chokes") {
 			t.Errorf("%s: %v", s.Info.Name, e)
 		}
 	}
@@ -284,12 +296,13 @@ func TestParkedAreReplayed(t *testing.T) {
 	}
 	n := open(t, dir, link)
 	write(t, n.DB(), 0, rows)
-	err := n.DB().Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
-		for i := range rows {
-			tx.Notify(rowOf(rows+i), poked)
-		}
-		return nil
-	})
+	err := n.DB().Transact(within(t, time.Minute),
+		func(_ context.Context, tx *percolator.Tx) error {
+			for i := range rows {
+				tx.Notify(rowOf(rows+i), poked)
+			}
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,13 +325,15 @@ func TestParkedAreReplayed(t *testing.T) {
 	n = open(t, dir, link) // what is parked outlives the process
 	healed.Store(true)
 	table, client := mvcc.TableID(stateOf(t, n, "counter").Info.Table), n.DB().Client()
-	if err := client.Replay(within(t, time.Minute), 0, []mvcc.Cell{{Table: table, Row: rowOf(7), Column: input.Name}}); err != nil {
+	if err := client.Replay(within(t, time.Minute), 0,
+		[]mvcc.Cell{{Table: table, Row: rowOf(7), Column: input.Name}}); err != nil {
 		t.Fatal(err)
 	}
 	waitIdle(t, n)
 	checkCounts(t, n.DB(), rows, func(i int) int { return map[bool]int{true: 1}[i == 7] })
 	for name, want := range map[string]uint64{"counter": rows - 1, "poker": rows} {
-		if got, err := client.ReplayParked(within(t, time.Minute), name); err != nil || got != want {
+		if got, err := client.ReplayParked(within(t, time.Minute), name); err != nil ||
+			got != want {
 			t.Errorf("%s: replayed %d, %v", name, got, err)
 		}
 	}
@@ -328,10 +343,12 @@ func TestParkedAreReplayed(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	counted(t, n, "counter", func(s *pb.ObserverState) bool { return s.Status.Commits == rows })
-	if _, err := client.ReplayParked(within(t, time.Minute), "nobody"); !errors.Is(err, percolator.ErrInvalid) {
+	if _, err := client.ReplayParked(within(t, time.Minute), "nobody"); !errors.Is(err,
+		percolator.ErrInvalid) {
 		t.Errorf("of an unknown observer: %v", err)
 	}
-	err = client.Replay(within(t, time.Minute), 0, []mvcc.Cell{{Table: table, Row: rowOf(7), Column: count.Name}})
+	err = client.Replay(within(t, time.Minute), 0,
+		[]mvcc.Cell{{Table: table, Row: rowOf(7), Column: count.Name}})
 	if !errors.Is(err, percolator.ErrNotifyOnly) {
 		t.Errorf("of a column that nothing observes: %v", err)
 	}

@@ -33,7 +33,8 @@ type observerSums struct {
 // status is the status of this node's observers alone.
 func (obs *observers) status() *pb.NodeStatusResponse {
 	return &pb.NodeStatusResponse{
-		NodeId: obs.self.NodeID, Incarnation: obs.self.Incarnation, Observers: obs.runs.Load().status(),
+		NodeId: obs.self.NodeID, Incarnation: obs.self.Incarnation,
+		Observers: obs.runs.Load().status(),
 	}
 }
 
@@ -76,14 +77,19 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 			s.status[o.Name] = proto.CloneOf(o)
 			continue
 		}
-		sum.Runs, sum.Commits, sum.Conflicts = sum.Runs+o.Runs, sum.Commits+o.Commits, sum.Conflicts+o.Conflicts
-		sum.Failures, sum.Parked, sum.Skipped = sum.Failures+o.Failures, sum.Parked+o.Parked, sum.Skipped+o.Skipped
+		sum.Runs, sum.Commits, sum.Conflicts = sum.Runs+o.Runs, sum.Commits+o.Commits,
+			sum.Conflicts+o.Conflicts
+		sum.Failures, sum.Parked, sum.Skipped = sum.Failures+o.Failures, sum.Parked+o.Parked,
+			sum.Skipped+o.Skipped
 		sum.Unavailable, sum.Collapsed = sum.Unavailable+o.Unavailable, sum.Collapsed+o.Collapsed
 		sum.Running, sum.Queued = sum.Running+o.Running, sum.Queued+o.Queued
-		sum.Waiting, sum.Stuck, sum.Contended = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck, sum.Contended+o.Contended
+		sum.Waiting, sum.Stuck, sum.Contended = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck,
+			sum.Contended+o.Contended
 		sum.Limit = max(sum.Limit, o.Limit)
 		sum.Rows = append(sum.Rows, o.Rows...)
-		slices.SortStableFunc(sum.Rows, func(a, b *pb.ObserverRow) int { return cmp.Compare(b.GetRunningMs(), a.GetRunningMs()) })
+		slices.SortStableFunc(sum.Rows, func(a, b *pb.ObserverRow) int {
+			return cmp.Compare(b.GetRunningMs(), a.GetRunningMs())
+		})
 		sum.Rows = sum.Rows[:min(len(sum.Rows), maxSummedRows)]
 	}
 }

@@ -47,7 +47,8 @@ func (o *others) isAlive(node uint64) bool {
 }
 
 // call asks a node. An answer that is an error is returned as one.
-func (o *others) call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
+func (o *others) call(ctx context.Context, node uint64,
+	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	if o.peers == nil {
 		return nil, errAlone
 	}
@@ -59,7 +60,8 @@ func (o *others) call(ctx context.Context, node uint64, req *wire.PeerRequest) (
 }
 
 // tell has a node asked, and does not wait for it.
-func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
+func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+	then func(*wire.PeerResponse, error)) {
 	if o.peers == nil {
 		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
 		return
@@ -68,7 +70,8 @@ func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest, th
 }
 
 // status asks a node how it is.
-func (o *others) status(ctx context.Context, node uint64, req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
+func (o *others) status(ctx context.Context, node uint64,
+	req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
 	if err != nil {
 		return nil, fmt.Errorf("node: status of node %d: %w", node, err)
@@ -83,13 +86,15 @@ func (o *others) clock(ctx context.Context, node uint64) (unixMs int64, err erro
 }
 
 // survey asks a node which of its tablets have nothing for observers.
-func (o *others) survey(ctx context.Context, node uint64, q *wire.SurveyRequest) (*wire.Survey, error) {
+func (o *others) survey(ctx context.Context, node uint64,
+	q *wire.SurveyRequest) (*wire.Survey, error) {
 	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Survey{Survey: q}})
 	return r.GetSurvey(), err
 }
 
 // sendChunk asks a node to take a piece of a snapshot.
-func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
+	then func(*wire.SnapshotAnswer, error)) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}
 	o.tell(node, deadline, req, func(r *wire.PeerResponse, err error) {
 		switch {
@@ -98,7 +103,8 @@ func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.Snapshot
 		case r.GetError() != nil:
 			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
 		case r.GetSnapshot() == nil:
-			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else", node))
+			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else",
+				node))
 		default:
 			then(r.GetSnapshot(), nil)
 		}

@@ -41,8 +41,9 @@ func TestOutlivesACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	theCopy, err := gossip.Open(gossip.Config{
-		ClusterID: a.Status().ClusterId, Self: cluster.Member{NodeID: id, Incarnation: 9, Listen: "127.0.0.1:1"},
-		Known: func() []string { return known },
+		ClusterID: a.Status().ClusterId,
+		Self:      cluster.Member{NodeID: id, Incarnation: 9, Listen: "127.0.0.1:1"},
+		Known:     func() []string { return known },
 	}, l)
 	if err != nil {
 		t.Fatal(err)

@@ -52,8 +52,10 @@ func (p Parts) store(cfg Config) (*store.Store, error) {
 	cfg.Logger.Info("node: memory", "bound", bound.Bytes, "from", bound.From, "heap", memory.Held(),
 		"memtable", cmp.Or(cfg.Store.MemTableSize, sizes.MemTable), "table", sizes.Table)
 	return store.Open(store.Options{
-		Memory: bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory, Logger: cfg.Logger,
-		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes, SyncDelay: cfg.Store.SyncDelay, NoSync: broken.NoSync,
+		Memory: bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory,
+		Logger:       cfg.Logger,
+		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes,
+		SyncDelay: cfg.Store.SyncDelay, NoSync: broken.NoSync,
 	})
 }
 

@@ -27,7 +27,8 @@ func (n *Node) openPeers() error {
 	if open == nil {
 		open = func(self cluster.Member) (cluster.Members, error) {
 			return n.joining.openGossip(self, func(by cluster.Member) {
-				n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation, by.Incarnation, by.Listen))
+				n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation,
+					by.Incarnation, by.Listen))
 			})
 		}
 	}
@@ -46,14 +47,18 @@ func (n *Node) openPeers() error {
 	}
 	var peers route.Caller
 	if link != nil {
-		self := peer.Self{ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID, Incarnation: n.identity.Incarnation}
+		self := peer.Self{
+			ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
+			Incarnation: n.identity.Incarnation,
+		}
 		way, err := link(self)
 		if err != nil {
 			return fmt.Errorf("node: the way to other nodes: %w", err)
 		}
 		h := &peerHandler{
-			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle, survey: n.survey,
-			lockd: &n.lockd, changes: n.changes, opened: n.peersOpen,
+			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
+			survey: n.survey,
+			lockd:  &n.lockd, changes: n.changes, opened: n.peersOpen,
 		}
 		o.peers = peer.New(way, self, h, peer.Config{System: n.system, Logger: n.cfg.Logger})
 		peers = o.peers
@@ -138,7 +143,8 @@ var _ peer.Handler = (*peerHandler)(nil)
 func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
 // Request implements peer.Handler.
-func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest,
+	reply func(*wire.PeerResponse)) {
 	select {
 	case <-h.opened:
 	default:
@@ -168,7 +174,9 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	case *wire.PeerRequest_Honour:
 		h.changes.ask(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
-		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)}})
+		reply(&wire.PeerResponse{
+			Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)},
+		})
 	default:
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
@@ -180,20 +188,24 @@ func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse 
 
 // tablet hands an operation to this node's replica. What fails surely before it has begun
 // is said to have not been done; anything else is unknown.
-func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply func(*wire.PeerResponse)) {
-	answer := func(r *pb.TabletResponse) { reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}}) }
+func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
+	reply func(*wire.PeerResponse)) {
+	answer := func(r *pb.TabletResponse) {
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}})
+	}
 	port := h.router.Port(req.GetTabletId())
 	if port == nil {
 		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
 	}
-	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes), func(r actorkit.Result[*pb.TabletResponse]) {
-		if r.Err != nil {
-			reply(refused(pb.Error_CODE_UNKNOWN, "tablet %d: %v", req.GetTabletId(), r.Err))
-			return
-		}
-		answer(r.Value)
-	})
+	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes),
+		func(r actorkit.Result[*pb.TabletResponse]) {
+			if r.Err != nil {
+				reply(refused(pb.Error_CODE_UNKNOWN, "tablet %d: %v", req.GetTabletId(), r.Err))
+				return
+			}
+			answer(r.Value)
+		})
 	if err != nil { // the queue is full
 		answer(route.Overloaded(port, req.GetTabletId()))
 	}
@@ -201,7 +213,8 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest, reply fu
 
 // timestamps asks this node's oracle, which answers only where meta is led. Its queue
 // limit does not count: a node asks for all its callers at once.
-func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, reply func(*wire.PeerResponse)) {
+func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
+	reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
 		r := refused(pb.Error_CODE_NOT_LEADER, "meta is not led from here")
 		r.Error.LeaderNode = leader
@@ -231,7 +244,8 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest, 
 }
 
 // locks asks this node's lock service.
-func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest, reply func(*wire.PeerResponse)) {
+func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
+	reply func(*wire.PeerResponse)) {
 	l := h.lockd.Load()
 	if l == nil {
 		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))

@@ -20,8 +20,9 @@ func (l *leaderJobs) startPlacement() error {
 	}
 	p, err := placement.Spawn(l.system, placement.Config{
 		Meta: l.meta, Cluster: placed{l, &polling{}}, Replicas: int(l.policy.GetReplicas()),
-		GoneAfter: policy.Millis(l.policy.GetGoneAfterMs()), ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
-		Interval: tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
+		GoneAfter:   policy.Millis(l.policy.GetGoneAfterMs()),
+		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
+		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -83,7 +84,8 @@ func (p placed) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 }
 
 // Send implements placement.Cluster.
-func (p placed) Send(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (p placed) Send(ctx context.Context, tablet uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	return p.jobs.send(ctx, tablet, req)
 }
 
@@ -108,8 +110,9 @@ func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.disks.forget()
 	leading := p.asked%wholePoll != 0
 	p.asked++
-	return p.jobs.census.take(ctx, leading, func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
-		p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
-		p.disks.saw(node, s)
-	})
+	return p.jobs.census.take(ctx, leading,
+		func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
+			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
+			p.disks.saw(node, s)
+		})
 }

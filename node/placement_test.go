@@ -105,7 +105,8 @@ func (r *rig) layout() layout {
 			continue
 		}
 		for _, s := range n.Status().Tablets {
-			if have := l.tablets[s.Tablet.TabletId]; s.Leader && (have == nil || have.Term < s.Term) {
+			if have := l.tablets[s.Tablet.TabletId]; s.Leader &&
+				(have == nil || have.Term < s.Term) {
 				l.tablets[s.Tablet.TabletId] = s
 			}
 		}
@@ -143,8 +144,10 @@ func (l *layout) settled(tablets, voters int, nodes []uint64) string {
 		}
 		mean := float64(sum) / float64(len(nodes))
 		for _, id := range nodes {
-			if off := max(float64(on[id])-math.Ceil(mean), math.Floor(mean)-float64(on[id])); off > max(1, mean/5) {
-				return fmt.Sprintf("node %d has %d %s of a mean of %.1f: %v", id, on[id], what, mean, on)
+			if off := max(float64(on[id])-math.Ceil(mean),
+				math.Floor(mean)-float64(on[id])); off > max(1, mean/5) {
+				return fmt.Sprintf("node %d has %d %s of a mean of %.1f: %v", id, on[id], what,
+					mean, on)
 			}
 			sum -= on[id]
 		}
@@ -169,7 +172,8 @@ func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
 		l := r.layout()
 		why := l.settled(tablets, voters, nodes)
 		if why == "" {
-			r.t.Logf("%d nodes: %d replicas of each tablet after %v: %v, leaders %v", len(live), voters, time.Since(began).Round(time.Millisecond), l.replicas, l.leaders)
+			r.t.Logf("%d nodes: %d replicas of each tablet after %v: %v, leaders %v", len(live),
+				voters, time.Since(began).Round(time.Millisecond), l.replicas, l.leaders)
 			return
 		}
 		select {
@@ -193,7 +197,9 @@ func TestGrowsAndShrinks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r := newRig(t, 1, func(_ int, c *node.Config) {
-		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second}
+		c.Placement = node.Placement{
+			Busy: 20 * time.Millisecond, Interval: 200 * time.Millisecond, Rest: time.Second,
+		}
 		c.Splits.Off = true
 	})
 	operator := r.nodes[0].DB()
@@ -213,7 +219,8 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.add()
 	r.placed(ctx, all, 3, 0, 1, 2, 3, 4)
 	for _, i := range []int{1, 2} {
-		if _, err := operator.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
+		if _, err := operator.Client().Admin().DrainNode(ctx,
+			&pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,7 +229,8 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.stop(1)
 	r.stop(2)
 	r.placed(ctx, all, 3, 0, 3, 4)
-	if _, err := operator.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
+	if _, err := operator.Client().Admin().DrainNode(ctx,
+		&pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
 		t.Error("a drain that leaves two nodes for three replicas is taken on")
 	}
 	load.stop()
@@ -268,7 +276,10 @@ func TestReplacesALostNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := newRig(t, 4, func(_ int, c *node.Config) {
-		c.Placement = node.Placement{Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, GoneAfter: time.Second, Rest: time.Second}
+		c.Placement = node.Placement{
+			Busy: 20 * time.Millisecond, Interval: 100 * time.Millisecond, GoneAfter: time.Second,
+			Rest: time.Second,
+		}
 		c.Splits.Off = true
 	})
 	db := r.nodes[1].DB()
@@ -294,7 +305,8 @@ func TestReplacesALostNode(t *testing.T) {
 		}
 	}
 	r.until(ctx, "the ordered leader leads", func() bool {
-		_, err := operator.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: id, ToNode: to, Leader: true})
+		_, err := operator.MoveTablet(ctx,
+			&pb.MoveTabletRequest{TabletId: id, ToNode: to, Leader: true})
 		return err == nil && r.layout().tablets[id].GetNodeId() == to
 	})
 	r.add()
@@ -310,7 +322,8 @@ func (r *rig) ordersMove(ctx context.Context, operator pb.AdminClient, id uint64
 	r.until(ctx, "the ordered move is made", func() bool {
 		have := r.layout().tablets[id].GetTablet()
 		if order.ToNode != 0 {
-			if wire.ReplicaOn(have, order.ToNode) != nil && wire.ReplicaOn(have, order.FromNode) == nil {
+			if wire.ReplicaOn(have, order.ToNode) != nil &&
+				wire.ReplicaOn(have, order.FromNode) == nil {
 				return true
 			}
 			if _, err := operator.MoveTablet(ctx, order); err == nil {

@@ -10,15 +10,23 @@ import (
 // Exported by the node that leads meta, and by the one that led it last while nobody is
 // known to: with the last figures.
 var (
-	placementAge      = gaugeFamily("placement_figures_age_seconds", "Age of placement's figures: meta has no leader while it grows.")
-	placementTarget   = gaugeFamily("placement_target_replicas", "Replicas that each tablet ought to have, as nodes allow.")
-	placementUnder    = gaugeFamily("placement_under_replicated_tablets", "Tablets with fewer voters on live nodes.")
-	placementChanging = gaugeFamily("placement_changing_tablets", "Tablets whose replicas are being changed.")
-	placementOrders   = gaugeFamily("placement_orders", "Moves that an operator has ordered and that are not done.")
-	placementBlocked  = gaugeFamily("placement_blocked", "Changes that can't go on.")
-	placementMoves    = counterFamily("placement_moves_total", "Replicas moved or added since this node leads meta.")
-	placementLeaders  = counterFamily("placement_transfers_total", "Leaders moved since this node leads meta.")
-	placementFailures = counterFamily("placement_failures_total", "Turns of placement that failed since this node leads meta.")
+	placementAge = gaugeFamily("placement_figures_age_seconds",
+		"Age of placement's figures: meta has no leader while it grows.")
+	placementTarget = gaugeFamily("placement_target_replicas",
+		"Replicas that each tablet ought to have, as nodes allow.")
+	placementUnder = gaugeFamily("placement_under_replicated_tablets",
+		"Tablets with fewer voters on live nodes.")
+	placementChanging = gaugeFamily("placement_changing_tablets",
+		"Tablets whose replicas are being changed.")
+	placementOrders = gaugeFamily("placement_orders",
+		"Moves that an operator has ordered and that are not done.")
+	placementBlocked = gaugeFamily("placement_blocked", "Changes that can't go on.")
+	placementMoves   = counterFamily("placement_moves_total",
+		"Replicas moved or added since this node leads meta.")
+	placementLeaders = counterFamily("placement_transfers_total",
+		"Leaders moved since this node leads meta.")
+	placementFailures = counterFamily("placement_failures_total",
+		"Turns of placement that failed since this node leads meta.")
 )
 
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {

@@ -17,7 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file holds what the node knows of the cluster's policy. Meta has the policy itself. The node reads it when it opens, when another node has changed it, and every
+// This file holds what the node knows of the cluster's policy. Meta has the policy
+// itself. The node reads it when it opens, when another node has changed it, and every
 // relinkPause; the jobs of meta's leader read it anew when they start, and are started
 // anew when it has changed. The node's own configuration counts only for the policy of a
 // cluster that has none yet.
@@ -39,7 +40,9 @@ type clusterPolicy struct {
 
 // newClusterPolicy begins with the configuration.
 func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterPolicy {
-	p := &clusterPolicy{own: policyOf(cfg), given: map[string]bool{}, observers: observers, say: cfg.Logger.Warn}
+	p := &clusterPolicy{
+		own: policyOf(cfg), given: map[string]bool{}, observers: observers, say: cfg.Logger.Warn,
+	}
 	for _, name := range cfg.Given {
 		p.given[name] = true
 	}
@@ -56,7 +59,8 @@ func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterP
 // policyOf is the policy that a cluster founded by a node with the configuration has.
 func policyOf(cfg Config) *pb.Policy {
 	p := &pb.Policy{
-		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off), NoSplits: proto.Bool(cfg.Splits.Off),
+		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off),
+		NoSplits: proto.Bool(cfg.Splits.Off),
 	}
 	number := func(into **uint64, v uint64) {
 		if v > 0 {
@@ -91,7 +95,9 @@ func (p *clusterPolicy) overruled() []string {
 }
 
 // follow has the policy read from meta from now on, and changed told of newer ones.
-func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) { p.meta, p.changed = meta, changed }
+func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) {
+	p.meta, p.changed = meta, changed
+}
 
 // note takes note of a policy that was read, if it is newer, and warns of what the node
 // was told otherwise.
@@ -108,9 +114,11 @@ func (p *clusterPolicy) note(read *pb.Policy) {
 		if own == cluster || !p.given[s.Name] {
 			continue
 		}
-		p.differs = append(p.differs, fmt.Sprintf("--%s %s is overruled by the cluster's %s", s.Name, s.Text(own), s.Text(cluster)))
+		p.differs = append(p.differs, fmt.Sprintf("--%s %s is overruled by the cluster's %s",
+			s.Name, s.Text(own), s.Text(cluster)))
 		p.say("this node was given another setting than the cluster's policy has; the policy counts", "setting", s.Name, "node", s.Text(own),
-			"cluster", s.Text(cluster), "to_change_it", fmt.Sprintf("percolator cluster set %s=%s", s.Name, s.Text(own)))
+			"cluster", s.Text(cluster), "to_change_it",
+			fmt.Sprintf("percolator cluster set %s=%s", s.Name, s.Text(own)))
 	}
 	if err := checkDeadlines(p.observers, policy.Millis(read.GetHistoryMs())); err != nil {
 		p.say("runs of observers may be longer than history is kept, and then fail", "error", err)
@@ -152,7 +160,8 @@ func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
 
 // open reads the policy before the node lets others in: it may have founded the cluster
 // just now.
-func (p *clusterPolicy) open(ctx context.Context, leadsMeta func(context.Context) (term uint64)) error {
+func (p *clusterPolicy) open(ctx context.Context,
+	leadsMeta func(context.Context) (term uint64)) error {
 	read, err := p.read(ctx)
 	if err == nil && read.GetVersion() == 0 && leadsMeta(ctx) != 0 {
 		read, err = p.found(ctx)
@@ -169,7 +178,8 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 	var errs []error
 	for _, o := range observers {
 		if o.Deadline >= history {
-			errs = append(errs, fmt.Errorf("%w: observer %q: its deadline of %v must be below the cluster's history of %v (`percolator cluster set history=…`)",
+			errs = append(errs, fmt.Errorf(
+				"%w: observer %q: its deadline of %v must be below the cluster's history of %v (`percolator cluster set history=…`)",
 				percolator.ErrInvalid, o.Name, o.Deadline, history))
 		}
 	}

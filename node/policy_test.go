@@ -38,7 +38,9 @@ func (l *logged) has(texts ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(strings.Split(l.text.String(), "\n"), func(line string) bool {
-		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) })
+		return !slices.ContainsFunc(texts, func(text string) bool {
+			return !strings.Contains(line, text)
+		})
 	})
 }
 
@@ -57,17 +59,22 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	r := three(ctx, t, 1, func(i int, c *node.Config) {
 		if i == 2 {
 			c.Replicas, c.Given = 1, []string{"history"} // history as by default
-			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			c.Logger = slog.New(slog.NewTextHandler(log,
+				&slog.HandlerOptions{Level: slog.LevelWarn}))
 		}
 		if i == 0 {
 			c.History = 20 * time.Minute
 		}
 	})
 	r.lead(ctx, cluster.MetaTablet, 2)
-	r.until(ctx, "placement runs on the node", func() bool { return r.nodes[2].Status().Placement.GetTarget() != 0 })
+	r.until(ctx, "placement runs on the node", func() bool {
+		return r.nodes[2].Status().Placement.GetTarget() != 0
+	})
 	if s := r.nodes[2].Status(); s.Placement.GetTarget() != 3 {
 		t.Errorf("placement goes by %d replicas", s.Placement.GetTarget())
-	} else if want := []string{"--replicas 1 is overruled by the cluster's 3", "--history 10m0s is overruled by the cluster's 20m0s"}; !slices.Equal(s.PolicyDiffers, want) {
+	} else if want := []string{"--replicas 1 is overruled by the cluster's 3",
+		"--history 10m0s is overruled by the cluster's 20m0s"}; !slices.Equal(s.PolicyDiffers,
+		want) {
 		t.Errorf("the node says %q", s.PolicyDiffers)
 	}
 	if !log.has("setting=replicas node=1 cluster=3", `"percolator cluster set replicas=1"`) {
@@ -82,7 +89,8 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	r.placed(ctx, 2, 3, 0, 1, 2)
 
 	var refused *txn.ServerError
-	if _, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(2)}); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_INVALID {
+	if _, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(2)}); !errors.As(err,
+		&refused) || refused.Code != pb.Error_CODE_INVALID {
 		t.Errorf("two replicas: %v", err)
 	}
 	p, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(1)})
@@ -107,9 +115,10 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	r := newRig(t, 1, func(_ int, c *node.Config) {
 		c.History, c.Given = history, []string{"history"}
 		c.Observers = func(g *percolator.Registry) {
-			g.Strong("o", percolator.Column{Table: "t", Name: "c"}, func(context.Context, *percolator.Tx, percolator.Notification) error {
-				return nil
-			}, percolator.Deadline(deadline))
+			g.Strong("o", percolator.Column{Table: "t", Name: "c"},
+				func(context.Context, *percolator.Tx, percolator.Notification) error {
+					return nil
+				}, percolator.Deadline(deadline))
 		}
 	})
 	check := func(want time.Duration) {
@@ -119,7 +128,8 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		hold := &pb.HoldHistoryRequest{Holder: "h", Oldest: uint64(now), TtlMs: 1000}
-		if l, err := r.nodes[0].DB().Client().Transport().HoldHistory(ctx, hold); err != nil || l.HistoryMs != uint64(want.Milliseconds()) {
+		if l, err := r.nodes[0].DB().Client().Transport().HoldHistory(ctx, hold); err != nil ||
+			l.HistoryMs != uint64(want.Milliseconds()) {
 			t.Errorf("history as leases know it: %v, %v; want %v", l, err, want)
 		}
 	}
@@ -128,7 +138,8 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	history = time.Hour
 	r.start(0)
 	check(5 * time.Second)
-	if _, err := setPolicy(ctx, r.nodes[0], &pb.Policy{HistoryMs: proto.Uint64(60_000)}); err != nil {
+	if _, err := setPolicy(ctx, r.nodes[0],
+		&pb.Policy{HistoryMs: proto.Uint64(60_000)}); err != nil {
 		t.Fatal(err)
 	}
 	check(time.Minute)
@@ -144,7 +155,8 @@ func TestHistoryAboveDeadlines(t *testing.T) {
 	dir := t.TempDir()
 	link := func(cfg *node.Config) {
 		cfg.Observers = func(r *percolator.Registry) {
-			r.Strong("o", cell, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("o", cell, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				return nil
 			}, percolator.Deadline(20*time.Second))
 		}

@@ -39,7 +39,8 @@ func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 
 	out := map[string]float64{}
 	for line := range strings.Lines(body) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if v, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, "percolator_") {
+		if v, err := strconv.ParseFloat(value, 64); err == nil &&
+			strings.HasPrefix(name, "percolator_") {
 			out[name] = v
 		}
 	}
@@ -64,18 +65,22 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		before = series(ctx, t, left)
 		_, observers := before[`percolator_observer_pending{observer="watcher"}`]
 		_, placement := before["percolator_placement_target_replicas"]
-		return observers && placement && before["percolator_meta_answers"] == 1 && before["percolator_tablets_leaderless"] == 0
+		return observers && placement && before["percolator_meta_answers"] == 1 &&
+			before["percolator_tablets_leaderless"] == 0
 	})
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)
 	}
-	if nodes, err := left.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" || len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
+	if nodes, err := left.DB().Client().Admin().Nodes(ctx,
+		&pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" ||
+		len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
 		t.Fatalf("%v, %v", nodes, err)
 	}
 
 	r.crash(1)
 	r.crash(2)
-	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK && !strings.Contains(body, "meta does not answer") {
+	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK &&
+		!strings.Contains(body, "meta does not answer") {
 		t.Errorf("%d %s", code, body)
 	}
 	var status *pb.NodeStatusResponse
@@ -91,11 +96,13 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		}
 		return status.GetMeta().GetError() != "" && status.Meta.LeaderNode == 0
 	})
-	if len(status.Tablets) == 0 || status.Meta.AnsweredAgoMs < 0 || len(status.Linked) == 0 || status.LinkedAgeMs < 0 {
+	if len(status.Tablets) == 0 || status.Meta.AnsweredAgoMs < 0 || len(status.Linked) == 0 ||
+		status.LinkedAgeMs < 0 {
 		t.Errorf("the status lacks something: %v", status)
 	}
 	nodes, err := left.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true})
-	if err != nil || nodes.Unavailable == "" || nodes.AgeMs < 0 || len(nodes.Nodes) != 3 || len(nodes.Leaders) != 0 {
+	if err != nil || nodes.Unavailable == "" || nodes.AgeMs < 0 || len(nodes.Nodes) != 3 ||
+		len(nodes.Leaders) != 0 {
 		t.Errorf("%v, %v", nodes, err)
 	}
 	for _, n := range nodes.GetNodes() {
@@ -105,7 +112,8 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	}
 	comesTrue(ctx, t, "a probe that fails", func() bool {
 		code, body := fetch(ctx, t, left, "/readyz")
-		return code == http.StatusServiceUnavailable && strings.Contains(body, "meta does not answer")
+		return code == http.StatusServiceUnavailable &&
+			strings.Contains(body, "meta does not answer")
 	})
 	after := series(ctx, t, left)
 	for name := range before {
@@ -113,8 +121,10 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 			t.Errorf("GONE: %s", name)
 		}
 	}
-	if after["percolator_meta_answers"] != 0 || after["percolator_tablets_leaderless"] != float64(len(status.Tablets)) ||
-		after["percolator_observer_figures_age_seconds"] == 0 || after["percolator_placement_figures_age_seconds"] == 0 {
+	if after["percolator_meta_answers"] != 0 ||
+		after["percolator_tablets_leaderless"] != float64(len(status.Tablets)) ||
+		after["percolator_observer_figures_age_seconds"] == 0 ||
+		after["percolator_placement_figures_age_seconds"] == 0 {
 		t.Errorf("the metrics do not tell: %v", after)
 	}
 }
@@ -124,7 +134,9 @@ func TestObserversAddUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	o := watch()
-	r := newRig(t, 2, func(_ int, c *node.Config) { c.Placement.Off, c.Observers = true, o.register })
+	r := newRig(t, 2, func(_ int, c *node.Config) {
+		c.Placement.Off, c.Observers = true, o.register
+	})
 	const rows = 10 // fewer than who watches keeps
 	for i := range rows {
 		if err := set(ctx, r.nodes[0].DB(), strconv.Itoa(i), o.column, []byte("x")); err != nil {
@@ -146,8 +158,10 @@ func TestObserversAddUp(t *testing.T) {
 			t.Fatalf("%v, %v", states, err)
 		}
 		s := states[0]
-		if s.GetStatus().GetCommits() != own || own < rows || len(s.Nodes) != 2 || len(s.Silent) != 0 {
-			t.Errorf("node %d: %d runs of %d on nodes %v, silent %v", i, s.GetStatus().GetCommits(), own, s.Nodes, s.Silent)
+		if s.GetStatus().GetCommits() != own || own < rows || len(s.Nodes) != 2 ||
+			len(s.Silent) != 0 {
+			t.Errorf("node %d: %d runs of %d on nodes %v, silent %v", i, s.GetStatus().GetCommits(),
+				own, s.Nodes, s.Silent)
 		}
 	}
 }
@@ -160,10 +174,12 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	away := r.id(2)
 	r.crash(2)
 	admin := r.nodes[0].DB().Client().Admin()
-	patience, end := context.WithTimeout(ctx, 50*time.Second) // less than one tablet takes that waits
+	// less than one tablet takes that waits
+	patience, end := context.WithTimeout(ctx, 50*time.Second)
 	defer end()
 	for _, d := range r.tablets(ctx) {
-		described, err := admin.DescribeTablet(patience, &pb.DescribeTabletRequest{TabletId: d.TabletId})
+		described, err := admin.DescribeTablet(patience,
+			&pb.DescribeTabletRequest{TabletId: d.TabletId})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,14 +191,16 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 		var answer *pb.VerifyTabletResponse
 		comesTrue(patience, t, "a comparison", func() bool { // leaders may be elected just now
 			var err error
-			answer, err = admin.VerifyTablet(patience, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+			answer, err = admin.VerifyTablet(patience,
+				&pb.VerifyTabletRequest{TabletId: d.TabletId})
 			return err == nil
 		})
 		if answer.Equal || len(answer.Replicas) != 3 {
 			t.Errorf("tablet %d: %v", d.TabletId, answer)
 		}
 		for _, c := range answer.Replicas {
-			if (c.NodeId == away) != (c.Error == "its node is away") || (c.NodeId == away) == c.Result.GetDone() {
+			if (c.NodeId == away) != (c.Error == "its node is away") ||
+				(c.NodeId == away) == c.Result.GetDone() {
 				t.Errorf("tablet %d: %v", d.TabletId, c)
 			}
 		}

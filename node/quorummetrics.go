@@ -11,10 +11,14 @@ import (
 // What this node knows by itself of quorums: these series are there whatever the others
 // do, for alerts to rest on.
 var (
-	metaAnswers       = gaugeFamily("meta_answers", "1 while meta answers this node: it has a quorum, and the node reaches it.")
-	metaAge           = gaugeFamily("meta_answer_age_seconds", "Time since meta's last answer to this node, or since the node's start.")
-	tabletsLeaderless = gaugeFamily("tablets_leaderless", "Tablets with a replica here that knows of no leader.")
-	leaderlessAge     = gaugeFamily("tablets_leaderless_longest_seconds", "For how long the first of them has known of none.")
+	metaAnswers = gaugeFamily("meta_answers",
+		"1 while meta answers this node: it has a quorum, and the node reaches it.")
+	metaAge = gaugeFamily("meta_answer_age_seconds",
+		"Time since meta's last answer to this node, or since the node's start.")
+	tabletsLeaderless = gaugeFamily("tablets_leaderless",
+		"Tablets with a replica here that knows of no leader.")
+	leaderlessAge = gaugeFamily("tablets_leaderless_longest_seconds",
+		"For how long the first of them has known of none.")
 )
 
 func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {

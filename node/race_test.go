@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	}
 	self, unknown := os.Executable()
 	if err = errors.Join(err, unknown); err == nil && !strings.Contains(options, "suppressions=") {
-		err = syscall.Exec(self, os.Args, append(os.Environ(), fmt.Sprintf("GORACE=%s suppressions='%s'", options, list)))
+		err = syscall.Exec(self, os.Args,
+			append(os.Environ(), fmt.Sprintf("GORACE=%s suppressions='%s'", options, list)))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the race detector will report gRPC's logger:", err)

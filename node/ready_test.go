@@ -20,7 +20,8 @@ func TestReadyNeedsMeta(t *testing.T) {
 		c.HTTP, c.Placement.Off = "127.0.0.1:0", true // meta stays on the first
 	})
 	ready := func() (code int, body string) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.nodes[1].HTTPAddr()+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.nodes[1].HTTPAddr()+
+			"/readyz", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,9 +42,13 @@ func TestReadyNeedsMeta(t *testing.T) {
 	r.network.Isolate(r.id(1))
 	comesTrue(ctx, t, "the node says that meta is away", func() bool {
 		code, body := ready()
-		return code == http.StatusServiceUnavailable && strings.Contains(body, "meta does not answer")
+		return code == http.StatusServiceUnavailable &&
+			strings.Contains(body, "meta does not answer")
 	})
 	r.network.Heal()
-	comesTrue(ctx, t, "the node is ready again", func() bool { code, _ := ready(); return code == http.StatusOK })
+	comesTrue(ctx, t, "the node is ready again", func() bool {
+		code, _ := ready()
+		return code == http.StatusOK
+	})
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -46,7 +46,8 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 			t.Errorf("%v replicas are closed, want %v, %v", got, closed, err)
 		}
 		ready := n.ready(ctx)
-		if (ready == nil) != (closed == 0) || ready != nil && !strings.Contains(ready.Error(), "tablet 2 (one of 1)") {
+		if (ready == nil) != (closed == 0) || ready != nil &&
+			!strings.Contains(ready.Error(), "tablet 2 (one of 1)") {
 			t.Errorf("%v closed: ready says %v", closed, ready)
 		}
 	}
@@ -58,7 +59,9 @@ func TestClosedReplicaIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := make(chan *wire.SnapshotAnswer, 1)
-	stuck.Chunk(emptySnapshot(t, n.router.Descriptor(2)), func(a *wire.SnapshotAnswer) { answers <- a })
+	stuck.Chunk(emptySnapshot(t, n.router.Descriptor(2)), func(a *wire.SnapshotAnswer) {
+		answers <- a
+	})
 	if a := <-answers; !strings.Contains(a.GetRefused(), "the disk is full") {
 		t.Fatal("the snapshot is not refused for want of room:", a)
 	}
@@ -83,13 +86,19 @@ func emptySnapshot(t *testing.T, d *pb.TabletDescriptor) *wire.SnapshotChunk {
 	conf := &raftpb.ConfState{Voters: []uint64{to}}
 	message := &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), To: &to, From: proto.Uint64(90),
-		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(index), Term: proto.Uint64(term), ConfState: conf}},
+		Snapshot: &raftpb.Snapshot{
+			Metadata: &raftpb.SnapshotMetadata{
+				Index: proto.Uint64(index), Term: proto.Uint64(term), ConfState: conf,
+			},
+		},
 	}
 	c := &wire.SnapshotChunk{
 		TabletId: d.TabletId, ToReplica: to, Id: "s", Last: true, Checksum: xxh3.New().Sum64(),
 		Header: &wire.SnapshotHeader{
 			Message: must(message), Index: index, Term: term,
-			State: must(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf)}),
+			State: must(&wire.TabletState{
+				Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf),
+			}),
 		},
 	}
 	c.Total = xxh3.Hash(binary.BigEndian.AppendUint64(nil, c.Checksum))

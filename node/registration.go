@@ -49,7 +49,8 @@ const (
 // begin is the first attempt, within Open. It returns the observers with their tables, 0
 // for one that could not be made yet. An error is one that trying again can't help, or
 // that ctx has ended.
-func (r *registration) begin(ctx context.Context, observers []percolator.ObserverSpec) ([]observer.Registered, error) {
+func (r *registration) begin(ctx context.Context,
+	observers []percolator.ObserverSpec) ([]observer.Registered, error) {
 	first, cancel := context.WithTimeout(ctx, registerPatience)
 	defer cancel()
 	r.left = observers

@@ -22,7 +22,8 @@ type watchAll struct {
 
 func (w *watchAll) register(r *percolator.Registry) {
 	for _, c := range w.columns {
-		r.Strong(c.Table+"-"+c.Name, c, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+		r.Strong(c.Table+"-"+c.Name, c, func(_ context.Context, _ *percolator.Tx,
+			n percolator.Notification) error {
 			w.rows <- c.Table + "/" + c.Name + "/" + n.Row
 			return nil
 		})
@@ -30,7 +31,8 @@ func (w *watchAll) register(r *percolator.Registry) {
 }
 
 // changed writes the cell, and waits until an observer has been told.
-func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB, row string, c percolator.Column) {
+func (w *watchAll) changed(ctx context.Context, t *testing.T, db *percolator.DB, row string,
+	c percolator.Column) {
 	t.Helper()
 	if err := set(ctx, db, row, c, []byte("x")); err != nil {
 		t.Fatalf("%s.%s of row %q: %v", c.Table, c.Name, row, err)
@@ -67,14 +69,17 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 		all := r.tablets(ctx)
 		last := all[len(all)-1]
 		if last.Replicas[0].NodeId != away || len(last.Replicas) != 1 {
-			order := &pb.MoveTabletRequest{TabletId: last.TabletId, FromNode: meta.NodeId, ToNode: away}
+			order := &pb.MoveTabletRequest{
+				TabletId: last.TabletId, FromNode: meta.NodeId, ToNode: away,
+			}
 			if _, err := operator.MoveTablet(ctx, order); err != nil { // it is being moved
 				r.t.Log(err)
 			}
 			return false
 		}
 		for _, d := range all {
-			if start := wire.StartOf(d); start.Row != "" && len(d.Replicas) == 1 && d.Replicas[0].NodeId == meta.NodeId {
+			if start := wire.StartOf(d); start.Row != "" && len(d.Replicas) == 1 &&
+				d.Replicas[0].NodeId == meta.NodeId {
 				row = start.Row
 				return true
 			}
@@ -91,14 +96,17 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 // registered.
 func TestOpensBesideLostTablets(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	known, fresh := percolator.Column{Table: "watched", Name: "c"}, percolator.Column{Table: "watched", Name: "d"}
+	known, fresh := percolator.Column{Table: "watched", Name: "c"},
+		percolator.Column{Table: "watched", Name: "d"}
 	other := percolator.Column{Table: "other", Name: "c"}
 	w := &watchAll{columns: []percolator.Column{known}, rows: make(chan string, 64)}
 	r := newRig(t, 2, func(_ int, c *node.Config) {
-		c.Replicas, c.Placement.Busy, c.Placement.Rest, c.Observers = 1, 50*time.Millisecond, time.Hour, w.register
+		c.Replicas, c.Placement.Busy, c.Placement.Rest, c.Observers = 1, 50*time.Millisecond,
+			time.Hour, w.register
 	})
 	rows := []string{"b", "c", "d", "e", "f"}
-	if err := r.nodes[0].DB().CreateTable(ctx, percolator.TableSpec{Name: "watched", SplitKeys: rows}); err != nil {
+	if err := r.nodes[0].DB().CreateTable(ctx,
+		percolator.TableSpec{Name: "watched", SplitKeys: rows}); err != nil {
 		t.Fatal(err)
 	}
 	holder, sound := r.spreadOverTwo(ctx)
@@ -117,7 +125,8 @@ func TestOpensBesideLostTablets(t *testing.T) {
 	w.columns = append(w.columns, fresh, other)
 	r.start(holder)
 	n = r.nodes[holder]
-	if why := n.Status().Registering; !strings.Contains(why, `table "other"`) || !strings.Contains(why, "is missing on") {
+	if why := n.Status().Registering; !strings.Contains(why, `table "other"`) ||
+		!strings.Contains(why, "is missing on") {
 		t.Errorf("two observers are new, and some tablets are lost; to be registered: %q", why)
 	}
 	comesTrue(ctx, t, "jobs of meta's leader", func() bool { return n.Status().Placement != nil })
@@ -125,12 +134,15 @@ func TestOpensBesideLostTablets(t *testing.T) {
 	w.changed(ctx, t, n.DB(), sound, fresh)
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := set(brief, n.DB(), lost, known, nil); !errors.Is(err, percolator.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+	if err := set(brief, n.DB(), lost, known, nil); !errors.Is(err, percolator.ErrUnavailable) &&
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a row of a lost tablet: %v", err)
 	}
 
 	r.start(1 - holder)
-	comesTrue(ctx, t, "everything is registered", func() bool { return n.Status().Registering == "" })
+	comesTrue(ctx, t, "everything is registered", func() bool {
+		return n.Status().Registering == ""
+	})
 	w.changed(ctx, t, n.DB(), lost, fresh)
 	w.changed(ctx, t, n.DB(), "r", other)
 }

@@ -52,7 +52,8 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 // returns the newest catalogue that it has read. What was retired stays so.
 // meta.ErrUntold: some tablets do not know of them yet, and are told later. The caller
 // holds honouring.
-func (obs *observers) relink(ctx context.Context, x *notifications, c *pb.Catalogue) (*pb.Catalogue, error) {
+func (obs *observers) relink(ctx context.Context, x *notifications,
+	c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {

@@ -37,10 +37,11 @@ func TestTableMadeAnewIsObserved(t *testing.T) {
 	})
 	for round := range 3 {
 		write(t, n.DB(), 0, rows)
-		err := n.DB().Transact(within(t, time.Minute), func(_ context.Context, tx *percolator.Tx) error {
-			tx.Notify(rowOf(rows), poked)
-			return nil
-		})
+		err := n.DB().Transact(within(t, time.Minute),
+			func(_ context.Context, tx *percolator.Tx) error {
+				tx.Notify(rowOf(rows), poked)
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,9 @@ func TestTableMadeAnewIsObserved(t *testing.T) {
 			}
 		}
 		if round == 1 {
-			controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Paused: proto.Bool(true)})
+			controlObserver(t, n, &pb.ControlObserverRequest{
+				Name: "counter", Paused: proto.Bool(true),
+			})
 		}
 		remake(t, n.DB(), input.Table)
 	}
@@ -79,7 +82,8 @@ func TestForgottenObserverStaysRetired(t *testing.T) {
 	if err := n.RetireUnheard(within(t, time.Minute), "poker"); err != nil {
 		t.Fatal(err)
 	}
-	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(1)}) // the node reads the catalogue
+	// the node reads the catalogue
+	controlObserver(t, n, &pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(1)})
 	for range 2 {
 		remake(t, n.DB(), input.Table)
 		if s := stateOf(t, n, "poker"); s != nil {

@@ -73,8 +73,11 @@ func TestReplicaFallsBehind(t *testing.T) {
 func (r *rig) verified(ctx context.Context, t *testing.T, tablet uint64) *pb.VerifyTabletResponse {
 	t.Helper()
 	for {
-		v, err := r.nodes[0].DB().Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
-		if err == nil && !slices.ContainsFunc(v.Replicas, func(one *pb.ReplicaChecksum) bool { return one.Error != "" }) {
+		v, err := r.nodes[0].DB().Client().Admin().VerifyTablet(ctx,
+			&pb.VerifyTabletRequest{TabletId: tablet})
+		if err == nil && !slices.ContainsFunc(v.Replicas, func(one *pb.ReplicaChecksum) bool {
+			return one.Error != ""
+		}) {
 			return v
 		}
 		select {

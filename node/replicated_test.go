@@ -13,7 +13,8 @@ import (
 
 // changeReplicas has the tablet's leader change its replicas, and tries again while the
 // tablet changes otherwise.
-func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64, kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
+func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64,
+	kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
 	t.Helper()
 	transport := db.Client().Transport()
 	last := ""
@@ -40,7 +41,8 @@ func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet
 }
 
 // describe finds the tablet in the map.
-func describe(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64) *pb.TabletDescriptor {
+func describe(ctx context.Context, t *testing.T, db *percolator.DB,
+	tablet uint64) *pb.TabletDescriptor {
 	t.Helper()
 	all, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {

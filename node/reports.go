@@ -16,8 +16,9 @@ type reports struct {
 	pid   *actor.PID
 	write func(*pb.TabletDescriptor)
 
-	mu     sync.Mutex
-	latest map[uint64]*pb.TabletDescriptor // by tablet: not written yet; a reportTablet is under way for each
+	mu sync.Mutex
+	// by tablet: not written yet; a reportTablet is under way for each
+	latest map[uint64]*pb.TabletDescriptor
 }
 
 // reportTablet asks for the tablet's latest report to be written.

@@ -47,7 +47,9 @@ func TestReportsAreBounded(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if len(written) != 4 || slices.ContainsFunc(written[1:], func(d *pb.TabletDescriptor) bool { return d.Epoch != 999 }) {
+	if len(written) != 4 || slices.ContainsFunc(written[1:], func(d *pb.TabletDescriptor) bool {
+		return d.Epoch != 999
+	}) {
 		t.Errorf("written: %v", written)
 	}
 }
@@ -59,7 +61,8 @@ func TestEarlyServerRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &joining{listen: newHandover(l), door: &join.Door{}, end: func() {}} // a door with nothing behind it
+	// a door with nothing behind it
+	e := &joining{listen: newHandover(l), door: &join.Door{}, end: func() {}}
 	e.serveEarly()
 	defer func() {
 		if err := e.close(); err != nil {
@@ -68,13 +71,15 @@ func TestEarlyServerRecovers(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(l.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
 	for range 2 {
-		if _, err := pb.NewMembershipClient(conn).Hello(ctx, &pb.HelloRequest{}, grpc.WaitForReady(true)); status.Code(err) != codes.Internal {
+		if _, err := pb.NewMembershipClient(conn).Hello(ctx, &pb.HelloRequest{},
+			grpc.WaitForReady(true)); status.Code(err) != codes.Internal {
 			t.Errorf("a panic: %v", err)
 		}
 	}

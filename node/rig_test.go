@@ -87,7 +87,8 @@ func (r *rig) start(i int) *node.Node {
 	r.t.Helper()
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("node", i)
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelWarn})).With("node", i)
 	if r.change != nil {
 		r.change(i, &cfg)
 	}
@@ -95,10 +96,14 @@ func (r *rig) start(i int) *node.Node {
 	defer cancel()
 	ahead := r.ahead[i]
 	n, err := node.OpenWith(ctx, cfg, node.Parts{
-		Clock:   func() time.Time { return time.Now().Add(ahead) },
-		Store:   r.stores[i],
-		Link:    func(self peer.Self) (peer.Link, error) { return r.network.Link(self.NodeID), nil },
-		Members: func(self cluster.Member) (cluster.Members, error) { return r.members.join(self), nil },
+		Clock: func() time.Time { return time.Now().Add(ahead) },
+		Store: r.stores[i],
+		Link: func(self peer.Self) (peer.Link, error) {
+			return r.network.Link(self.NodeID), nil
+		},
+		Members: func(self cluster.Member) (cluster.Members, error) {
+			return r.members.join(self), nil
+		},
 	})
 	if err != nil {
 		r.t.Fatalf("node %d: %v", i, err)
@@ -151,7 +156,10 @@ type hub struct {
 var _ cluster.Members = (*hub)(nil)
 
 func newHub() *hub {
-	return &hub{alive: map[uint64]cluster.Member{}, dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){}}
+	return &hub{
+		alive: map[uint64]cluster.Member{}, dead: map[mvcc.Worker]bool{},
+		watchers: map[int]func(cluster.MemberEvent){},
+	}
 }
 
 // seat is what one node sees, and may change.

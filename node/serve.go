@@ -139,7 +139,8 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
-	return errors.Join(n.store.Damaged(), n.tablets.failures.first(), n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certs.expired(), meta)
+	return errors.Join(n.store.Damaged(), n.tablets.failures.first(),
+		n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certs.expired(), meta)
 }
 
 // latest is at least every timestamp that the oracle has given out up to ts, if it has

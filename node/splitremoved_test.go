@@ -61,9 +61,10 @@ func TestRunningNodeClearsARemovedSide(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := n.router.Locate(id, "z", 1)[0]
-	r, err := n.carrier.Send(ctx, left, &pb.TabletRequest{TabletId: left.TabletId, Epoch: left.Epoch, Op: &pb.TabletRequest_Split{
-		Split: &pb.SplitRequest{Table: uint32(id), Row: wire.Bytes("m"), NewTabletId: right},
-	}})
+	r, err := n.carrier.Send(ctx, left, &pb.TabletRequest{TabletId: left.TabletId,
+		Epoch: left.Epoch, Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: uint32(id), Row: wire.Bytes("m"), NewTabletId: right},
+		}})
 	if err != nil || r.GetError() != nil {
 		t.Fatal(err, r)
 	}

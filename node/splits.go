@@ -14,7 +14,9 @@ func (l *leaderJobs) startSplitter() error {
 		return nil
 	}
 	s, err := splitter.Spawn(l.system, splitter.Config{
-		Client: l.client, Meta: l.meta, Overview: lately{l.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
+		Client: l.client, Meta: l.meta, Overview: lately{
+			l.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2,
+		}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
 		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Logger,
 	})
 	if err != nil {

@@ -37,7 +37,11 @@ func TestSplitsBySize(t *testing.T) {
 	}
 	before := len(n.Status().Tablets)
 	bank := make(chan error)
-	go func() { bank <- workload.Bank(ctx, db, workload.Load{Workers: 2, Duration: 3 * time.Second, Seed: 1}) }()
+	go func() {
+		bank <- workload.Bank(ctx, db, workload.Load{
+			Workers: 2, Duration: 3 * time.Second, Seed: 1,
+		})
+	}()
 	value := make([]byte, size)
 	for from := 0; from < rows; from += 10 {
 		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -55,9 +59,13 @@ func TestSplitsBySize(t *testing.T) {
 		t.Error(err)
 	}
 	want := before + rows*size/limit/2
-	status := until(ctx, t, n, fmt.Sprintf("%d tablets are %d", before, want), func(s *pb.NodeStatusResponse) bool { return len(s.Tablets) >= want })
+	status := until(ctx, t, n, fmt.Sprintf("%d tablets are %d", before, want),
+		func(s *pb.NodeStatusResponse) bool {
+			return len(s.Tablets) >= want
+		})
 	if most := before + 4*rows*size/limit; len(status.Tablets) > most {
-		t.Errorf("%d tablets of %d bytes in all, each up to %d", len(status.Tablets), rows*size, limit)
+		t.Errorf("%d tablets of %d bytes in all, each up to %d", len(status.Tablets), rows*size,
+			limit)
 	}
 	id, err := db.Client().TableID(ctx, single.Table)
 	if err != nil {
@@ -90,7 +98,9 @@ func TestSplitsBySize(t *testing.T) {
 func TestSplitsByLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	n := open(t, "", func(c *node.Config) { c.Splits.MaxLoad, c.Splits.Interval = 200, 50*time.Millisecond })
+	n := open(t, "", func(c *node.Config) {
+		c.Splits.MaxLoad, c.Splits.Interval = 200, 50*time.Millisecond
+	})
 	db := n.DB()
 	hot := percolator.Column{Table: "hot", Name: "c"}
 	for _, name := range []string{past.Table, hot.Table} {
@@ -102,7 +112,8 @@ func TestSplitsByLoad(t *testing.T) {
 	status := until(ctx, t, n, "a busy tablet is split", func(s *pb.NodeStatusResponse) bool {
 		for range 50 {
 			i++
-			for column, row := range map[percolator.Column]string{past: fmt.Sprintf("%02d", i*37%100), hot: "hot"} {
+			for column, row := range map[percolator.Column]string{past: fmt.Sprintf("%02d",
+				i*37%100), hot: "hot"} {
 				s, err := db.Snapshot(ctx)
 				if err == nil {
 					_, _, err = s.Get(ctx, row, column)
@@ -120,7 +131,8 @@ func TestSplitsByLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range status.Tablets {
-		if row := string(s.Tablet.StartRow); row != "" && (s.Tablet.StartTable == uint32(id) || row < "25" || row > "75") {
+		if row := string(s.Tablet.StartRow); row != "" &&
+			(s.Tablet.StartTable == uint32(id) || row < "25" || row > "75") {
 			t.Errorf("split at %q of table %d", row, s.Tablet.StartTable)
 		}
 	}

@@ -25,7 +25,9 @@ func BenchmarkStart(b *testing.B) {
 	for _, rows := range startRows(b) {
 		dir := b.TempDir()
 		fillRows(b, dir, rows)
-		closeStarted(b, open(b, dir, nil)) // once before it counts: what loading has left is compacted, the page cache is warm
+		// once before it counts: what loading has left is compacted, the page cache is
+		// warm
+		closeStarted(b, open(b, dir, nil))
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			var took []time.Duration
 			var cpu time.Duration

@@ -49,16 +49,18 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 }
 
 // get is the node's status for who waits until asker ends; leading: see
-// NodeStatusRequest. What others would have to tell may be missing, or old. It fails only if nobody waits
-// any more, or, leading, if not all replicas have answered.
+// NodeStatusRequest. What others would have to tell may be missing, or old. It fails only
+// if nobody waits any more, or, leading, if not all replicas have answered.
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
 	commits, requests := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
-		Version: Version(), Listen: s.addr(), Http: s.httpAddr(), StartedUnixMs: s.started.UnixMilli(),
-		LogBatches: commits, LogRequests: requests, Observers: s.observers.runs.Load().status(), Registering: s.observers.registration.why(),
+		Version: Version(), Listen: s.addr(), Http: s.httpAddr(),
+		StartedUnixMs: s.started.UnixMilli(),
+		LogBatches:    commits, LogRequests: requests, Observers: s.observers.runs.Load().status(),
+		Registering: s.observers.registration.why(),
 	}
 	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
@@ -89,7 +91,8 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 const statusTimeout = 2 * time.Second
 
 // of is a node's status, whichever node that is; leading: see NodeStatusRequest.
-func (s *statuses) of(ctx context.Context, id uint64, leading bool) (*pb.NodeStatusResponse, error) {
+func (s *statuses) of(ctx context.Context, id uint64,
+	leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if id == s.self.NodeID {
@@ -139,7 +142,8 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	}
 	first := true
 	for _, t := range tablets {
-		if end, bounded := wire.EndOf(t.GetTablet()); bounded && !(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
+		if end, bounded := wire.EndOf(t.GetTablet()); bounded &&
+			!(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
 			continue // meta has no history
 		}
 		if first || t.Bound < out.Bound {
@@ -166,8 +170,9 @@ func (s *statuses) disk(out *pb.NodeStatusResponse) {
 	out.DiskUsed = st.DiskBytes
 	out.Log = &pb.LogStatus{
 		Dir: s.cfg.LogDir, DiskFree: st.LogFreeBytes,
-		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes), LiveBytes: uint64(st.Log.LiveBytes),
-		Written: st.Log.Written, Syncs: st.Log.Syncs,
+		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes),
+		LiveBytes: uint64(st.Log.LiveBytes),
+		Written:   st.Log.Written, Syncs: st.Log.Syncs,
 		Unchecked: st.Unchecked, CheckpointAgeMs: st.CheckpointAge.Milliseconds(),
 	}
 }

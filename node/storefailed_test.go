@@ -22,7 +22,8 @@ func TestUnreadableStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Insecure, cfg.Listen, cfg.HTTP, cfg.Store.MemTableSize = t.TempDir(), true, "127.0.0.1:0", "", 2<<20
+	cfg.Dir, cfg.Insecure, cfg.Listen, cfg.HTTP, cfg.Store.MemTableSize = t.TempDir(), true,
+		"127.0.0.1:0", "", 2<<20
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,8 @@ func TestUnreadableStore(t *testing.T) {
 		t.Errorf("a store without a memtable gave %d cells", seen)
 	}
 	comesTrue(ctx, t, "the node says why", func() bool {
-		return errors.Is(n.Ready(), store.ErrFailed) && strings.Contains(n.Status().Failed, store.ErrFailed.Error())
+		return errors.Is(n.Ready(), store.ErrFailed) &&
+			strings.Contains(n.Status().Failed, store.ErrFailed.Error())
 	})
 	if err := os.Rename(away, dir); err != nil {
 		t.Fatal(err)
@@ -115,10 +117,12 @@ func TestDamagedStore(t *testing.T) {
 	if err := n.VerifyStore(); !errors.Is(err, store.ErrDamaged) {
 		t.Fatalf("BIT-ROT: %v, want ErrDamaged", err)
 	}
-	if err := n.Ready(); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), names[0]) {
+	if err := n.Ready(); !errors.Is(err, store.ErrDamaged) ||
+		!strings.Contains(err.Error(), names[0]) {
 		t.Errorf("ready: %v, want %s damaged", err, names[0])
 	}
-	if s := n.Status(); !strings.Contains(s.Damaged, names[0]) || !strings.Contains(s.Failed, names[0]) {
+	if s := n.Status(); !strings.Contains(s.Damaged, names[0]) ||
+		!strings.Contains(s.Failed, names[0]) {
 		t.Errorf("status: damaged %q, failed %q", s.Damaged, s.Failed)
 	}
 	column := percolator.Column{Table: workload.Table, Name: "c"}
@@ -128,7 +132,8 @@ func TestDamagedStore(t *testing.T) {
 		t.Error("a damaged store was written to")
 	}
 	t.Log(n.Close(ctx)) // it may complain
-	if n, err = start(); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), names[0]) {
+	if n, err = start(); !errors.Is(err, store.ErrDamaged) ||
+		!strings.Contains(err.Error(), names[0]) {
 		t.Errorf("started again: %v, want %s damaged", err, names[0])
 	}
 	if err == nil {

@@ -51,10 +51,13 @@ func TestIdleTabletsAreNotWalked(t *testing.T) {
 			// would be 32 requests in each turn.
 			const turns = 60
 			before := r.scans()
-			comesTrue(ctx, t, "scanners turn", func() bool { return r.scans().Turns >= before.Turns+turns })
+			comesTrue(ctx, t, "scanners turn", func() bool {
+				return r.scans().Turns >= before.Turns+turns
+			})
 			now := r.scans()
 			asked, left := now.Requests-before.Requests, now.Clean-before.Clean
-			t.Logf("%s: %d requests in %d turns, %d tablets left out, %d errors", when, asked, now.Turns-before.Turns, left, now.Errors-before.Errors)
+			t.Logf("%s: %d requests in %d turns, %d tablets left out, %d errors", when, asked,
+				now.Turns-before.Turns, left, now.Errors-before.Errors)
 			return asked <= turns/2 && left >= (turns-12)*(tablets-2)
 		})
 	}

@@ -15,7 +15,8 @@ type suspicion struct{ until atomic.Uint64 }
 // raise puts it up to the present, about, by the oracle's clock.
 func (s *suspicion) raise(now time.Time) {
 	ts := uint64(mvcc.TimestampAt(now.UnixMilli()))
-	for before := s.until.Load(); before < ts && !s.until.CompareAndSwap(before, ts); before = s.until.Load() {
+	for before := s.until.Load(); before < ts &&
+		!s.until.CompareAndSwap(before, ts); before = s.until.Load() {
 	}
 }
 

@@ -143,7 +143,8 @@ func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
 	if err := t.meta.Report(ctx, d); err != nil && t.life.Err() == nil {
-		t.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it", "tablet", d.TabletId, "error", err)
+		t.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
+			"tablet", d.TabletId, "error", err)
 	}
 }
 
@@ -156,12 +157,13 @@ var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than w
 // oracle's queue limit, for their cells are reserved already.
 func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	ask := func() {
-		t.oracles.Tell(n, time.Now().Add(stampTimeout), true, func(first mvcc.Timestamp, got int, err error) {
-			if err == nil && got < n {
-				err = errFewTimestamps
-			}
-			then(first, err)
-		})
+		t.oracles.Tell(n, time.Now().Add(stampTimeout), true,
+			func(first mvcc.Timestamp, got int, err error) {
+				if err == nil && got < n {
+					err = errFewTimestamps
+				}
+				then(first, err)
+			})
 	}
 	if t.ask == nil {
 		ask()

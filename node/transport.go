@@ -51,7 +51,8 @@ func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) 
 }
 
 // HoldHistory implements txn.Transport.
-func (t *transport) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (t *transport) HoldHistory(ctx context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	now, err := t.n.client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
@@ -69,7 +70,8 @@ func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.n
 
 // CreateTable implements txn.Transport: when it returns, the table has the observers that
 // programs which run now have for its name, as far as their nodes answer.
-func (t *transport) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+func (t *transport) CreateTable(ctx context.Context, name string,
+	splitKeys []string) (*pb.Table, error) {
 	made, err := t.n.meta.CreateTable(ctx, name, splitKeys)
 	if err != nil {
 		return nil, err

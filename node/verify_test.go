@@ -44,7 +44,8 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !r.Equal || len(r.Replicas) != 1 || r.Replicas[0].NodeId != n.identity.NodeID || r.Replicas[0].Result.GetIndex() == 0 {
+			if !r.Equal || len(r.Replicas) != 1 || r.Replicas[0].NodeId != n.identity.NodeID ||
+				r.Replicas[0].Result.GetIndex() == 0 {
 				t.Fatalf("tablet %d: %v", d.TabletId, r)
 			}
 			sums = append(sums, r.Replicas[0].Result.Checksum)

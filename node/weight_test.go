@@ -31,7 +31,9 @@ func (h heavy) rowOf(i int) string {
 func TestHeavyTransactions(t *testing.T) {
 	weak := percolator.Column{Table: "t", Name: "weak"}
 	n := open(t, "", func(cfg *node.Config) {
-		nothing := func(context.Context, *percolator.Tx, percolator.Notification) error { return nil }
+		nothing := func(context.Context, *percolator.Tx, percolator.Notification) error {
+			return nil
+		}
 		cfg.Observers = func(r *percolator.Registry) { r.Weak("nothing", weak, nothing) }
 	})
 	db := dial(t, n)
@@ -48,7 +50,8 @@ func TestHeavyTransactions(t *testing.T) {
 		cases = append(cases, heavy{name, 1 + rnd.IntN(600), rnd.IntN(900), row, rnd.IntN(3 << 10)})
 	}
 	for _, h := range cases {
-		ctx := within(t, 2*time.Minute) // all of them are half a minute of computing under the race detector
+		// all of them are half a minute of computing under the race detector
+		ctx := within(t, 2*time.Minute)
 		value := make([]byte, h.value)
 		if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			for i := range h.writes {

@@ -18,7 +18,8 @@ func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
 	cfg.Store.InMemory = dir == ""
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelWarn}))
 	if change != nil {
 		change(&cfg)
 	}

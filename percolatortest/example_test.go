@@ -17,7 +17,8 @@ var (
 
 // registerEcho links the observer that is to be tested, as the program's main does.
 func registerEcho(r *percolator.Registry) {
-	r.Strong("echo", said, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	r.Strong("echo", said, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
 		text, _, err := tx.Get(ctx, n.Row, said)
 		if err != nil {
 			return err
@@ -33,7 +34,9 @@ func registerEcho(r *percolator.Registry) {
 func Example() {
 	inTest(func(t testing.TB) {
 		n := percolatortest.Start(t, registerEcho)
-		n.Inject(t, percolatortest.Fault{Kind: percolatortest.CommitConflicts, Observer: "echo", Times: 2})
+		n.Inject(t, percolatortest.Fault{
+			Kind: percolatortest.CommitConflicts, Observer: "echo", Times: 2,
+		})
 		n.Set(t, "ann", said, "hello")
 		n.RunUntilIdle(t)
 		value, ok := n.Get(t, "ann", heard)

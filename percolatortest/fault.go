@@ -48,7 +48,8 @@ const (
 // String is the kind's name, for messages.
 func (k Kind) String() string {
 	names := [...]string{
-		"", "CommitConflicts", "CommitReplyLost", "CommitUnknown", "CommitLost", "ClearLost", "RunFails", "RunPanics",
+		"", "CommitConflicts", "CommitReplyLost", "CommitUnknown", "CommitLost", "ClearLost",
+		"RunFails", "RunPanics",
 		"TabletUnavailable", "TabletSlow", "OracleUnavailable", "OracleSlow",
 	}
 	if k < 1 || int(k) >= len(names) {
@@ -80,7 +81,9 @@ type Injection struct {
 	mu      sync.Mutex
 	count   int
 	stopped bool
-	hit     map[uint64]bool // start timestamps of the commits that it has happened to: their repeated messages are no new ones
+	// start timestamps of the commits that it has happened to: their repeated messages
+	// are no new ones
+	hit map[uint64]bool
 }
 
 // Inject switches a fault on. If Times bounds it and it has not happened once by t's end, t fails.
@@ -111,7 +114,8 @@ func (i *Injection) Stop() {
 // take reports whether it happens now to a transaction, 0 for what is none, of the observer.
 func (i *Injection) take(observer string, start uint64) bool {
 	f := i.fault
-	if byTransaction := f.Kind <= RunPanics; byTransaction && f.Observer != Everybody && f.Observer != observer {
+	if byTransaction := f.Kind <= RunPanics; byTransaction && f.Observer != Everybody &&
+		f.Observer != observer {
 		return false
 	}
 	i.mu.Lock()
@@ -160,7 +164,8 @@ func (x *faults) unused(t testing.TB) {
 	defer x.mu.Unlock()
 	for _, i := range x.list {
 		if i.fault.Times > 0 && i.Count() == 0 {
-			t.Errorf("percolatortest: the fault %v of %q was injected and never happened", i.fault.Kind, i.fault.Observer)
+			t.Errorf("percolatortest: the fault %v of %q was injected and never happened",
+				i.fault.Kind, i.fault.Observer)
 		}
 	}
 }

@@ -17,18 +17,41 @@ import (
 func TestFaultsLeaveResultsRight(t *testing.T) {
 	const count = 10
 	for name, faults := range map[string][]pt.Fault{
-		"conflicts":          {{Kind: pt.CommitConflicts, Observer: "tally", Times: 5}, {Kind: pt.CommitConflicts, Observer: "report", Times: 5}},
-		"everybody's":        {{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5}},
-		"lost replies":       {{Kind: pt.CommitReplyLost, Observer: "tally", Times: 5}, {Kind: pt.CommitReplyLost, Observer: "report", Times: 1}},
-		"unknown outcomes":   {{Kind: pt.CommitUnknown, Observer: "tally", Times: 5}, {Kind: pt.CommitUnknown, Observer: "report", Times: 1}},
-		"lost commits":       {{Kind: pt.CommitLost, Observer: "tally", Times: 5}, {Kind: pt.CommitLost, Observer: "report", Times: 1}},
-		"deaths":             {{Kind: pt.ClearLost, Observer: "tally", Times: 5}, {Kind: pt.ClearLost, Observer: "report", Times: 1}},
-		"failures":           {{Kind: pt.RunFails, Observer: "tally", Times: 2}, {Kind: pt.RunPanics, Observer: "report", Times: 2}},
-		"no tablet":          {{Kind: pt.TabletUnavailable, Times: 20}},
-		"slow tablets":       {{Kind: pt.TabletSlow, Delay: time.Millisecond}},
-		"no oracle":          {{Kind: pt.OracleUnavailable, Times: 20}},
-		"slow oracle":        {{Kind: pt.OracleSlow, Delay: time.Millisecond}},
-		"everything at once": {{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5}, {Kind: pt.CommitUnknown, Observer: "tally", Times: 3}, {Kind: pt.ClearLost, Observer: "report", Times: 1}, {Kind: pt.TabletUnavailable, Times: 9}},
+		"conflicts": {
+			{Kind: pt.CommitConflicts, Observer: "tally", Times: 5},
+			{Kind: pt.CommitConflicts, Observer: "report", Times: 5},
+		},
+		"everybody's": {{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5}},
+		"lost replies": {
+			{Kind: pt.CommitReplyLost, Observer: "tally", Times: 5},
+			{Kind: pt.CommitReplyLost, Observer: "report", Times: 1},
+		},
+		"unknown outcomes": {
+			{Kind: pt.CommitUnknown, Observer: "tally", Times: 5},
+			{Kind: pt.CommitUnknown, Observer: "report", Times: 1},
+		},
+		"lost commits": {
+			{Kind: pt.CommitLost, Observer: "tally", Times: 5},
+			{Kind: pt.CommitLost, Observer: "report", Times: 1},
+		},
+		"deaths": {
+			{Kind: pt.ClearLost, Observer: "tally", Times: 5},
+			{Kind: pt.ClearLost, Observer: "report", Times: 1},
+		},
+		"failures": {
+			{Kind: pt.RunFails, Observer: "tally", Times: 2},
+			{Kind: pt.RunPanics, Observer: "report", Times: 2},
+		},
+		"no tablet":    {{Kind: pt.TabletUnavailable, Times: 20}},
+		"slow tablets": {{Kind: pt.TabletSlow, Delay: time.Millisecond}},
+		"no oracle":    {{Kind: pt.OracleUnavailable, Times: 20}},
+		"slow oracle":  {{Kind: pt.OracleSlow, Delay: time.Millisecond}},
+		"everything at once": {
+			{Kind: pt.CommitConflicts, Observer: pt.Everybody, Times: 5},
+			{Kind: pt.CommitUnknown, Observer: "tally", Times: 3},
+			{Kind: pt.ClearLost, Observer: "report", Times: 1},
+			{Kind: pt.TabletUnavailable, Times: 9},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +102,13 @@ func TestClearLost(t *testing.T) {
 // TestUnknownOutcomes: the caller of Transact is told that nobody knows, once, and both
 // answers happen.
 func TestUnknownOutcomes(t *testing.T) {
-	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
+	a, b := percolator.Column{Table: "left", Name: "x"},
+		percolator.Column{Table: "right", Name: "x"}
 	for kind, committed := range map[pt.Kind]bool{pt.CommitUnknown: true, pt.CommitLost: false} {
 		for _, phases := range []int{1, 2} {
 			t.Run(kind.String()+strconv.Itoa(phases), func(t *testing.T) {
-				n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"}, percolator.TableSpec{Name: "right"}))
+				n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"},
+					percolator.TableSpec{Name: "right"}))
 				n.Inject(t, pt.Fault{Kind: kind, Times: 1})
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
@@ -114,11 +139,14 @@ func TestUnknownOutcomes(t *testing.T) {
 // a replay runs it again.
 func TestParkAndReplay(t *testing.T) {
 	n := pt.Start(t, shop)
-	broken := n.Inject(t, pt.Fault{Kind: pt.RunFails, Observer: "tally", Err: errors.New("no apples")})
+	broken := n.Inject(t, pt.Fault{
+		Kind: pt.RunFails, Observer: "tally", Err: errors.New("no apples"),
+	})
 	orders(t, n, "ann", 3)
 	n.RunUntilIdle(t)
 	parked := n.Parked(t, "tally")
-	if len(parked) != 3 || parked[0].Row != "ann/0" || parked[0].Attempts != 3 || !strings.Contains(parked[0].Error, "no apples") {
+	if len(parked) != 3 || parked[0].Row != "ann/0" || parked[0].Attempts != 3 ||
+		!strings.Contains(parked[0].Error, "no apples") {
 		t.Fatalf("%+v", parked)
 	}
 	// A scanner that has read the entry just before it was parked may have it run once more.
@@ -142,7 +170,8 @@ func TestPanics(t *testing.T) {
 	n.Inject(t, pt.Fault{Kind: pt.RunPanics, Observer: "tally", Times: 3})
 	n.Set(t, "ann/1", item, "apple")
 	n.RunUntilIdle(t)
-	if parked := n.Parked(t, "tally"); len(parked) != 1 || !strings.Contains(parked[0].Error, "injected panic") {
+	if parked := n.Parked(t, "tally"); len(parked) != 1 ||
+		!strings.Contains(parked[0].Error, "injected panic") {
 		t.Errorf("%+v", parked)
 	}
 }
@@ -196,8 +225,10 @@ func TestCrash(t *testing.T) {
 // TestCrashLeavesLocks: the locks of a commit that the crash cut short are there
 // afterwards, and resolved.
 func TestCrashLeavesLocks(t *testing.T) {
-	a, b := percolator.Column{Table: "left", Name: "x"}, percolator.Column{Table: "right", Name: "x"}
-	n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"}, percolator.TableSpec{Name: "right"}))
+	a, b := percolator.Column{Table: "left", Name: "x"},
+		percolator.Column{Table: "right", Name: "x"}
+	n := pt.Start(t, nil, pt.WithTables(percolator.TableSpec{Name: "left"},
+		percolator.TableSpec{Name: "right"}))
 	n.Inject(t, pt.Fault{Kind: pt.CommitLost, Times: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -222,7 +253,8 @@ func TestCrashCancelsRuns(t *testing.T) {
 	inside, done := make(chan struct{}, 1), percolator.Column{Table: item.Table, Name: "done"}
 	first := true
 	n := pt.Start(t, func(r *percolator.Registry) {
-		r.Strong("waits", item, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+		r.Strong("waits", item, func(ctx context.Context, tx *percolator.Tx,
+			m percolator.Notification) error {
 			if first {
 				first = false
 				inside <- struct{}{}

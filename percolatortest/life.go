@@ -27,9 +27,10 @@ type life struct {
 	ctx    context.Context // ends with the life, or with its crash
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex
-	over    bool
-	late    sync.WaitGroup  // requests to the oracle that are held back; only added to while over is false
+	mu   sync.Mutex
+	over bool
+	// requests to the oracle that are held back; only added to while over is false
+	late    sync.WaitGroup
 	unknown map[uint64]bool // start timestamps of commits whose outcome nobody may find out
 }
 
@@ -66,14 +67,16 @@ func refusal(why string) *pb.TabletResponse {
 }
 
 // Send implements txn.Transport.
-func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.crashed() {
 		return refusal(errCrashed.Error()), nil
 	}
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_ClearNotify:
 		start := op.ClearNotify.UpTo
-		if o := l.faults.runs.observer(start); o != "" && l.faults.take(o, start, ClearLost) != nil {
+		if o := l.faults.runs.observer(start); o != "" &&
+			l.faults.take(o, start, ClearLost) != nil {
 			return refusal("percolatortest: injected: the run died before it cleared its notification"), nil
 		}
 	case *pb.TabletRequest_Rollback:
@@ -100,7 +103,8 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletR
 
 // conflicting answers a conflict, if one happens.
 func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletResponse {
-	if len(writes) == 0 || l.faults.take(l.faults.runs.observer(start), start, CommitConflicts) == nil {
+	if len(writes) == 0 || l.faults.take(l.faults.runs.observer(start), start,
+		CommitConflicts) == nil {
 		return nil
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
@@ -111,8 +115,10 @@ func (l *life) conflicting(start uint64, writes []*pb.CellWrite) *pb.TabletRespo
 // decide carries the message that decides a transaction. The first with its start
 // timestamp is that: a one-phase commit, or the commit of the primary, which goes before
 // those of the others.
-func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest, start uint64) (*pb.TabletResponse, error) {
-	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown, CommitLost)
+func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
+	start uint64) (*pb.TabletResponse, error) {
+	f := l.faults.take(l.faults.runs.observer(start), start, CommitReplyLost, CommitUnknown,
+		CommitLost)
 	if f == nil {
 		return l.served(ctx, d, req)
 	}
@@ -136,9 +142,12 @@ func (l *life) isUnknown(start uint64) bool {
 }
 
 // served is what a tablet that is slow, or does not serve, does with a request.
-func (l *life) served(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (l *life) served(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if f := l.faults.take("", 0, TabletUnavailable); f != nil {
-		return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "percolatortest: injected"}}, nil
+		return &pb.TabletResponse{
+			Error: &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "percolatortest: injected"},
+		}, nil
 	}
 	if f := l.faults.take("", 0, TabletSlow); f != nil {
 		if err := l.wait(ctx, f.Delay); err != nil {

@@ -61,7 +61,9 @@ func WithConfig(change func(*node.Config)) Option { return func(o *options) { ch
 // WithDuplicateHints makes the node hear of every change twice and use no advisory locks:
 // whatever finds work finds it more than once, at the same time.
 func WithDuplicateHints() Option {
-	return WithConfig(func(c *node.Config) { c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true })
+	return WithConfig(func(c *node.Config) {
+		c.Notifications.DuplicateHints, c.Notifications.NoLockd = true, true
+	})
 }
 
 // Start starts a node with the observers that register adds; nil: none. It is closed when
@@ -75,7 +77,8 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 		opt(&o)
 	}
 	n := &Node{cfg: o.cfg, timeout: o.timeout, log: &testLog{t: t}}
-	n.cfg.Dir, n.cfg.Listen, n.cfg.HTTP, n.cfg.Insecure, n.cfg.Store.InMemory = "", "", "", true, true
+	n.cfg.Dir, n.cfg.Listen, n.cfg.HTTP, n.cfg.Insecure, n.cfg.Store.InMemory = "", "", "", true,
+		true
 	if n.cfg.Logger == nil {
 		n.cfg.Logger = n.log.logger()
 	}
@@ -83,7 +86,9 @@ func Start(t testing.TB, register func(*percolator.Registry), opts ...Option) *N
 	if n.cfg.Observers, err = n.wrap(register); err != nil {
 		t.Fatalf("percolatortest: %v", err)
 	}
-	n.store, err = store.Open(store.Options{InMemory: true, MemTableSize: n.cfg.Store.MemTableSize, Logger: n.cfg.Logger})
+	n.store, err = store.Open(store.Options{
+		InMemory: true, MemTableSize: n.cfg.Store.MemTableSize, Logger: n.cfg.Logger,
+	})
 	if err != nil {
 		t.Fatalf("percolatortest: %v", err)
 	}
@@ -104,7 +109,8 @@ func tune(c *node.Config) {
 	c.Scanners, c.ObserverWorkers, c.Store.MemTableSize = 1, 8, memTable
 	c.LockTTL = 500 * time.Millisecond
 	s := &c.Notifications
-	s.ScanPause, s.ScanPauseMax, s.Young = 5*time.Millisecond, 50*time.Millisecond, 20*time.Millisecond
+	s.ScanPause, s.ScanPauseMax, s.Young = 5*time.Millisecond, 50*time.Millisecond,
+		20*time.Millisecond
 	s.FailurePause, s.FailurePauseMax = time.Millisecond, 10*time.Millisecond
 }
 
@@ -195,5 +201,6 @@ func (n *Node) close(t testing.TB) {
 // bounded is a context for one call. It does not end with the test's own, so that
 // cleanups may use the node too.
 func (n *Node) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.Background(), n.timeout, fmt.Errorf("percolatortest: not within %v", n.timeout))
+	return context.WithTimeoutCause(context.Background(), n.timeout,
+		fmt.Errorf("percolatortest: not within %v", n.timeout))
 }

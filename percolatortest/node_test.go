@@ -32,7 +32,8 @@ var (
 )
 
 func shop(r *percolator.Registry) {
-	r.Strong("tally", item, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	r.Strong("tally", item, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
 		customer, _, _ := strings.Cut(n.Row, "/")
 		if err := add(ctx, tx, customer, tally); err != nil {
 			return err
@@ -40,7 +41,8 @@ func shop(r *percolator.Registry) {
 		tx.Notify(customer, changed)
 		return nil
 	}, percolator.MaxAttempts(3))
-	r.Weak("report", changed, func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+	r.Weak("report", changed, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
 		v, _, err := tx.Get(ctx, n.Row, tally)
 		if err != nil {
 			return err
@@ -121,12 +123,17 @@ func TestStartsQuickly(t *testing.T) {
 
 // TestHelpers: rows, tables, notifications, configuration.
 func TestHelpers(t *testing.T) {
-	n := percolatortest.Start(t, shop, percolatortest.WithTables(percolator.TableSpec{Name: "extra", SplitKeys: []string{"m"}}),
-		percolatortest.WithConfig(func(c *node.Config) { c.ObserverWorkers = 2 }), percolatortest.WithTimeout(5*time.Second))
+	n := percolatortest.Start(t, shop, percolatortest.WithTables(percolator.TableSpec{
+		Name: "extra", SplitKeys: []string{"m"},
+	}),
+		percolatortest.WithConfig(func(c *node.Config) {
+			c.ObserverWorkers = 2
+		}), percolatortest.WithTimeout(5*time.Second))
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n.Set(t, "a", x, "1")
 	n.Set(t, "z", x, "2")
-	n.Set(t, "z", percolator.Column{Table: "made", Name: "x"}, "3") // a table that nobody has created
+	// a table that nobody has created
+	n.Set(t, "z", percolator.Column{Table: "made", Name: "x"}, "3")
 	if got := fmt.Sprint(n.Column(t, x)); got != "map[a:1 z:2]" {
 		t.Error(got)
 	}
@@ -134,7 +141,10 @@ func TestHelpers(t *testing.T) {
 	if v, ok := n.Get(t, "a", x); ok {
 		t.Errorf("deleted, and yet %q", v)
 	}
-	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error { tx.Set("b", x, []byte("4")); return nil })
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("b", x, []byte("4"))
+		return nil
+	})
 	want(t, n, "b", x, "4")
 	n.Notify(t, "ann", changed)
 	n.RunUntilIdle(t)
@@ -155,7 +165,9 @@ func TestLargeValues(t *testing.T) {
 	x := percolator.Column{Table: "extra", Name: "x"}
 	n := percolatortest.Start(t, nil)
 	n.Set(t, "a", x, strings.Repeat("x", 1<<20))
-	n = percolatortest.Start(t, nil, percolatortest.WithConfig(func(c *node.Config) { c.Store.MemTableSize = 0 }))
+	n = percolatortest.Start(t, nil, percolatortest.WithConfig(func(c *node.Config) {
+		c.Store.MemTableSize = 0
+	}))
 	n.Set(t, "a", x, strings.Repeat("x", 4<<20))
 }
 
@@ -172,7 +184,10 @@ func (r *recorder) Cleanup(f func())    { r.cleanups = append(r.cleanups, f) }
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failed = append(r.failed, fmt.Sprintf(format, args...))
 }
-func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); runtime.Goexit() }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
 
 // inTest runs an example as if it were a test.
 func inTest(f func(t testing.TB)) {
@@ -199,7 +214,8 @@ func record(t testing.TB, f func(t *recorder)) string {
 // TestFailsTheTest: what is wrong is said, whatever it is, and in the end nothing is left.
 func TestFailsTheTest(t *testing.T) {
 	never := func(r *percolator.Registry) {
-		r.Strong("never", item, func(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
+		r.Strong("never", item, func(ctx context.Context, _ *percolator.Tx,
+			_ percolator.Notification) error {
 			return fmt.Errorf("no apples")
 		}, percolator.MaxAttempts(1<<20))
 	}
@@ -208,7 +224,8 @@ func TestFailsTheTest(t *testing.T) {
 		says []string
 	}{
 		"a fault that never happens": {func(t *recorder) {
-			percolatortest.Start(t, shop).Inject(t, percolatortest.Fault{Kind: percolatortest.RunFails, Observer: "tally", Times: 1})
+			percolatortest.Start(t, shop).Inject(t,
+				percolatortest.Fault{Kind: percolatortest.RunFails, Observer: "tally", Times: 1})
 		}, []string{`RunFails of "tally"`, "never happened"}},
 		"no such fault": {func(t *recorder) {
 			percolatortest.Start(t, shop).Inject(t, percolatortest.Fault{})
@@ -221,9 +238,13 @@ func TestFailsTheTest(t *testing.T) {
 		"a bad registration": {func(t *recorder) {
 			percolatortest.Start(t, func(r *percolator.Registry) { r.Strong("", item, nil) })
 		}, []string{"no name", "no function"}},
-		"no such observer": {func(t *recorder) { percolatortest.Start(t, shop).Stats(t, "who") }, []string{`no observer "who"`}},
+		"no such observer": {func(t *recorder) {
+			percolatortest.Start(t, shop).Stats(t, "who")
+		}, []string{`no observer "who"`}},
 		"a transaction": {func(t *recorder) {
-			percolatortest.Start(t, shop).Transact(t, func(context.Context, *percolator.Tx) error { return fmt.Errorf("no apples") })
+			percolatortest.Start(t, shop).Transact(t, func(context.Context, *percolator.Tx) error {
+				return fmt.Errorf("no apples")
+			})
 		}, []string{"transaction: no apples"}},
 	} {
 		t.Run(name, func(t *testing.T) {

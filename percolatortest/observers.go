@@ -34,7 +34,8 @@ func (n *Node) waiting() string {
 		}
 		for _, m := range left {
 			if !m.Parked {
-				fmt.Fprintf(&text, "\n  %s waits for row %q: %d failed runs, the last: %s", s.Name, m.Row, m.Attempts, m.Error)
+				fmt.Fprintf(&text, "\n  %s waits for row %q: %d failed runs, the last: %s", s.Name,
+					m.Row, m.Attempts, m.Error)
 			}
 		}
 		text.WriteString(n.locked(ctx, s.Name))
@@ -50,11 +51,13 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	}
 	var text strings.Builder
 	for _, group := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
-		for e, err := range n.DB().Client().WalkColumn(ctx, group, mvcc.TableID(o.Table), wire.String(o.Column)) {
+		for e, err := range n.DB().Client().WalkColumn(ctx, group, mvcc.TableID(o.Table),
+			wire.String(o.Column)) {
 			if err != nil {
 				return err.Error()
 			}
-			fmt.Fprintf(&text, "\n  %s waits for a transaction: row %q column %q %v%v", observer, e.Cell.Row, e.Cell.Column, e.Lock, e.Intent)
+			fmt.Fprintf(&text, "\n  %s waits for a transaction: row %q column %q %v%v", observer,
+				e.Cell.Row, e.Cell.Column, e.Lock, e.Intent)
 		}
 	}
 	return text.String()
@@ -77,7 +80,8 @@ func (n *Node) Stats(t testing.TB, observer string) Stats {
 	for _, s := range n.current().Status().Observers {
 		if s.Name == observer {
 			return Stats{
-				Runs: s.Runs, Commits: s.Commits, Conflicts: s.Conflicts, Unavailable: s.Unavailable, Failures: s.Failures,
+				Runs: s.Runs, Commits: s.Commits, Conflicts: s.Conflicts,
+				Unavailable: s.Unavailable, Failures: s.Failures,
 				Parked: s.Parked, Skipped: s.Skipped,
 			}
 		}
@@ -151,13 +155,15 @@ func (n *Node) notifications(ctx context.Context, observer string) ([]Notificati
 		return nil, err
 	}
 	var out []Notification
-	for e, err := range n.DB().Client().WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table), wire.String(o.Column)) {
+	for e, err := range n.DB().Client().WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
+		wire.String(o.Column)) {
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, Notification{
-			Row: wire.String(e.Cell.Row), TS: percolator.Timestamp(e.GetNotify().GetTs()), Attempts: int(e.GetNotify().GetAttempts()),
-			Parked: e.GetNotify().GetParkedTs() != 0, Error: e.GetNotify().GetError(),
+			Row: wire.String(e.Cell.Row), TS: percolator.Timestamp(e.GetNotify().GetTs()),
+			Attempts: int(e.GetNotify().GetAttempts()),
+			Parked:   e.GetNotify().GetParkedTs() != 0, Error: e.GetNotify().GetError(),
 		})
 	}
 	return out, nil

@@ -21,7 +21,8 @@ func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Regis
 				add = into.Weak
 			}
 			add(spec.Name, spec.Column, n.wrapped(spec),
-				percolator.Concurrency(spec.Concurrency), percolator.Deadline(spec.Deadline), percolator.MaxAttempts(spec.MaxAttempts))
+				percolator.Concurrency(spec.Concurrency), percolator.Deadline(spec.Deadline),
+				percolator.MaxAttempts(spec.MaxAttempts))
 		}
 	}, users.Err()
 }

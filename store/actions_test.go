@@ -116,7 +116,9 @@ func (w *world) nextCommit(rng *rand.Rand, a *action) {
 		id := w.some(rng)
 		t := w.Tablets[id]
 		if n := t.Last - t.Figures.Index; n > 0 && !seen[id] {
-			a.Logs = append(a.Logs, logAction{Tablet: id, Commit: t.Figures.Index + 1 + rng.Uint64N(n)})
+			a.Logs = append(a.Logs, logAction{
+				Tablet: id, Commit: t.Figures.Index + 1 + rng.Uint64N(n),
+			})
 		}
 		seen[id] = true
 	}

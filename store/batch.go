@@ -128,7 +128,9 @@ func (b *Batch) PutTabletState(id uint64, state []byte) {
 	all := append(append(key, plainTag), state...)
 	b.keep(all)
 	b.Put(all[:len(key):len(key)], all[len(key):])
-	b.tablets = append(b.tablets, tabletChange{kind: newState, tablet: id, state: bytes.Clone(state)})
+	b.tablets = append(b.tablets, tabletChange{
+		kind: newState, tablet: id, state: bytes.Clone(state),
+	})
 }
 
 // PutRecord sets a small value that must not be lost: it is durable when Commit returns.

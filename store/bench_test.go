@@ -101,7 +101,8 @@ func BenchmarkCommit(b *testing.B) {
 func benchCommit(b *testing.B, s *store.Store, callers int) {
 	logs, state := writers(b, s)
 	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
-	for tablet := range uint64(callers + runtime.GOMAXPROCS(0)) { // a barrier each, which is not what is measured
+	// a barrier each, which is not what is measured
+	for tablet := range uint64(callers + runtime.GOMAXPROCS(0)) {
 		begin(b, s, 100+tablet)
 	}
 	var caller atomic.Uint64
@@ -130,12 +131,18 @@ func benchCommit(b *testing.B, s *store.Store, callers int) {
 }
 
 // benchOp is one operation: append, wait, apply, wait.
-func benchOp(tablet, n uint64, value []byte, logs chan<- appendRequest, state chan<- request, done chan error) error {
+func benchOp(tablet, n uint64, value []byte, logs chan<- appendRequest, state chan<- request,
+	done chan error) error {
 	c := mvcc.Cell{Table: 16, Row: fmt.Sprintf("row %d.%d", tablet, n), Column: "c"}
-	w := mvcc.Write{CommitTS: mvcc.Timestamp(n + 1), StartTS: mvcc.Timestamp(n), Kind: mvcc.KindPut, Value: value}
+	w := mvcc.Write{
+		CommitTS: mvcc.Timestamp(n + 1), StartTS: mvcc.Timestamp(n), Kind: mvcc.KindPut,
+		Value: value,
+	}
 	key, encoded := store.EncodeMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: c, Write: &w})
 	at := store.Applied{Index: store.InitialIndex + n, Term: store.InitialTerm, Epoch: 1}
-	logs <- appendRequest{tablet, []*raftpb.Entry{entry(at.Index, at.Term, append(key, encoded...))}, done}
+	logs <- appendRequest{
+		tablet, []*raftpb.Entry{entry(at.Index, at.Term, append(key, encoded...))}, done,
+	}
 	if err := <-done; err != nil {
 		return err
 	}
@@ -192,7 +199,9 @@ func BenchmarkBadgerUpdate(b *testing.B) {
 		value := make([]byte, benchValue)
 		for p.Next() {
 			key := fmt.Appendf(nil, "row %d", n.Add(1))
-			if err := db.Update(func(txn *badger.Txn) error { return txn.Set(key, value) }); err != nil {
+			if err := db.Update(func(txn *badger.Txn) error {
+				return txn.Set(key, value)
+			}); err != nil {
 				b.Error(err)
 			}
 		}
@@ -252,7 +261,10 @@ func BenchmarkSnap(b *testing.B) {
 	for i := 0; i < rows; {
 		batch := new(store.Batch)
 		for range 1000 {
-			w := mvcc.Write{CommitTS: mvcc.Timestamp(i + 2), StartTS: mvcc.Timestamp(i + 1), Kind: mvcc.KindPut, Value: value}
+			w := mvcc.Write{
+				CommitTS: mvcc.Timestamp(i + 2), StartTS: mvcc.Timestamp(i + 1), Kind: mvcc.KindPut,
+				Value: value,
+			}
 			batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: at(i), Write: &w})
 			i++
 		}
@@ -276,13 +288,18 @@ func BenchmarkSnap(b *testing.B) {
 			})
 		})
 	}
-	run("present", func(snap *store.Snap, c mvcc.Cell) (bool, error) { _, ok, err := snap.Newest(c); return ok, err })
+	run("present", func(snap *store.Snap, c mvcc.Cell) (bool, error) {
+		_, ok, err := snap.Newest(c)
+		return ok, err
+	})
 	run("absent", func(snap *store.Snap, c mvcc.Cell) (bool, error) {
 		c.Row += "x"
 		_, ok, err := snap.Newest(c)
 		return ok, err
 	})
-	run("rolledback", func(snap *store.Snap, c mvcc.Cell) (bool, error) { return snap.RolledBack(c, 5) })
+	run("rolledback", func(snap *store.Snap, c mvcc.Cell) (bool, error) {
+		return snap.RolledBack(c, 5)
+	})
 	run("older", func(snap *store.Snap, c mvcc.Cell) (bool, error) {
 		for _, err := range snap.Older(c, 5) {
 			return true, err

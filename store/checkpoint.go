@@ -74,10 +74,11 @@ func (c *tabletChange) apply(to map[uint64]figures) {
 
 // checkpoints is what is known of all tablets for the next checkpoint.
 type checkpoints struct {
-	taking  sync.Mutex // held while one is made; taken before mu, the sequence's and the log's locks
-	failed  error      // of one that failed for good; guarded by taking
-	root    *os.File   // of Badger's file system; nil: nothing needs a sync
-	durable uint64     // with Options.Crashes: pinned, the sequence number up to which all is durable
+	// held while one is made; taken before mu, the sequence's and the log's locks
+	taking  sync.Mutex
+	failed  error    // of one that failed for good; guarded by taking
+	root    *os.File // of Badger's file system; nil: nothing needs a sync
+	durable uint64   // with Options.Crashes: pinned, the sequence number up to which all is durable
 
 	mu      sync.Mutex
 	tablets map[uint64]figures
@@ -263,7 +264,8 @@ func (s *Store) syncState() error {
 func (s *Store) lookAtLog() {
 	st := s.log.Stats()
 	bytes, age := s.checkpoints.since(st.Written)
-	if bytes < checkpointBytes && (age < checkpointInterval || bytes == 0 && !s.checkpoints.stale()) {
+	if bytes < checkpointBytes && (age < checkpointInterval || bytes == 0 &&
+		!s.checkpoints.stale()) {
 		return
 	}
 	err := s.Checkpoint()
@@ -334,20 +336,21 @@ func (s *Store) compare(want map[string][]byte, prefixes []byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()
 	for _, prefix := range prefixes {
-		snap.walk(walkOptions{prefix: []byte{prefix}, keysOnly: true}, func(key, _ []byte, err error) bool {
-			if fault = err; err != nil {
-				return false
-			}
-			value, known := want[string(key)]
-			if !known {
-				want[string(key)] = nil
+		snap.walk(walkOptions{prefix: []byte{prefix}, keysOnly: true},
+			func(key, _ []byte, err error) bool {
+				if fault = err; err != nil {
+					return false
+				}
+				value, known := want[string(key)]
+				if !known {
+					want[string(key)] = nil
+					return true
+				}
+				if have, ok, err := snap.Get(key); err == nil && ok && bytes.Equal(have, value) {
+					delete(want, string(key))
+				}
 				return true
-			}
-			if have, ok, err := snap.Get(key); err == nil && ok && bytes.Equal(have, value) {
-				delete(want, string(key))
-			}
-			return true
-		})
+			})
 		if fault != nil {
 			return fault
 		}

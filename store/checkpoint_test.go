@@ -19,7 +19,8 @@ import (
 
 // at is what a tablet of these tests has applied, and its state then.
 func at(index uint64) (store.Applied, []byte) {
-	return store.Applied{Index: index, Term: store.InitialTerm, Bytes: 7 * index}, fmt.Appendf(nil, "as of %d", index)
+	return store.Applied{Index: index, Term: store.InitialTerm, Bytes: 7 * index},
+		fmt.Appendf(nil, "as of %d", index)
 }
 
 // advance adds an entry to a tablet's log and commits what it does.
@@ -86,7 +87,9 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	then["00002.mem"] = b // of the log files the second was written, and of the first only what the checkpoint has synced
+	// of the log files the second was written, and of the first only what the checkpoint
+	// has synced
+	then["00002.mem"] = b
 	if err := disk.Replace(filepath.Join(lost, "db"), then); err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +97,12 @@ func TestOpenedAsOfTheCheckpoint(t *testing.T) {
 	snap := s.Snap()
 	defer snap.Close()
 	if applied, _, err := snap.Applied(3); applied.Index != 10 || err != nil {
-		t.Errorf("AHEAD: the tablet is applied up to %d, %v, and its checkpoint is at 10", applied.Index, err)
+		t.Errorf("AHEAD: the tablet is applied up to %d, %v, and its checkpoint is at 10",
+			applied.Index, err)
 	}
 	wantFigures(t, s, 3, 10, "after the power loss")
-	if v, ok, err := snap.Get(fmt.Appendf(nil, "key 3.%d", index)); string(v) != "behind the hole" || !ok || err != nil {
+	if v, ok, err := snap.Get(fmt.Appendf(nil, "key 3.%d",
+		index)); string(v) != "behind the hole" || !ok || err != nil {
 		t.Errorf("this test shows nothing: %q, %v", v, err)
 	}
 	if last, err := openLog(t, s, 3).LastIndex(); last != index || err != nil {
@@ -135,7 +140,8 @@ func TestCheckpointIsDurable(t *testing.T) {
 	snap := s.Snap()
 	defer snap.Close()
 	for index := uint64(11); index <= 20; index++ {
-		if v, ok, err := snap.Get(fmt.Appendf(nil, "key 3.%d", index)); string(v) != "covered" || err != nil {
+		if v, ok, err := snap.Get(fmt.Appendf(nil, "key 3.%d", index)); string(v) != "covered" ||
+			err != nil {
 			t.Errorf("UNSYNCED: of entry %d there is %q, %t, %v", index, v, ok, err)
 		}
 	}
@@ -166,7 +172,9 @@ func TestFiguresOutliveTheirBatch(t *testing.T) {
 // Of a replica that is removed and made anew at once the figures are the new one's.
 func TestReplacedAtOnce(t *testing.T) {
 	for name, join := range map[string]func(gone, begun *store.Batch) []*store.Batch{
-		"two batches": func(gone, begun *store.Batch) []*store.Batch { return []*store.Batch{gone, begun} },
+		"two batches": func(gone, begun *store.Batch) []*store.Batch {
+			return []*store.Batch{gone, begun}
+		},
 		"one batch": func(gone, _ *store.Batch) []*store.Batch {
 			applied, state := at(20)
 			gone.PutTabletState(3, state)
@@ -221,7 +229,9 @@ func TestFailedSyncIsTheLast(t *testing.T) {
 	record := new(store.Batch)
 	record.PutRecord("five", []byte("5"))
 	for what, err := range map[string]error{
-		"checkpoint": s.Checkpoint(), "commit": s.StateWriter().Commit([]*store.Batch{effectsOf(3, 11, nil)}),
+		"checkpoint": s.Checkpoint(), "commit": s.StateWriter().Commit([]*store.Batch{
+			effectsOf(3, 11, nil),
+		}),
 		"record": s.StateWriter().Commit([]*store.Batch{record}),
 	} {
 		if !errors.Is(err, store.ErrFailed) {
@@ -261,7 +271,8 @@ func TestWorkerMakesCheckpoints(t *testing.T) {
 		advance(t, s, 3, 15, nil)
 		wantCheckpoint(2*time.Second, 14)
 		for index := uint64(16); index < 24; index++ {
-			appendTo(t, s, 3, []*raftpb.Entry{entry(index, store.InitialTerm, make([]byte, 8<<20))}, nil)
+			appendTo(t, s, 3, []*raftpb.Entry{entry(index, store.InitialTerm, make([]byte, 8<<20))},
+				nil)
 			commit(t, s, effectsOf(3, index, nil))
 		}
 		wantCheckpoint(2*time.Second, 23)
@@ -347,7 +358,8 @@ func TestNoRoomForARecord(t *testing.T) {
 	b.InitialLog(3, 30, store.InitialTerm)
 	b.PutRecord("one", make([]byte, 9<<20)) // both are more than a segment
 	more.PutRecord("two", make([]byte, 9<<20))
-	if err := s.StateWriter().Commit([]*store.Batch{b, more}); !errors.Is(err, store.ErrDiskFull) || errors.Is(err, store.ErrFailed) {
+	if err := s.StateWriter().Commit([]*store.Batch{b, more}); !errors.Is(err, store.ErrDiskFull) ||
+		errors.Is(err, store.ErrFailed) {
 		t.Fatalf("%v, want ErrDiskFull", err)
 	}
 	if err := s.Checkpoint(); err != nil {

@@ -17,8 +17,10 @@ import (
 // varint, then the first bytes. Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
 const (
 	chunkPrefix = 'c'
-	chunkBytes  = 256 << 10 // of a value, in one entry; below Badger's value threshold for every memtable that we allow
-	chunkedMeta = 0x01      // badger.Entry.UserMeta of a head
+	// of a value, in one entry; below Badger's value threshold for every memtable that we
+	// allow
+	chunkBytes  = 256 << 10
+	chunkedMeta = 0x01 // badger.Entry.UserMeta of a head
 
 	chunkKeyOverhead = 1 + 2
 )
@@ -32,7 +34,8 @@ func appendChunkKey(dst, key []byte, i int) []byte {
 
 // chunkHead returns the value to store under the key of a long value.
 func chunkHead(value []byte) []byte {
-	head := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+chunkBytes), uint64(len(value)))
+	head := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+chunkBytes),
+		uint64(len(value)))
 	return append(head, value[:chunkBytes]...)
 }
 
@@ -67,7 +70,8 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 		}
 	}
 	if len(value) != total {
-		return nil, fmt.Errorf("%w: long value of %d bytes instead of %d", ErrBadValue, len(value), total)
+		return nil, fmt.Errorf("%w: long value of %d bytes instead of %d", ErrBadValue, len(value),
+			total)
 	}
 	return value, nil
 }

@@ -12,7 +12,9 @@ import (
 
 func rawPut(c mvcc.Cell, n int, fill byte) *store.Batch {
 	b := new(store.Batch)
-	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Value: bytes.Repeat([]byte{fill}, n)})
+	b.PutMutation(&mvcc.Mutation{
+		Group: mvcc.GroupRaw, Cell: c, Value: bytes.Repeat([]byte{fill}, n),
+	})
 	return b
 }
 
@@ -34,14 +36,16 @@ func TestLongValues(t *testing.T) {
 		snap := s.Snap()
 		defer snap.Close()
 		v, ok, err := snap.Raw(c)
-		if err != nil || ok != (n >= 0) || n >= 0 && !bytes.Equal(v, bytes.Repeat([]byte{fill}, n)) {
+		if err != nil || ok != (n >= 0) || n >= 0 &&
+			!bytes.Equal(v, bytes.Repeat([]byte{fill}, n)) {
 			t.Errorf("%s: %d bytes, %v, %v", step, len(v), ok, err)
 		}
 		if got := store.CountPrefix(snap, "c"); got != chunks {
 			t.Errorf("%s: %d chunks, want %d", step, got, chunks)
 		}
 		cells := collect(t, snap.RawCells(mvcc.Span{Table: 16}))
-		if want := map[bool]int{true: 2, false: 1}[n >= 0]; len(cells) != want || n >= 0 && !bytes.Equal(cells[0].Value, v) {
+		if want := map[bool]int{true: 2, false: 1}[n >= 0]; len(cells) != want || n >= 0 &&
+			!bytes.Equal(cells[0].Value, v) {
 			t.Errorf("%s: the scan shows %d cells", step, len(cells))
 		}
 	}
@@ -113,7 +117,9 @@ func TestNoRoomForALongValue(t *testing.T) {
 	s := open(t, t.TempDir())
 	c := cell("r", "c")
 	b := new(store.Batch)
-	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: c, TS: start, Value: bytes.Repeat([]byte{'x'}, n)})
+	b.PutMutation(&mvcc.Mutation{
+		Group: mvcc.GroupData, Cell: c, TS: start, Value: bytes.Repeat([]byte{'x'}, n),
+	})
 	store.DeleteChunk(b, store.AppendKey(nil, mvcc.GroupData, c, start), 2)
 	commit(t, s, b)
 	snap := s.Snap()

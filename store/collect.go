@@ -31,12 +31,15 @@ func decodeHistory(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite,
 // HistoryOf implements that part of mvcc.CollectView: of each cell the records in H with
 // commit_ts ≥ TS, oldest first, up to and including the first above upTo. One iterator
 // serves all cells, which must be in descending order.
-func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
+func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite,
+	error] {
 	return func(yield func(mvcc.CellWrite, error) bool) {
 		if len(cells) == 0 {
 			return
 		}
-		it, err := s.iterator(badger.IteratorOptions{Prefix: []byte{byte(mvcc.GroupHistory)}, Reverse: true})
+		it, err := s.iterator(badger.IteratorOptions{
+			Prefix: []byte{byte(mvcc.GroupHistory)}, Reverse: true,
+		})
 		if err != nil {
 			yield(mvcc.CellWrite{}, err)
 			return
@@ -51,7 +54,8 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 }
 
 // historyOf gives one cell's records; false if the caller has enough.
-func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp, yield func(mvcc.CellWrite, error) bool) bool {
+func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp,
+	yield func(mvcc.CellWrite, error) bool) bool {
 	// The greatest key wanted: timestamps are inverted. Not in s.key, which who is
 	// yielded to may use.
 	seek := AppendKey(make([]byte, 0, c.Cell.KeyBytes()), mvcc.GroupHistory, c.Cell, c.TS)
@@ -78,14 +82,16 @@ func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestam
 }
 
 // Keys implements mvcc.SurveyView for the groups R, N and M.
-func (s *Snap) Keys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt, error] {
+func (s *Snap) Keys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt,
+	error] {
 	if columnFirst(g) {
 		return s.columnKeys(g, span, after)
 	}
 	o := spanWalk(g, span, false)
 	o.keysOnly, o.prefetch = true, false
 	if after != nil {
-		if seek := append(AppendKey(nil, g, after.Cell, after.TS), 0); bytes.Compare(seek, o.seek) > 0 {
+		if seek := append(AppendKey(nil, g, after.Cell, after.TS), 0); bytes.Compare(seek,
+			o.seek) > 0 {
 			o.seek = seek
 		}
 	}
@@ -98,7 +104,8 @@ func keyOnly(c mvcc.Cell, ts mvcc.Timestamp, _ []byte) (mvcc.CellAt, error) {
 
 // columnKeys iterates the keys of a column-first group with rows in the span: column by
 // column, skipping what is outside.
-func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt, error] {
+func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt,
+	error] {
 	return func(yield func(mvcc.CellAt, error) bool) {
 		it, err := s.iterator(badger.IteratorOptions{Prefix: appendTable(nil, g, span.Table)})
 		if err != nil {

@@ -21,13 +21,17 @@ func TestSurveyOfStore(t *testing.T) {
 	rows := []string{"", "a", "a\x00", "a\x00b", "b", "bb", "\xff"}
 	columns := []string{"", "x", "x\x00", "y"}
 	random := func() mvcc.Cell {
-		return mvcc.Cell{Table: mvcc.TableID(16 + rng.IntN(2)), Row: rows[rng.IntN(len(rows))], Column: columns[rng.IntN(len(columns))]}
+		return mvcc.Cell{
+			Table: mvcc.TableID(16 + rng.IntN(2)), Row: rows[rng.IntN(len(rows))],
+			Column: columns[rng.IntN(len(columns))],
+		}
 	}
 	b := &store.Batch{}
 	for range 400 {
 		c, ts := random(), mvcc.Timestamp(1+rng.IntN(40))
 		for _, mu := range []mvcc.Mutation{
-			{Group: mvcc.GroupHistory, Cell: c, TS: ts, Write: &mvcc.Write{CommitTS: ts, StartTS: ts - 1, Kind: mvcc.KindPut}},
+			{Group: mvcc.GroupHistory, Cell: c, TS: ts,
+				Write: &mvcc.Write{CommitTS: ts, StartTS: ts - 1, Kind: mvcc.KindPut}},
 			{Group: mvcc.GroupRollback, Cell: random(), TS: ts},
 			{Group: mvcc.GroupNotify, Cell: random(), Notify: &mvcc.Notify{TS: ts}},
 			{Group: mvcc.GroupRaw, Cell: random(), Value: []byte("v")},
@@ -43,12 +47,14 @@ func TestSurveyOfStore(t *testing.T) {
 	snap := st.Snap()
 	defer snap.Close()
 	for _, span := range []mvcc.Span{
-		{Table: 16}, {Table: 17, Start: "a"}, {Table: 16, Start: "a\x00", End: "bb", HasEnd: true}, {Table: 18},
+		{Table: 16}, {Table: 17, Start: "a"}, {Table: 16, Start: "a\x00", End: "bb", HasEnd: true},
+		{Table: 18},
 	} {
 		compare(t, "H", collected(t, snap.History(span, nil)), collected(t, m.History(span, nil)))
 		below := random()
 		below.Table = span.Table
-		compare(t, "H below", collected(t, snap.History(span, &below)), collected(t, m.History(span, &below)))
+		compare(t, "H below", collected(t, snap.History(span, &below)),
+			collected(t, m.History(span, &below)))
 		compareKeys(t, snap, m, span)
 		var want []mvcc.CellAt
 		for _, i := range m.AllIntents() {
@@ -71,7 +77,8 @@ func TestSurveyOfStore(t *testing.T) {
 	}
 	slices.SortFunc(cells, func(a, b mvcc.CellAt) int { return b.Cell.Compare(a.Cell) })
 	cells = slices.CompactFunc(cells, func(a, b mvcc.CellAt) bool { return a.Cell == b.Cell })
-	compare(t, "H of cells", collected(t, snap.HistoryOf(cells, 25)), collected(t, m.HistoryOf(cells, 25)))
+	compare(t, "H of cells", collected(t, snap.HistoryOf(cells, 25)),
+		collected(t, m.HistoryOf(cells, 25)))
 }
 
 // compareKeys compares the groups that are walked by key, also resumed after every one of the keys.
@@ -81,7 +88,8 @@ func compareKeys(t *testing.T, snap *store.Snap, m *mvcc.MemView, span mvcc.Span
 		all := collected(t, snap.Keys(g, span, nil))
 		compare(t, string(rune(g)), sorted(slices.Clone(all)), collected(t, m.Keys(g, span, nil)))
 		for i := range all {
-			compare(t, fmt.Sprintf("%c after %d", g, i), collected(t, snap.Keys(g, span, &all[i])), all[i+1:])
+			compare(t, fmt.Sprintf("%c after %d", g, i), collected(t, snap.Keys(g, span, &all[i])),
+				all[i+1:])
 		}
 	}
 }

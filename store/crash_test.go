@@ -25,20 +25,24 @@ import (
 var (
 	kills       = flag.Int("kills", 10, "rounds of TestKill")
 	powerLosses = flag.Int("power-losses", 8, "rounds of TestPowerLoss and TestTornState")
-	crashSeed   = flag.Uint64("crash-seed", 0, "seed of the tests that kill a process or its power; 0 picks one")
+	crashSeed   = flag.Uint64("crash-seed", 0,
+		"seed of the tests that kill a process or its power; 0 picks one")
 )
 
 // The environment makes this test binary the process that the crash tests kill.
 const (
-	crashDirEnv      = "STORE_CRASH_DIR"
-	crashNoSyncEnv   = "STORE_CRASH_NOSYNC"
-	crashStepEnv     = "STORE_CRASH_STEP"     // waits for a line on standard input where everything is to be made durable
+	crashDirEnv    = "STORE_CRASH_DIR"
+	crashNoSyncEnv = "STORE_CRASH_NOSYNC"
+	// waits for a line on standard input where everything is to be made durable
+	crashStepEnv     = "STORE_CRASH_STEP"
 	crashMemTableEnv = "STORE_CRASH_MEMTABLE" // bytes; the smallest if it is not set
 )
 
 // What the process says, a line each.
 const (
-	saysFound   = "found"   // the number of the last action that has survived; it is answered with the world as it should be
+	// the number of the last action that has survived; it is answered with the world as
+	// it should be
+	saysFound   = "found"
 	saysOpened  = "opened"  // so many entries were applied again, and all is as it should be
 	saysBegin   = "begin"   // an action
 	saysDone    = "done"    // the number of an action that will survive
@@ -49,7 +53,8 @@ const (
 func crashOptions(dir string) store.Options {
 	memTable, _ := strconv.ParseInt(os.Getenv(crashMemTableEnv), 10, 64)
 	o := store.Options{
-		Dir: dir, MemTableSize: max(memTable, 2<<20), MinFreeBytes: 8 << 20, // small: tables are flushed all the time
+		// small: tables are flushed all the time
+		Dir: dir, MemTableSize: max(memTable, 2<<20), MinFreeBytes: 8 << 20,
 		NoSync: os.Getenv(crashNoSyncEnv) != "", ReclaimInterval: -1,
 	}
 	if os.Getenv(crashStepEnv) != "" {
@@ -70,7 +75,8 @@ func say(verb string, what any) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = os.Stdout.WriteString(verb + " " + string(text) + "\n") // who does not listen has killed us
+	// who does not listen has killed us
+	_, _ = os.Stdout.WriteString(verb + " " + string(text) + "\n")
 }
 
 // TestCrashWriter is no test: it is the process.
@@ -203,7 +209,8 @@ func (c *crasher) carryOut(a action) error {
 	}
 	tablets := len(c.tablets)
 	c.work <- func() error { return c.commit(a.Logs...) }
-	if c.busy = true; tablets < len(c.w.Tablets) { // there is a new one, which has no log before this is done
+	// there is a new one, which has no log before this is done
+	if c.busy = true; tablets < len(c.w.Tablets) {
 		return c.settle()
 	}
 	return nil
@@ -297,7 +304,8 @@ func (a *account) resume(n uint64) error {
 		a.open = a.open[1:]
 	}
 	if n > a.w.N {
-		return fmt.Errorf("lost: the last action is %d, and none of that number has begun after %d", n, a.w.N)
+		return fmt.Errorf("lost: the last action is %d, and none of that number has begun after %d",
+			n, a.w.N)
 	}
 	a.open, a.done = nil, n
 	return nil
@@ -306,7 +314,8 @@ func (a *account) resume(n uint64) error {
 // follow listens to a process until it ends, and calls crash when it has done enough, and
 // done for each point where everything is to be made durable. What is acknowledged after
 // a crash counts only if that says so.
-func (a *account) follow(v *victim, enough int, crash func() (later bool), durable func() error) error {
+func (a *account) follow(v *victim, enough int, crash func() (later bool),
+	durable func() error) error {
 	var failed error
 	crashed := false
 	for actions, count := 0, true; ; {
@@ -314,7 +323,8 @@ func (a *account) follow(v *victim, enough int, crash func() (later bool), durab
 		var err error
 		switch verb {
 		case "":
-			if state := v.cmd.ProcessState; failed == nil && count && state.Exited() && !state.Success() {
+			if state := v.cmd.ProcessState; failed == nil && count && state.Exited() &&
+				!state.Success() {
 				failed = fmt.Errorf("the process ended: %v", state)
 			}
 			if failed != nil {

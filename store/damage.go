@@ -39,7 +39,8 @@ func (s *Store) condemn(err error) error {
 	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}
-	s.opts.Logger.Error("store: damaged: nothing is read or written any more", "file", found.File, "error", found.Err)
+	s.opts.Logger.Error("store: damaged: nothing is read or written any more", "file", found.File,
+		"error", found.Err)
 	_ = s.state.writer.fail(found)
 	if err := writeDamage(s.opts.Dir, found); err != nil {
 		s.opts.Logger.Error("store: cannot record the damage", "error", err)
@@ -48,7 +49,8 @@ func (s *Store) condemn(err error) error {
 }
 
 func writeDamage(dir string, found *DamagedError) error {
-	f, err := os.OpenFile(filepath.Join(dir, damagedFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
+	f, err := os.OpenFile(filepath.Join(dir, damagedFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY,
+		fileMode)
 	if err != nil {
 		return err
 	}

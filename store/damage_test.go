@@ -33,7 +33,9 @@ func putRows(t *testing.T, s *store.Store, n int) {
 	b := new(store.Batch)
 	for i := range n {
 		w := mvcc.Write{CommitTS: 9, StartTS: 8, Kind: mvcc.KindPut, Value: rotValue(i)}
-		b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: cell(fmt.Sprintf("row %06d", i), "c"), Write: &w})
+		b.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupWrite, Cell: cell(fmt.Sprintf("row %06d", i), "c"), Write: &w,
+		})
 	}
 	commit(t, s, b)
 }
@@ -191,12 +193,16 @@ func TestBitRotWhileOpen(t *testing.T) {
 		name string
 		find func(t *testing.T, s *store.Store, name string)
 	}{
-		{"verified", func(t *testing.T, s *store.Store, name string) { isDamage(t, "verify", s.Verify(), name) }},
+		{"verified", func(t *testing.T, s *store.Store, name string) {
+			isDamage(t, "verify", s.Verify(), name)
+		}},
 		{"sent", func(t *testing.T, s *store.Store, name string) {
 			isDamage(t, "rows", s.VerifyRows(span), name)
 		}},
 		{"scrubbed", func(_ *testing.T, s *store.Store, _ string) { store.ScrubAll(s, 3) }},
-		{"compacted in full", func(t *testing.T, s *store.Store, name string) { isDamage(t, "compact", s.Compact(), name) }},
+		{"compacted in full", func(t *testing.T, s *store.Store, name string) {
+			isDamage(t, "compact", s.Compact(), name)
+		}},
 		// Badger compacts when it likes, and gives the damage a checksum that fits.
 		{"compacted", func(t *testing.T, s *store.Store, _ string) {
 			store.Replaced(s)
@@ -245,7 +251,8 @@ func TestBitRotThatIsRead(t *testing.T) {
 	}
 	found := time.NewTicker(time.Millisecond)
 	defer found.Stop()
-	for deadline := time.Now().Add(time.Minute); s.Damaged() == nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); s.Damaged() == nil &&
+		time.Now().Before(deadline); {
 		<-found.C
 	}
 	isOver(t, s, dir, name)

@@ -54,7 +54,8 @@ func prepareDir(o Options) (d directory, err error) {
 			}
 		}
 	}()
-	if err := checkOurs(o.Dir); err != nil { // before a LOCK file is left in somebody else's directory
+	// before a LOCK file is left in somebody else's directory
+	if err := checkOurs(o.Dir); err != nil {
 		return d, err
 	}
 	if err := d.lock(o.Dir); err != nil {
@@ -108,7 +109,8 @@ func checkOurs(dir string) error {
 		switch e.Name() {
 		case versionFile, newVersionFile:
 			return nil
-		case lockFile, "lost+found": // left by a crash before VERSION.new; the root of a file system
+		// left by a crash before VERSION.new; the root of a file system
+		case lockFile, "lost+found":
 		default:
 			foreign = e.Name()
 		}

@@ -45,25 +45,37 @@ func makeStore(t *testing.T, dir string) {
 func newOrForeign() []dirCase {
 	return []dirCase{
 		{name: "missing directory", make: func(*testing.T, string) {}},
-		{name: "empty directory", make: func(t *testing.T, dir string) { _ = os.MkdirAll(dir, 0o700) }},
-		{name: "root of a file system", make: func(t *testing.T, dir string) { _ = os.MkdirAll(filepath.Join(dir, "lost+found"), 0o700) }},
-		{name: "killed before anything was written", make: func(t *testing.T, dir string) { write(t, dir, "LOCK", "") }},
+		{name: "empty directory", make: func(t *testing.T, dir string) {
+			_ = os.MkdirAll(dir, 0o700)
+		}},
+		{name: "root of a file system", make: func(t *testing.T, dir string) {
+			_ = os.MkdirAll(filepath.Join(dir, "lost+found"), 0o700)
+		}},
+		{name: "killed before anything was written", make: func(t *testing.T, dir string) {
+			write(t, dir, "LOCK", "")
+		}},
 		{name: "killed while it was made", make: func(t *testing.T, dir string) {
 			write(t, dir, "VERSION.new", version[:9])
 			write(t, filepath.Join(dir, "db"), "MANIFEST", "half")
 		}},
 		{name: "a store", make: makeStore},
-		{name: "foreign files", want: store.ErrForeign, make: func(t *testing.T, dir string) { write(t, dir, "notes.txt", "mine") }},
-		{name: "a bare badger directory", want: store.ErrForeign, make: func(t *testing.T, dir string) {
-			db, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
-			if err == nil {
-				err = db.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		{name: "foreign files", want: store.ErrForeign, make: func(t *testing.T, dir string) {
+			write(t, dir, "notes.txt", "mine")
 		}},
-		{name: "another program's version", want: store.ErrForeign, make: func(t *testing.T, dir string) { write(t, dir, "VERSION", "12\n") }},
+		{name: "a bare badger directory", want: store.ErrForeign,
+			make: func(t *testing.T, dir string) {
+				db, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
+				if err == nil {
+					err = db.Close()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}},
+		{name: "another program's version", want: store.ErrForeign,
+			make: func(t *testing.T, dir string) {
+				write(t, dir, "VERSION", "12\n")
+			}},
 	}
 }
 
@@ -78,9 +90,10 @@ func damagedOrOther() []dirCase {
 			makeStore(t, dir)
 			write(t, dir, "VERSION", strings.Replace(version, "format 2", "format 3", 1))
 		}},
-		{name: "the format before", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
-			write(t, dir, "VERSION", "percolator store\nformat 1\nshared log\n")
-		}},
+		{name: "the format before", want: &store.VersionError{},
+			make: func(t *testing.T, dir string) {
+				write(t, dir, "VERSION", "percolator store\nformat 1\nshared log\n")
+			}},
 		{name: "no database", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
 			_ = os.RemoveAll(filepath.Join(dir, "db"))
@@ -140,7 +153,8 @@ func (c dirCase) check(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	case c.want != nil && err == nil:
 		t.Errorf("opened, want %v", c.want)
-	case c.want != nil && c.want != errAny && !errors.Is(err, c.want) && !(errors.As(c.want, &other) && errors.As(err, &other)):
+	case c.want != nil && c.want != errAny && !errors.Is(err, c.want) &&
+		!(errors.As(c.want, &other) && errors.As(err, &other)):
 		t.Errorf("%v, want %v", err, c.want)
 	case err != nil && !strings.Contains(err.Error(), dir):
 		t.Errorf("the error does not name the directory: %v", err)
@@ -195,53 +209,64 @@ func logCases() []dirCase {
 		return func(o *store.Options) { o.LogDir = dir }
 	}
 	return []dirCase{
-		{name: "the log is missing", want: store.ErrLogMissing, make: func(t *testing.T, dir string) {
-			makeStore(t, dir)
-			_ = os.RemoveAll(filepath.Join(dir, "log"))
-		}},
-		{name: "a segment is missing", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			s := open(t, dir)
-			begin(t, s, 3)
-			for i := range uint64(5) {
-				appendTo(t, s, 3, []*raftpb.Entry{entry(11+i, 5, make([]byte, 9<<20))}, nil)
-			}
-			_ = s.Close()
-			segments, _ := filepath.Glob(filepath.Join(dir, "log", "*.log"))
-			if len(segments) < 3 {
-				t.Fatal("there are too few segments")
-			}
-			_ = os.Remove(segments[1])
-		}},
-		{name: "the log of another store", want: store.ErrForeignLog, make: func(t *testing.T, dir string) {
-			makeStore(t, dir)
-			makeStore(t, dir+".other")
-			_ = os.RemoveAll(filepath.Join(dir, "log"))
-			if err := os.Rename(filepath.Join(dir+".other", "log"), filepath.Join(dir, "log")); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{name: "VERSION names no log", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			makeStore(t, dir)
-			write(t, dir, "VERSION", "percolator store\nformat 2\nlog 0102\n")
-		}},
-		{name: "a version without its last line", want: store.ErrDamaged, make: func(t *testing.T, dir string) {
-			makeStore(t, dir)
-			write(t, dir, "VERSION", "percolator store\nformat 2\n")
-		}},
-		{name: "a format of more lines", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
-			write(t, dir, "VERSION", "percolator store\nformat 20\nlog 01\nmore\n")
-		}},
-		{name: "one directory for both", want: errAny, make: makeStore, opts: func(o *store.Options) { o.LogDir = o.Dir + "/." }},
+		{name: "the log is missing", want: store.ErrLogMissing,
+			make: func(t *testing.T, dir string) {
+				makeStore(t, dir)
+				_ = os.RemoveAll(filepath.Join(dir, "log"))
+			}},
+		{name: "a segment is missing", want: store.ErrDamaged,
+			make: func(t *testing.T, dir string) {
+				s := open(t, dir)
+				begin(t, s, 3)
+				for i := range uint64(5) {
+					appendTo(t, s, 3, []*raftpb.Entry{entry(11+i, 5, make([]byte, 9<<20))}, nil)
+				}
+				_ = s.Close()
+				segments, _ := filepath.Glob(filepath.Join(dir, "log", "*.log"))
+				if len(segments) < 3 {
+					t.Fatal("there are too few segments")
+				}
+				_ = os.Remove(segments[1])
+			}},
+		{name: "the log of another store", want: store.ErrForeignLog,
+			make: func(t *testing.T, dir string) {
+				makeStore(t, dir)
+				makeStore(t, dir+".other")
+				_ = os.RemoveAll(filepath.Join(dir, "log"))
+				if err := os.Rename(filepath.Join(dir+".other", "log"),
+					filepath.Join(dir, "log")); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		{name: "VERSION names no log", want: store.ErrDamaged,
+			make: func(t *testing.T, dir string) {
+				makeStore(t, dir)
+				write(t, dir, "VERSION", "percolator store\nformat 2\nlog 0102\n")
+			}},
+		{name: "a version without its last line", want: store.ErrDamaged,
+			make: func(t *testing.T, dir string) {
+				makeStore(t, dir)
+				write(t, dir, "VERSION", "percolator store\nformat 2\n")
+			}},
+		{name: "a format of more lines", want: &store.VersionError{},
+			make: func(t *testing.T, dir string) {
+				write(t, dir, "VERSION", "percolator store\nformat 20\nlog 01\nmore\n")
+			}},
+		{name: "one directory for both", want: errAny, make: makeStore,
+			opts: func(o *store.Options) {
+				o.LogDir = o.Dir + "/."
+			}},
 		{name: "another directory than before", want: store.ErrLogMissing, make: makeStore,
 			opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
-		{name: "a directory of its own, and then the log has moved", make: func(t *testing.T, dir string) {
-			if err := open(t, dir, elsewhere(dir+".first")).Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(dir+".first", dir+".log"); err != nil {
-				t.Fatal(err)
-			}
-		}, opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
+		{name: "a directory of its own, and then the log has moved",
+			make: func(t *testing.T, dir string) {
+				if err := open(t, dir, elsewhere(dir+".first")).Close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(dir+".first", dir+".log"); err != nil {
+					t.Fatal(err)
+				}
+			}, opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
 	}
 }
 
@@ -256,7 +281,9 @@ func TestLogInUse(t *testing.T) {
 	begin(t, s, 3)
 	spare := filepath.Join(dir, "log", "0000000000000000.free")
 	write(t, filepath.Dir(spare), filepath.Base(spare), "")
-	other := store.Options{Dir: filepath.Join(t.TempDir(), "other"), LogDir: filepath.Join(dir, "log")}
+	other := store.Options{
+		Dir: filepath.Join(t.TempDir(), "other"), LogDir: filepath.Join(dir, "log"),
+	}
 	if _, err := store.Open(other); !errors.Is(err, store.ErrInUse) {
 		t.Errorf("in use: %v, want ErrInUse", err)
 	}
@@ -283,9 +310,13 @@ func TestLogInUse(t *testing.T) {
 func TestOpenCutShort(t *testing.T) {
 	for _, where := range []string{"", "log"} {
 		for cut, spoil := range map[string]func(dir, log string) error{
-			"before VERSION":      func(string, string) error { return nil },
-			"before the database": func(dir, _ string) error { return os.RemoveAll(filepath.Join(dir, "db")) },
-			"in the database":     func(dir, _ string) error { return os.Truncate(filepath.Join(dir, "db", "MANIFEST"), 3) },
+			"before VERSION": func(string, string) error { return nil },
+			"before the database": func(dir, _ string) error {
+				return os.RemoveAll(filepath.Join(dir, "db"))
+			},
+			"in the database": func(dir, _ string) error {
+				return os.Truncate(filepath.Join(dir, "db", "MANIFEST"), 3)
+			},
 			"before the log": func(dir, log string) error {
 				return errors.Join(os.RemoveAll(filepath.Join(dir, "db")), os.RemoveAll(log))
 			},
@@ -295,7 +326,8 @@ func TestOpenCutShort(t *testing.T) {
 			},
 			"before VERSION.new": func(dir, log string) error {
 				return errors.Join(os.RemoveAll(filepath.Join(dir, "db")), os.RemoveAll(log),
-					os.Remove(filepath.Join(dir, "VERSION.new")), os.RemoveAll(filepath.Join(dir, "MEMTABLE")))
+					os.Remove(filepath.Join(dir, "VERSION.new")),
+					os.RemoveAll(filepath.Join(dir, "MEMTABLE")))
 			},
 		} {
 			dir := filepath.Join(t.TempDir(), "store")
@@ -312,7 +344,9 @@ func TestOpenCutShort(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				s, err := store.Open(store.Options{Dir: dir, LogDir: map[bool]string{true: log}[where != ""], MinFreeBytes: 1})
+				s, err := store.Open(store.Options{
+					Dir: dir, LogDir: map[bool]string{true: log}[where != ""], MinFreeBytes: 1,
+				})
 				if err != nil {
 					t.Fatalf("log %q, cut %s: %v", where, cut, err)
 				}
@@ -352,7 +386,8 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 			if n := files(); try == 0 {
 				before = n
 			} else if n > before || errors.Is(err, store.ErrInUse) {
-				t.Errorf("case %d, %s: %d files are open, and %d after the first try: %v", i, c.name, n, before, err)
+				t.Errorf("case %d, %s: %d files are open, and %d after the first try: %v", i,
+					c.name, n, before, err)
 			}
 		}
 	}

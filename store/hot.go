@@ -49,7 +49,8 @@ func newHotCells(slots int) *hotCells {
 // isHot reports whether the group is kept: where the one key of a cell is written again
 // and again. So is what a tablet has applied, which every batch of reads looks up.
 func isHot(key []byte) bool {
-	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) || key[0] == appliedPrefix)
+	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) ||
+		key[0] == appliedPrefix)
 }
 
 func (h *hotCells) slot(key []byte) *hotSlot {
@@ -58,7 +59,8 @@ func (h *hotCells) slot(key []byte) *hotSlot {
 
 // lookup passes the value that the key has at the number to fn, which must copy what it
 // keeps. It reports whether the slot knows, and if so, whether there is a value.
-func (h *hotCells) lookup(key []byte, at uint64, fn func(value []byte) error) (known, ok bool, err error) {
+func (h *hotCells) lookup(key []byte, at uint64,
+	fn func(value []byte) error) (known, ok bool, err error) {
 	s := h.slot(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,9 @@ import (
 func putRaw(t testing.TB, s *store.Store, c mvcc.Cell, value string) {
 	t.Helper()
 	b := new(store.Batch)
-	b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Value: []byte(value), Delete: value == ""})
+	b.PutMutation(&mvcc.Mutation{
+		Group: mvcc.GroupRaw, Cell: c, Value: []byte(value), Delete: value == "",
+	})
 	commit(t, s, b)
 }
 
@@ -94,7 +96,8 @@ func TestSnapsAgainstModel(t *testing.T) {
 		case len(views) > 0:
 			v := views[rng.IntN(len(views))]
 			if got := raw(t, v.snap, cell(row, "c")); got != v.want[row] {
-				t.Fatalf("step %d: the snap at %d reads %.20q, not %.20q", i, v.snap.Sequence(), got, v.want[row])
+				t.Fatalf("step %d: the snap at %d reads %.20q, not %.20q", i, v.snap.Sequence(),
+					got, v.want[row])
 			}
 		}
 	}
@@ -127,8 +130,10 @@ func TestSnapsSeeNewestUnderWrites(t *testing.T) {
 				second, _, err2 := snap.Raw(c)
 				snap.Close()
 				n, err3 := strconv.ParseUint(string(first), 10, 64)
-				if err1 != nil || err2 != nil || err3 != nil || n < least || string(first) != string(second) {
-					t.Errorf("STALE-CELL: %q, then %q, after %d was acknowledged: %v, %v, %v", first, second, least, err1, err2, err3)
+				if err1 != nil || err2 != nil || err3 != nil || n < least ||
+					string(first) != string(second) {
+					t.Errorf("STALE-CELL: %q, then %q, after %d was acknowledged: %v, %v, %v",
+						first, second, least, err1, err2, err3)
 					return
 				}
 			}

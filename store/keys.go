@@ -92,7 +92,8 @@ func appendRow(dst []byte, g mvcc.Group, t mvcc.TableID, row string) []byte {
 }
 
 // appendColumn appends the prefix of everything that a column-first group (N, I) holds of a column.
-func appendColumn(dst []byte, g mvcc.Group, t mvcc.TableID, class mvcc.Class, column string) []byte {
+func appendColumn(dst []byte, g mvcc.Group, t mvcc.TableID, class mvcc.Class,
+	column string) []byte {
 	return appendEscaped(append(appendTable(dst, g, t), byte(class)), column)
 }
 

@@ -18,7 +18,8 @@ var groups = []mvcc.Group{
 }
 
 func withTS(g mvcc.Group) bool {
-	return g == mvcc.GroupHistory || g == mvcc.GroupData || g == mvcc.GroupRollback || g == mvcc.GroupIntent
+	return g == mvcc.GroupHistory || g == mvcc.GroupData || g == mvcc.GroupRollback ||
+		g == mvcc.GroupIntent
 }
 
 // compareCells is the order that a group's keys must have.
@@ -40,17 +41,27 @@ func compareCells(g mvcc.Group, a, b mvcc.Cell, ats, bts mvcc.Timestamp) int {
 
 // Keys round-trip and order like their cells, for any bytes (design section 3).
 func FuzzKeys(f *testing.F) {
-	edges := []string{"", "\x00", "\x00\x00", "\x00\x01", "\x00\xff", "\x01", "\xff", "\xff\xff", "a", "a\x00", "a\x00b", "a\x01", "b"}
+	edges := []string{
+		"", "\x00", "\x00\x00", "\x00\x01", "\x00\xff", "\x01", "\xff", "\xff\xff", "a", "a\x00",
+		"a\x00b", "a\x01", "b",
+	}
 	for i, a := range edges {
 		for j, b := range edges {
-			f.Add(byte(i), uint32(16+i%2), uint32(16+j%2), a, b, "c", edges[(i+j)%len(edges)], byte(i&1), byte(j&1), uint64(i), uint64(j))
+			f.Add(byte(i), uint32(16+i%2), uint32(16+j%2), a, b, "c", edges[(i+j)%len(edges)],
+				byte(i&1), byte(j&1), uint64(i), uint64(j))
 		}
 	}
-	f.Add(byte(1), uint32(0), uint32(1<<32-1), "r", "r", "c", "c", byte(255), byte(0), uint64(1<<64-1), uint64(0))
-	f.Fuzz(func(t *testing.T, group byte, tableA, tableB uint32, rowA, rowB, colA, colB string, classA, classB byte, tsA, tsB uint64) {
+	f.Add(byte(1), uint32(0), uint32(1<<32-1), "r", "r", "c", "c", byte(255), byte(0),
+		uint64(1<<64-1), uint64(0))
+	f.Fuzz(func(t *testing.T, group byte, tableA, tableB uint32, rowA, rowB, colA, colB string,
+		classA, classB byte, tsA, tsB uint64) {
 		g := groups[int(group)%len(groups)]
-		a := mvcc.Cell{Table: mvcc.TableID(tableA), Row: rowA, Class: mvcc.Class(classA), Column: colA}
-		b := mvcc.Cell{Table: mvcc.TableID(tableB), Row: rowB, Class: mvcc.Class(classB), Column: colB}
+		a := mvcc.Cell{
+			Table: mvcc.TableID(tableA), Row: rowA, Class: mvcc.Class(classA), Column: colA,
+		}
+		b := mvcc.Cell{
+			Table: mvcc.TableID(tableB), Row: rowB, Class: mvcc.Class(classB), Column: colB,
+		}
 		if !withTS(g) {
 			tsA, tsB = 0, 0
 		}
@@ -68,7 +79,8 @@ func FuzzKeys(f *testing.F) {
 		}
 		want := compareCells(g, a, b, mvcc.Timestamp(tsA), mvcc.Timestamp(tsB))
 		if got := bytes.Compare(ka, kb); got != want {
-			t.Fatalf("%c: %+v@%d against %+v@%d is %d, their keys %q and %q are %d", g, a, tsA, b, tsB, want, ka, kb, got)
+			t.Fatalf("%c: %+v@%d against %+v@%d is %d, their keys %q and %q are %d", g, a, tsA, b,
+				tsB, want, ka, kb, got)
 		}
 	})
 }
@@ -78,8 +90,10 @@ func FuzzDecodeKey(f *testing.F) {
 	for _, g := range groups {
 		f.Add(store.AppendKey(nil, g, mvcc.Cell{Table: 16, Row: "r\x00", Column: "c"}, 5))
 	}
-	for _, s := range []string{"", "W", "W\x00\x00\x00\x10", "W\x00\x00\x00\x10r", "W\x00\x00\x00\x10r\x00", "W\x00\x00\x00\x10r\x00\x02",
-		"N\x00\x00\x00\x10", "T\x00\x00\x00\x00\x00\x00\x00\x01", "W\x00\x00\x00\x10r\x00\x01", "H\x00\x00\x00\x10\x00\x01\x00\x00\x01\x00"} {
+	for _, s := range []string{"", "W", "W\x00\x00\x00\x10", "W\x00\x00\x00\x10r",
+		"W\x00\x00\x00\x10r\x00", "W\x00\x00\x00\x10r\x00\x02",
+		"N\x00\x00\x00\x10", "T\x00\x00\x00\x00\x00\x00\x00\x01", "W\x00\x00\x00\x10r\x00\x01",
+		"H\x00\x00\x00\x10\x00\x01\x00\x00\x01\x00"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, key []byte) {
@@ -98,18 +112,30 @@ func FuzzDecodeKey(f *testing.F) {
 
 // Records round-trip, through EncodeMutation and through Batch.PutMutation alike.
 func FuzzRecords(f *testing.F) {
-	f.Add(byte(1), true, uint64(2), uint64(1), uint64(3), uint32(16), "row", "col", byte(1), []byte("value"), "error")
-	f.Add(byte(2), false, uint64(1), uint64(1<<63), uint64(0), uint32(0), "", "\x00", byte(0), []byte{}, "")
-	f.Fuzz(func(t *testing.T, kind byte, long bool, a, b, c uint64, table uint32, row, col string, class byte, value []byte, text string) {
+	f.Add(byte(1), true, uint64(2), uint64(1), uint64(3), uint32(16), "row", "col", byte(1),
+		[]byte("value"), "error")
+	f.Add(byte(2), false, uint64(1), uint64(1<<63), uint64(0), uint32(0), "", "\x00", byte(0),
+		[]byte{}, "")
+	f.Fuzz(func(t *testing.T, kind byte, long bool, a, b, c uint64, table uint32, row, col string,
+		class byte, value []byte, text string) {
 		if len(value) == 0 {
 			value = nil
 		}
 		at := mvcc.Cell{Table: mvcc.TableID(table), Row: row, Class: mvcc.Class(class), Column: col}
-		w := mvcc.Write{CommitTS: mvcc.Timestamp(a), StartTS: mvcc.Timestamp(b), Kind: mvcc.Kind(kind & 3), Long: long, Value: value}
-		l := mvcc.Lock{StartTS: mvcc.Timestamp(a), Primary: at, Expiry: mvcc.Timestamp(b), Worker: mvcc.Worker{Node: c, Incarnation: a},
-			Kind: mvcc.Kind(kind & 3), Long: long, Value: value}
-		n := mvcc.Notify{TS: mvcc.Timestamp(a), Attempts: uint32(b), ParkedTS: mvcc.Timestamp(c), Replay: long, Error: text}
-		i := mvcc.Intent{Primary: at, Expiry: mvcc.Timestamp(a), Worker: mvcc.Worker{Node: b, Incarnation: c}}
+		w := mvcc.Write{
+			CommitTS: mvcc.Timestamp(a), StartTS: mvcc.Timestamp(b), Kind: mvcc.Kind(kind & 3),
+			Long: long, Value: value,
+		}
+		l := mvcc.Lock{StartTS: mvcc.Timestamp(a), Primary: at, Expiry: mvcc.Timestamp(b),
+			Worker: mvcc.Worker{Node: c, Incarnation: a},
+			Kind:   mvcc.Kind(kind & 3), Long: long, Value: value}
+		n := mvcc.Notify{
+			TS: mvcc.Timestamp(a), Attempts: uint32(b), ParkedTS: mvcc.Timestamp(c), Replay: long,
+			Error: text,
+		}
+		i := mvcc.Intent{
+			Primary: at, Expiry: mvcc.Timestamp(a), Worker: mvcc.Worker{Node: b, Incarnation: c},
+		}
 		check := func(m mvcc.Mutation, want any, decode func([]byte) (any, error)) {
 			key, v := store.EncodeMutation(&m)
 			if got, err := decode(v); err != nil || !reflect.DeepEqual(got, want) {
@@ -124,10 +150,22 @@ func FuzzRecords(f *testing.F) {
 				t.Fatalf("key of %+v: %c %+v %v", m, g, gc, err)
 			}
 		}
-		check(mvcc.Mutation{Group: mvcc.GroupWrite, Cell: at, Write: &w}, w, func(b []byte) (any, error) { return any1(store.DecodeWrite(b)) })
-		check(mvcc.Mutation{Group: mvcc.GroupLock, Cell: at, Lock: &l}, l, func(b []byte) (any, error) { return any1(store.DecodeLock(b)) })
-		check(mvcc.Mutation{Group: mvcc.GroupNotify, Cell: at, Notify: &n}, n, func(b []byte) (any, error) { return any1(store.DecodeNotify(b)) })
-		check(mvcc.Mutation{Group: mvcc.GroupIntent, Cell: at, TS: mvcc.Timestamp(c), Intent: &i}, i, func(b []byte) (any, error) { return any1(store.DecodeIntent(b)) })
+		check(mvcc.Mutation{Group: mvcc.GroupWrite, Cell: at, Write: &w}, w,
+			func(b []byte) (any, error) {
+				return any1(store.DecodeWrite(b))
+			})
+		check(mvcc.Mutation{Group: mvcc.GroupLock, Cell: at, Lock: &l}, l,
+			func(b []byte) (any, error) {
+				return any1(store.DecodeLock(b))
+			})
+		check(mvcc.Mutation{Group: mvcc.GroupNotify, Cell: at, Notify: &n}, n,
+			func(b []byte) (any, error) {
+				return any1(store.DecodeNotify(b))
+			})
+		check(mvcc.Mutation{Group: mvcc.GroupIntent, Cell: at, TS: mvcc.Timestamp(c), Intent: &i},
+			i, func(b []byte) (any, error) {
+				return any1(store.DecodeIntent(b))
+			})
 	})
 }
 
@@ -136,9 +174,13 @@ func any1[T any](v T, err error) (any, error) { return v, err }
 // Decoders take any bytes without panicking.
 func FuzzDecodeValues(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 255, 255, 255, 255, 255, 255, 255, 255, 255, 127})
+	f.Add([]byte{
+		1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 255, 255, 255, 255,
+		255, 255, 255, 255, 255, 127,
+	})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, err := range []error{second(store.DecodeWrite(b)), second(store.DecodeLock(b)), second(store.DecodeNotify(b)), second(store.DecodeIntent(b))} {
+		for _, err := range []error{second(store.DecodeWrite(b)), second(store.DecodeLock(b)),
+			second(store.DecodeNotify(b)), second(store.DecodeIntent(b))} {
 			if err != nil && !errors.Is(err, store.ErrBadValue) {
 				t.Fatalf("%v is not ErrBadValue", err)
 			}
@@ -156,7 +198,8 @@ func TestBatchArena(t *testing.T) {
 		s := open(t, "")
 		want := map[mvcc.Cell]string{}
 		for i := range 500 {
-			row := strings.Repeat("\x00", i%70) + strings.Repeat("r", i%300) + string(rune('a'+i%26))
+			row := strings.Repeat("\x00", i%70) + strings.Repeat("r",
+				i%300) + string(rune('a'+i%26))
 			c := cell(row, "c")
 			v := strings.Repeat(string(rune('a'+i%26)), (i*37+turn)%3000)
 			want[c] = v
@@ -170,7 +213,8 @@ func TestBatchArena(t *testing.T) {
 		snap := s.Snap()
 		for c, v := range want {
 			if got, ok, err := snap.Raw(c); err != nil || !ok || string(got) != v {
-				t.Fatalf("turn %d: %q has %d bytes, want %d (%v, %v)", turn, c.Row, len(got), len(v), ok, err)
+				t.Fatalf("turn %d: %q has %d bytes, want %d (%v, %v)", turn, c.Row, len(got),
+					len(v), ok, err)
 			}
 		}
 		snap.Close()

@@ -103,7 +103,8 @@ func (w *Writer) commitLarge(b *Batch) (uint64, error) {
 	if err := p.commit(); err != nil {
 		return 0, err
 	}
-	w.heat([]*Batch{b}, p.seq) // of none of these numbers can a Snap be before it is that of the last
+	// of none of these numbers can a Snap be before it is that of the last
+	w.heat([]*Batch{b}, p.seq)
 	w.d.count.txns.Add(uint64(p.txns - 1))
 	return p.seq, nil
 }

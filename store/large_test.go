@@ -30,7 +30,9 @@ func largeBatch(state int) *store.Batch {
 	b := new(store.Batch)
 	for row := range largeRows {
 		v := largeValue(state, row)
-		b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: cell(strconv.Itoa(row), "c"), Value: v, Delete: len(v) == 0})
+		b.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupRaw, Cell: cell(strconv.Itoa(row), "c"), Value: v, Delete: len(v) == 0,
+		})
 	}
 	b.Put([]byte("k"), []byte{byte(state)})
 	return b
@@ -45,8 +47,10 @@ func wholeState(snap *store.Snap) (int, error) {
 	state := int(k[0])
 	for row := range largeRows {
 		want := largeValue(state, row)
-		if v, ok, err := snap.Raw(cell(strconv.Itoa(row), "c")); err != nil || ok != (len(want) > 0) || !bytes.Equal(v, want) {
-			return 0, fmt.Errorf("in state %d row %d has %d bytes of %.2q, not %d of %.2q: %w", state, row, len(v), v, len(want), want, err)
+		if v, ok, err := snap.Raw(cell(strconv.Itoa(row), "c")); err != nil ||
+			ok != (len(want) > 0) || !bytes.Equal(v, want) {
+			return 0, fmt.Errorf("in state %d row %d has %d bytes of %.2q, not %d of %.2q: %w",
+				state, row, len(v), v, len(want), want, err)
 		}
 	}
 	return state, nil
@@ -118,7 +122,9 @@ func TestBatchesAgainstModel(t *testing.T) {
 		seed = v
 	}
 	t.Logf("SEED=%d", seed)
-	m := batchModel{t: t, rng: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), now: map[string]string{}}
+	m := batchModel{
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), now: map[string]string{},
+	}
 	m.s = open(t, m.dir, m.options)
 	for range 60 {
 		m.step()

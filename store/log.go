@@ -68,7 +68,8 @@ func (s *Store) roomForSegment(bytes int64) error {
 func (s *Store) Append(b *raftlog.Batch) error {
 	err := s.log.Append(b)
 	for _, same := range [...]struct{ theirs, ours error }{
-		{raftlog.ErrDiskFull, ErrDiskFull}, {raftlog.ErrFailed, ErrFailed}, {raftlog.ErrClosed, ErrClosed},
+		{raftlog.ErrDiskFull, ErrDiskFull}, {raftlog.ErrFailed, ErrFailed},
+		{raftlog.ErrClosed, ErrClosed},
 	} {
 		if errors.Is(err, same.theirs) {
 			return fmt.Errorf("%w: %w", same.ours, err)

@@ -13,7 +13,8 @@ type badgerLog struct{ log *slog.Logger }
 
 func (l badgerLog) write(level slog.Level, format string, args []any) {
 	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, "badger: "+strings.TrimSpace(fmt.Sprintf(format, args...)))
+		l.log.Log(context.Background(), level, "badger: "+
+			strings.TrimSpace(fmt.Sprintf(format, args...)))
 	}
 }
 

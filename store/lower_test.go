@@ -71,7 +71,8 @@ func TestMemTableIsLowered(t *testing.T) {
 				for i := range values {
 					got, ok, err := snap.Raw(at(i))
 					if err != nil || !ok || !bytes.Equal(got, value) {
-						t.Fatalf("memtables of %d: key %d: %d bytes, %t, %v", size, i, len(got), ok, err)
+						t.Fatalf("memtables of %d: key %d: %d bytes, %t, %v", size, i, len(got), ok,
+							err)
 					}
 				}
 				snap.Close()
@@ -91,7 +92,8 @@ func TestDamagedMemTableRecord(t *testing.T) {
 	dir := t.TempDir()
 	makeStore(t, dir)
 	write(t, dir, "MEMTABLE", "many\n")
-	if _, err := store.Open(store.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "MEMTABLE") {
+	if _, err := store.Open(store.Options{Dir: dir}); err == nil ||
+		!strings.Contains(err.Error(), "MEMTABLE") {
 		t.Errorf("opened: %v", err)
 	}
 }

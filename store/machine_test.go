@@ -143,7 +143,9 @@ func (m *machine) do(a action) error {
 	case installRows:
 		for _, f := range a.snapshot() {
 			staged := &store.Batch{}
-			staged.Stage(a.Tablet, store.Entry{Key: rawKey(f.Row), Value: append([]byte{1}, f.value()...)})
+			staged.Stage(a.Tablet, store.Entry{
+				Key: rawKey(f.Row), Value: append([]byte{1}, f.value()...),
+			})
 			if err := m.write(staged); err != nil {
 				return err
 			}
@@ -205,7 +207,8 @@ func (m *machine) finish(id uint64, record []byte) error {
 	snap := m.s.Snap()
 	defer snap.Close()
 	rows := snap.Cursor(store.Rows{
-		Table: 16, Row: rowCell(mark.Clear.Lo), EndTable: 16, EndRow: rowCell(mark.Clear.Hi), Bounded: true,
+		Table: 16, Row: rowCell(mark.Clear.Lo), EndTable: 16, EndRow: rowCell(mark.Clear.Hi),
+		Bounded: true,
 	})
 	if err := m.delete(rows); err != nil {
 		return err
@@ -262,7 +265,9 @@ func (m *machine) append(rng *rand.Rand, a action) error {
 			data = append(data, bytes.Repeat([]byte(" "), rng.IntN(2000))...)
 			entries = append(entries, entry(l.First+uint64(i), l.Term, data))
 		}
-		b.Append(l.Tablet, entries, &raftpb.HardState{Term: &l.Term, Vote: &l.Vote, Commit: &l.Commit})
+		b.Append(l.Tablet, entries, &raftpb.HardState{
+			Term: &l.Term, Vote: &l.Vote, Commit: &l.Commit,
+		})
 		r, err := m.s.OpenLog(l.Tablet)
 		if err != nil {
 			return err
@@ -313,12 +318,15 @@ func (m *machine) apply(id uint64, t *tabletFigures, e *raftpb.Entry) (*store.Ba
 	if live {
 		for _, f := range op.effects() {
 			c := cell(rowCell(f.Row), "c")
-			b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Value: f.value(), Delete: f.Delete})
+			b.PutMutation(&mvcc.Mutation{
+				Group: mvcc.GroupRaw, Cell: c, Value: f.value(), Delete: f.Delete,
+			})
 		}
 	}
 	if child != nil {
 		if _, err := m.s.OpenLog(op.Child); !errors.Is(err, store.ErrNoLog) {
-			return nil, fmt.Errorf("lost: the split of tablet %d into %d is applied again: %w", id, op.Child, err)
+			return nil, fmt.Errorf("lost: the split of tablet %d into %d is applied again: %w", id,
+				op.Child, err)
 		}
 		m.begin(b, op.Child, child)
 	}

@@ -47,12 +47,16 @@ func (m *machine) checkLog(id uint64, t *worldTablet) error {
 	first, _ := l.FirstIndex()
 	last, _ := l.LastIndex()
 	checkpoint, _ := l.Checkpoint()
-	if first <= t.Begin || first > checkpoint+1 || last != t.Last || len(entries) != int(last+1-first) {
-		return fmt.Errorf("the log is [%d, %d] with a checkpoint at %d, and should be (%d, %d]", first, last, checkpoint, t.Begin, t.Last)
+	if first <= t.Begin || first > checkpoint+1 || last != t.Last ||
+		len(entries) != int(last+1-first) {
+		return fmt.Errorf("the log is [%d, %d] with a checkpoint at %d, and should be (%d, %d]",
+			first, last, checkpoint, t.Begin, t.Last)
 	}
 	hs, _, _ := l.InitialState()
-	if c := hs.GetCommit(); hs.GetTerm() != t.Term || hs.GetVote() != t.Vote || c < t.Commit || c > t.Committed {
-		return fmt.Errorf("the HardState is %v, and should be %d, %d, %d to %d", hs, t.Term, t.Vote, t.Commit, t.Committed)
+	if c := hs.GetCommit(); hs.GetTerm() != t.Term || hs.GetVote() != t.Vote || c < t.Commit ||
+		c > t.Committed {
+		return fmt.Errorf("the HardState is %v, and should be %d, %d, %d to %d", hs, t.Term, t.Vote,
+			t.Commit, t.Committed)
 	}
 	for _, e := range entries {
 		if want := t.Entries[e.GetIndex()]; e.GetTerm() != want.Term || opOf(e) != want.Op {
@@ -87,7 +91,8 @@ func (m *machine) checkFigures(snap *store.Snap, w *world) error {
 func checkRecords(snap *store.Snap, w *world) error {
 	for i := range 3 {
 		name := fmt.Sprint("record ", i)
-		if v, ok, err := snap.Record(name); err != nil || ok != (w.Records[name] != "") || string(v) != w.Records[name] {
+		if v, ok, err := snap.Record(name); err != nil || ok != (w.Records[name] != "") ||
+			string(v) != w.Records[name] {
 			return fmt.Errorf("lost: %s is %q, and should be %q: %w", name, v, w.Records[name], err)
 		}
 	}
@@ -122,7 +127,8 @@ func checkCells(snap *store.Snap, w *world) error {
 			return fmt.Errorf("lost: row %d has come back", row)
 		}
 		if !bytes.Equal(c.Value, want.value()) {
-			return fmt.Errorf("lost: row %d has %d bytes of %.8x, and should have %d of %.8x", row, len(c.Value), c.Value, want.Size, want.Stamp)
+			return fmt.Errorf("lost: row %d has %d bytes of %.8x, and should have %d of %.8x", row,
+				len(c.Value), c.Value, want.Size, want.Stamp)
 		}
 		n++
 	}

@@ -48,21 +48,33 @@ const (
 
 // Options configure a Store. The zero value of every field but Dir is a sensible default.
 type Options struct {
-	Dir      string // the store's own directory, made if missing; VERSION, LOCK and Badger's directory live there
-	LogDir   string // the Raft log's directory, made if missing, such as one on a device of its own; "": inside of Dir
-	InMemory bool   // nothing on disk, Dir and LogDir must be empty. For tests.
+	// the store's own directory, made if missing; VERSION, LOCK and Badger's directory
+	// live there
+	Dir string
+	// the Raft log's directory, made if missing, such as one on a device of its own; "":
+	// inside of Dir
+	LogDir   string
+	InMemory bool // nothing on disk, Dir and LogDir must be empty. For tests.
 	Logger   *slog.Logger
 
-	Memory       uint64 // bytes that the process may use; the store's sizes follow from it (SizesFor). 0: no limit
-	MemTableSize int64  // bytes; what follows from Memory, at least 2 MiB
-	MinFreeBytes uint64 // bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it, Commit.
+	// bytes that the process may use; the store's sizes follow from it (SizesFor). 0: no
+	// limit
+	Memory       uint64
+	MemTableSize int64 // bytes; what follows from Memory, at least 2 MiB
+	// bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it,
+	// Commit.
+	MinFreeBytes uint64
 
-	ReclaimInterval time.Duration // between passes of Reclaim, and how long writes must pause before one compacts; default 1 min, < 0: never
+	// between passes of Reclaim, and how long writes must pause before one compacts;
+	// default 1 min, < 0: never
+	ReclaimInterval time.Duration
 
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
 
-	Crashes bool // in memory: Reopen opens it as after a crash, at the cost of versions since the last checkpoint. For tests.
+	// in memory: Reopen opens it as after a crash, at the cost of versions since the last
+	// checkpoint. For tests.
+	Crashes bool
 
 	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
 
@@ -119,9 +131,11 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.TableSizeMultiplier = o.growth
 	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)
 	b.ValueLogFileSize = valueLogFileSize
-	b.Compression = options.None // blocks are read in place from mapped files, and the system's page cache is the cache:
-	b.BlockCacheSize = 0         // a lookup costs a third less than with Snappy and a cache (docs/adr/0002)
-	b.IndexCacheSize = 0         // all indices are in memory: a bloom filter must answer without disk
+	// blocks are read in place from mapped files, and the system's page cache is the
+	// cache:
+	b.Compression = options.None
+	b.BlockCacheSize = 0 // a lookup costs a third less than with Snappy and a cache (docs/adr/0002)
+	b.IndexCacheSize = 0 // all indices are in memory: a bloom filter must answer without disk
 	b.NumVersionsToKeep = 1
 	b.DetectConflicts = false // one writer
 	b.MetricsEnabled = false

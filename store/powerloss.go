@@ -165,7 +165,9 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 
 // fill puts what is left of a state into an empty database.
 func (d *database) fill(left *remains) error {
-	slices.SortStableFunc(left.versions, func(a, b version) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortStableFunc(left.versions, func(a, b version) int {
+		return cmp.Compare(a.seq, b.seq)
+	})
 	b := d.db.NewManagedWriteBatch()
 	defer b.Cancel()
 	for _, v := range left.versions {

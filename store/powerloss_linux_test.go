@@ -58,9 +58,14 @@ func TestPowerLoss(t *testing.T) {
 	}
 	d, rng, a := disk.New(t, powerLossImageBytes), crashRand(t), &account{w: newWorld()}
 	for i := range rounds {
-		if rng.IntN(3) == 0 { // a kill first: what it left in the page cache is read, and must not be taken for durable
+		// a kill first: what it left in the page cache is read, and must not be taken for
+		// durable
+		if rng.IntN(3) == 0 {
 			v := startVictim(t, filepath.Join(d.Dir(), "store"))
-			if err := a.follow(v, 1+rng.IntN(40), func() bool { v.kill(); return true }, nil); err != nil {
+			if err := a.follow(v, 1+rng.IntN(40), func() bool {
+				v.kill()
+				return true
+			}, nil); err != nil {
 				t.Fatalf("LOST: kill before power loss %d, after %d actions: %v", i, a.actions, err)
 			}
 		}
@@ -72,7 +77,8 @@ func TestPowerLoss(t *testing.T) {
 	if err := a.follow(v, 1, func() bool { v.kill(); return true }, nil); err != nil {
 		t.Fatalf("LOST: after the last power loss and %d actions: %v", a.actions, err)
 	}
-	t.Logf("%d power losses, %d actions; %d entries applied again at most", rounds, a.actions, a.replayed)
+	t.Logf("%d power losses, %d actions; %d entries applied again at most", rounds, a.actions,
+		a.replayed)
 }
 
 // The test above can fail: without syncs it does.
@@ -115,7 +121,9 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("round %d: writes go on while the disk is full: %v", n, full)
 		}
 		b := round(n, crashKeys)
-		b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: cell(fmt.Sprint(n), "c"), Value: bigValue(n)})
+		b.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupRaw, Cell: cell(fmt.Sprint(n), "c"), Value: bigValue(n),
+		})
 		err = s.StateWriter().Commit([]*store.Batch{b})
 		if s.WriteBlocked() != nil && blocked == 0 {
 			blocked = n

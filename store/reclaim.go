@@ -110,7 +110,8 @@ func (s *Store) worthwhile(d *database) bool {
 	quiet := int64(written-d.looked) < s.opts.MemTableSize
 	d.looked = written
 	dead, size := d.dead.Load(), d.tableBytes()
-	if !quiet || dead < deadMemtables*s.opts.MemTableSize || dead < size/deadShare || size > compactLimit {
+	if !quiet || dead < deadMemtables*s.opts.MemTableSize || dead < size/deadShare ||
+		size > compactLimit {
 		return false
 	}
 	// The new tables are written before the old ones go, and a full disk is a SIGBUS.
@@ -178,7 +179,9 @@ func (s *Store) flushMemtable(d *database) error {
 		if err != nil {
 			return err
 		}
-		next = slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) })
+		next = slices.ContainsFunc(now, func(name string) bool {
+			return !slices.Contains(before, name)
+		})
 	}
 	const look = 10 * time.Millisecond
 	tick := time.NewTicker(look)

@@ -39,7 +39,9 @@ func stateBytes(s *store.Store) uint64 {
 // locks, records and a truncated log included, is not in Badger's tables after a
 // compaction, nor on disk, while an open Snap keeps what it sees.
 func TestDeletedRowsLeaveNoKey(t *testing.T) {
-	st := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = 8<<20, -1 })
+	st := open(t, t.TempDir(), func(o *store.Options) {
+		o.MemTableSize, o.ReclaimInterval = 8<<20, -1
+	})
 	long := bytes.Repeat([]byte("v"), 400<<10)
 	log := begin(t, st, 7)
 	const n = 30
@@ -58,7 +60,9 @@ func TestDeletedRowsLeaveNoKey(t *testing.T) {
 		b := &store.Batch{}
 		list := oneOfEach(i, long)
 		for j := range list {
-			m := mvcc.Mutation{Group: list[j].Group, Cell: list[j].Cell, TS: list[j].TS, Delete: true}
+			m := mvcc.Mutation{
+				Group: list[j].Group, Cell: list[j].Cell, TS: list[j].TS, Delete: true,
+			}
 			b.PutMutation(&m)
 		}
 		commit(t, st, b)
@@ -111,12 +115,17 @@ func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 // what was deleted back; while they go on it leaves Badger's compactors alone.
 func TestReclaimWhenQuiet(t *testing.T) {
 	const memtable = 4 << 20
-	st := open(t, t.TempDir(), func(o *store.Options) { o.MemTableSize, o.ReclaimInterval = memtable, -1 })
+	st := open(t, t.TempDir(), func(o *store.Options) {
+		o.MemTableSize, o.ReclaimInterval = memtable, -1
+	})
 	value := bytes.Repeat([]byte("v"), 1<<18)
 	for _, del := range []bool{false, true} {
 		for i := range 200 {
 			b := &store.Batch{}
-			b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cell("r"+strconv.Itoa(i), "c"), TS: 1, Value: value, Delete: del})
+			b.PutMutation(&mvcc.Mutation{
+				Group: mvcc.GroupData, Cell: cell("r"+strconv.Itoa(i), "c"), TS: 1, Value: value,
+				Delete: del,
+			})
 			commit(t, st, b)
 		}
 	}

@@ -84,7 +84,9 @@ func (b *Batch) DeleteReplica(tablet uint64) {
 }
 
 // Tombstone returns what PutTombstone last set.
-func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) { return s.own(tombstonePrefix, tablet) }
+func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) {
+	return s.own(tombstonePrefix, tablet)
+}
 
 // Installing returns the tablet's marker, if it has one.
 func (s *Snap) Installing(tablet uint64) ([]byte, bool, error) {
@@ -112,7 +114,9 @@ func (s *Snap) Installings() iter.Seq2[TabletStateEntry, error] {
 }
 
 // Tombstones iterates the tombstones of all tablets by id.
-func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] { return s.ownRecords(tombstonePrefix) }
+func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
+	return s.ownRecords(tombstonePrefix)
+}
 
 // Staged begins a walk over the tablet's staged entries, with the keys that they will have.
 func (s *Snap) Staged(tablet uint64) *Cursor {

@@ -69,7 +69,8 @@ func TestInitialLogKeepsTheVote(t *testing.T) {
 	s := open(t, dir)
 	begin(t, s, 3)
 	appendTo(t, s, 3, run(6, 11, 14), hard(9, 12))
-	for _, c := range []struct{ index, term, wantTerm, wantVote uint64 }{{40, 7, 9, 1}, {50, 12, 12, 0}} {
+	for _, c := range []struct{ index, term, wantTerm, wantVote uint64 }{{40, 7, 9, 1},
+		{50, 12, 12, 0}} {
 		b := new(store.Batch)
 		b.PutTabletState(3, []byte("moved"))
 		b.PutApplied(3, store.Applied{Index: c.index, Term: c.term})
@@ -78,12 +79,14 @@ func TestInitialLogKeepsTheVote(t *testing.T) {
 		for _, when := range []string{"at once", "after reopening"} {
 			l := openLog(t, s, 3)
 			hs, _, _ := l.InitialState()
-			if hs.GetTerm() != c.wantTerm || hs.GetVote() != c.wantVote || hs.GetCommit() != c.index {
+			if hs.GetTerm() != c.wantTerm || hs.GetVote() != c.wantVote ||
+				hs.GetCommit() != c.index {
 				t.Errorf("%s: begins at %d: hard state %v", when, c.index, hs)
 			}
 			first, _ := l.FirstIndex()
 			last, _ := l.LastIndex()
-			if term, err := l.Term(c.index); first != c.index+1 || last != c.index || term != c.term || err != nil {
+			if term, err := l.Term(c.index); first != c.index+1 || last != c.index ||
+				term != c.term || err != nil {
 				t.Errorf("%s: the log is [%d, %d] behind term %d, %v", when, first, last, term, err)
 			}
 			if err := s.Close(); err != nil {

@@ -19,7 +19,8 @@ const rowBytes = mvcc.HistoryBytes
 // columns, its N and I: limit entries of each group at most, and rowBytes in all, so that
 // a hot row does not flood the caller. With only it returns those cells of the row, each
 // with a limit of its own: however wide the row is, they are in it.
-func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
+	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
 	budget := rowBytes
 	for _, g := range rowGroups {
@@ -53,7 +54,8 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string, only
 
 // group returns the first limit entries with the prefix, or as many as begin within the
 // budget of bytes, which it draws on.
-func (s *Snap) group(g mvcc.Group, prefix []byte, limit int, budget *int) (out []mvcc.HistoryEntry, err error) {
+func (s *Snap) group(g mvcc.Group, prefix []byte, limit int,
+	budget *int) (out []mvcc.HistoryEntry, err error) {
 	if limit <= 0 || *budget <= -rowBytes {
 		return nil, nil
 	}

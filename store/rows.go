@@ -29,7 +29,8 @@ type Rows struct {
 // rangedGroups are all groups that belong to rows, in the order of their keys: whatever a
 // tablet has is in one of them.
 var rangedGroups = [...]mvcc.Group{
-	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw, mvcc.GroupNotify, mvcc.GroupRollback,
+	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw,
+	mvcc.GroupNotify, mvcc.GroupRollback,
 	mvcc.GroupWrite,
 }
 
@@ -66,7 +67,8 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 			return true
 		}
 	}
-	return bytes.Compare(left, prefixEnd([]byte{chunkPrefix})) < 0 && bytes.Compare([]byte{chunkPrefix}, right) <= 0
+	return bytes.Compare(left, prefixEnd([]byte{chunkPrefix})) < 0 &&
+		bytes.Compare([]byte{chunkPrefix}, right) <= 0
 }
 
 // Entry is one key of the state with its value, as Batch.Put takes them.
@@ -85,7 +87,9 @@ type Cursor struct {
 }
 
 // Cursor begins a walk over everything that the rows hold, in all groups.
-func (s *Snap) Cursor(rows Rows) *Cursor { return &Cursor{snap: s, rows: &rows, done: rows.empty()} }
+func (s *Snap) Cursor(rows Rows) *Cursor {
+	return &Cursor{snap: s, rows: &rows, done: rows.empty()}
+}
 
 // Next returns the entries that come next: most of them and maxBytes of keys and values
 // together at most, but one in any case. None means that it was all. The bytes are the
@@ -155,8 +159,11 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 }
 
 // part walks one group; more means that fn has had enough.
-func (c *Cursor) part(prefix []byte, keysOnly bool, fn func(key, value []byte) bool) (more bool, err error) {
-	it, err := c.snap.iterator(badger.IteratorOptions{Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize})
+func (c *Cursor) part(prefix []byte, keysOnly bool,
+	fn func(key, value []byte) bool) (more bool, err error) {
+	it, err := c.snap.iterator(badger.IteratorOptions{
+		Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize,
+	})
 	if err != nil {
 		return false, err
 	}
@@ -261,9 +268,11 @@ func (f *Filling) Check(e Entry) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrForeignEntry, err)
 	case f.rows.before(cell.Table, cell.Row) || f.rows.behind(cell.Table, cell.Row):
-		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table, cell.Row)
+		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table,
+			cell.Row)
 	case bytes.Compare(e.Key, f.last) <= 0:
-		return fmt.Errorf("%w: key %.64q does not come behind the one before", ErrForeignEntry, e.Key)
+		return fmt.Errorf("%w: key %.64q does not come behind the one before", ErrForeignEntry,
+			e.Key)
 	}
 	f.last = append(f.last[:0], e.Key...)
 	return nil

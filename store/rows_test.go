@@ -13,7 +13,8 @@ import (
 )
 
 var everyGroup = []mvcc.Group{
-	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupNotify, mvcc.GroupRaw, mvcc.GroupRollback,
+	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupNotify,
+	mvcc.GroupRaw, mvcc.GroupRollback,
 	mvcc.GroupWrite,
 }
 
@@ -37,7 +38,9 @@ func fill(t *testing.T, s *store.Store) (out []placed) {
 				for _, column := range []string{"", "c", "d\x00"} {
 					c := mvcc.Cell{Table: table, Row: row, Column: column}
 					key := store.AppendKey(nil, g, c, mvcc.Timestamp(len(out)+1))
-					out = append(out, placed{store.Entry{Key: key, Value: fmt.Appendf(nil, "v%d", len(out))}, table, row})
+					out = append(out, placed{
+						store.Entry{Key: key, Value: fmt.Appendf(nil, "v%d", len(out))}, table, row,
+					})
 				}
 			}
 		}
@@ -73,7 +76,9 @@ func someRows() (out []store.Rows) {
 	for i, p := range places {
 		out = append(out, store.Rows{Table: p.table, Row: p.row})
 		for _, q := range places[i:] {
-			out = append(out, store.Rows{Table: p.table, Row: p.row, EndTable: q.table, EndRow: q.row, Bounded: true})
+			out = append(out, store.Rows{
+				Table: p.table, Row: p.row, EndTable: q.table, EndRow: q.row, Bounded: true,
+			})
 		}
 	}
 	return out
@@ -152,7 +157,9 @@ func TestCursorDeletesItsRows(t *testing.T) {
 func TestFilling(t *testing.T) {
 	rows := store.Rows{Table: 4, Row: "b", EndTable: 4, EndRow: "n", Bounded: true}
 	key := func(g mvcc.Group, table mvcc.TableID, row string) store.Entry {
-		return store.Entry{Key: store.AppendKey(nil, g, mvcc.Cell{Table: table, Row: row, Column: "c"}, 1)}
+		return store.Entry{
+			Key: store.AppendKey(nil, g, mvcc.Cell{Table: table, Row: row, Column: "c"}, 1),
+		}
 	}
 	f := store.NewFilling(rows)
 	steps := []struct {
@@ -182,7 +189,8 @@ func TestFilling(t *testing.T) {
 func TestLargeEntryTravelsAlone(t *testing.T) {
 	s := open(t, "")
 	for _, row := range []string{"a", "b", "c"} {
-		commit(t, s, rawPut(mvcc.Cell{Table: 4, Row: row, Column: "c"}, 1+1000*(len(row)+int(row[0]-'a')*600), 'x'))
+		commit(t, s, rawPut(mvcc.Cell{Table: 4, Row: row, Column: "c"},
+			1+1000*(len(row)+int(row[0]-'a')*600), 'x'))
 	}
 	snap := s.Snap()
 	defer snap.Close()
@@ -212,14 +220,16 @@ func TestStaged(t *testing.T) {
 	var want []store.Entry
 	for i := range 20 {
 		e := store.Entry{
-			Key:   store.AppendKey(nil, mvcc.GroupRaw, mvcc.Cell{Table: 9, Row: fmt.Sprintf("r%02d", i), Column: "c"}, 0),
+			Key: store.AppendKey(nil, mvcc.GroupRaw,
+				mvcc.Cell{Table: 9, Row: fmt.Sprintf("r%02d", i), Column: "c"}, 0),
 			Value: bytes.Repeat([]byte{byte(i)}, 1+rng.IntN(400_000)),
 		}
 		size, entries := store.StageCost(e)
 		haveSize, haveEntries := b.Size(), b.Len()
 		b.Stage(5, e)
 		if b.Size()-haveSize > size || b.Len()-haveEntries != entries {
-			t.Fatalf("staging costs %d in %d, not at most %d in %d", b.Size()-haveSize, b.Len()-haveEntries, size, entries)
+			t.Fatalf("staging costs %d in %d, not at most %d in %d", b.Size()-haveSize,
+				b.Len()-haveEntries, size, entries)
 		}
 		want = append(want, e)
 	}

@@ -40,7 +40,10 @@ type walkOptions struct {
 // walk calls fn for each entry until it returns false. key and value are valid during the
 // call only. An error comes last, with nothing else.
 func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
-	opts := badger.IteratorOptions{Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch, PrefetchSize: prefetchSize}
+	opts := badger.IteratorOptions{
+		Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch,
+		PrefetchSize: prefetchSize,
+	}
 	it, err := s.iterator(opts)
 	if err != nil {
 		fn(nil, nil, err)
@@ -109,7 +112,8 @@ func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
 }
 
 // entries walks and decodes: decode gets the entry's address and its value, which it must copy.
-func entries[T any](s *Snap, o walkOptions, decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
+func entries[T any](s *Snap, o walkOptions,
+	decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		s.walk(o, func(key, value []byte, err error) bool {
 			var v T
@@ -171,7 +175,8 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 
 // Notifies iterates the notifications of one observed column by row, from fromRow on, or
 // from the row after it. The caller stops at the end of its range of rows.
-func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error] {
+func (s *Snap) Notifies(t mvcc.TableID, column, fromRow string,
+	after bool) iter.Seq2[mvcc.CellNotify, error] {
 	return entries(s, columnWalk(mvcc.GroupNotify, t, column, fromRow, after),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellNotify, error) {
 			n, err := DecodeNotify(value)
@@ -189,7 +194,9 @@ func (s *Snap) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.Ce
 }
 
 // TabletStates iterates the states of all tablets by id.
-func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] { return s.ownRecords(tabletPrefix) }
+func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] {
+	return s.ownRecords(tabletPrefix)
+}
 
 // ownRecords iterates the store's own records of one kind, one a tablet, by tablet.
 func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {

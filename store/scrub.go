@@ -26,7 +26,8 @@ const (
 // verified is when a database's tables were verified last.
 type verified struct {
 	mu sync.Mutex
-	at map[uint64]time.Time // of a table made since Open, when it was first seen here; nil: no table was seen yet
+	// of a table made since Open, when it was first seen here; nil: no table was seen yet
+	at map[uint64]time.Time
 }
 
 // turn returns the table whose turn it is: it was verified longest ago, or before due. Those that

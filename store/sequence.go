@@ -15,7 +15,9 @@ type sequence struct {
 	visible  uint64 // highest number such that its commit and all below it have returned
 	open     []pins // ascending; the first has count > 0 or there is none
 	discard  uint64 // what Badger was last told; it never goes back
-	held     uint64 // discard does not go above it: what the tables were held at (hold.go); 0: they are not
+	// discard does not go above it: what the tables were held at (hold.go); 0: they are
+	// not
+	held uint64
 }
 
 // pins counts the open Snaps at one number.

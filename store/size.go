@@ -36,7 +36,8 @@ func (p WeighPlace) Done() bool { return p.group == len(weighedGroups) }
 // Weigh adds up the entries of the span from a place on: at most most keys of one group.
 // Each weight but the last of a call is of at least step bytes. It reads keys, not
 // values: of long values the length that is in their head.
-func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int, step uint64) (weights []Weight, next WeighPlace, err error) {
+func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int,
+	step uint64) (weights []Weight, next WeighPlace, err error) {
 	g := weighedGroups[from.group]
 	o := spanWalk(g, span, false)
 	if from.key != nil {

@@ -121,7 +121,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 
 // keeping returns a function that passes the value on to fn, and leaves it for other
 // Snaps if fn could read it.
-func (s *Snap) keeping(item *badger.Item, key []byte, fn func(value []byte) error) func([]byte) error {
+func (s *Snap) keeping(item *badger.Item, key []byte,
+	fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {
 		err := fn(value)
 		if err == nil {
@@ -143,7 +144,8 @@ func (s *Snap) joined(key []byte, fn func(value []byte) error) func([]byte) erro
 }
 
 // lookup is read for a cell's entry in group g.
-func (s *Snap) lookup(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, fn func(value []byte) error) (bool, error) {
+func (s *Snap) lookup(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp,
+	fn func(value []byte) error) (bool, error) {
 	s.key = AppendKey(s.key[:0], g, c, ts)
 	return s.read(s.key, fn)
 }
@@ -167,7 +169,8 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 // DataWithin is Data for who has room for so many bytes. Of a value in several entries
 // that takes more it tells the length n alone, with v nil: what can't be used is not put
 // together.
-func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp, room int) (v []byte, n int, ok bool, err error) {
+func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
+	room int) (v []byte, n int, ok bool, err error) {
 	s.key = AppendKey(s.key[:0], mvcc.GroupData, c, start)
 	item, err := s.get(s.key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
@@ -268,13 +271,14 @@ func (s *Snap) TabletState(id uint64) (v []byte, ok bool, err error) {
 func (s *Snap) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
 	return func(yield func(mvcc.Write, error) bool) {
 		seek := AppendKey(make([]byte, 0, c.KeyBytes()), mvcc.GroupHistory, c, atOrBelow)
-		s.walk(walkOptions{prefix: seek[:len(seek)-tsBytes], seek: seek}, func(_, value []byte, err error) bool {
-			if err != nil {
-				return yield(mvcc.Write{}, err)
-			}
-			w, err := DecodeWrite(value)
-			w.Value = clone(w.Value)
-			return yield(w, err) && err == nil
-		})
+		s.walk(walkOptions{prefix: seek[:len(seek)-tsBytes], seek: seek},
+			func(_, value []byte, err error) bool {
+				if err != nil {
+					return yield(mvcc.Write{}, err)
+				}
+				w, err := DecodeWrite(value)
+				w.Value = clone(w.Value)
+				return yield(w, err) && err == nil
+			})
 	}
 }

@@ -70,7 +70,8 @@ func TestSnapNeverTorn(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				} else if n < atLeast {
-					t.Errorf("round %d was acknowledged before the snap was opened, it shows %d", atLeast, n)
+					t.Errorf("round %d was acknowledged before the snap was opened, it shows %d",
+						atLeast, n)
 				}
 			}
 		})
@@ -153,18 +154,31 @@ func TestGroups(t *testing.T) {
 	worker := mvcc.Worker{Node: 3, Incarnation: 1 << 40}
 	var batch store.Batch
 	for _, m := range []mvcc.Mutation{
-		{Group: mvcc.GroupWrite, Cell: a, Write: &mvcc.Write{CommitTS: 30, StartTS: 25, Kind: mvcc.KindPut, Value: []byte("v30")}},
-		{Group: mvcc.GroupHistory, Cell: a, TS: 10, Write: &mvcc.Write{CommitTS: 10, StartTS: 5, Kind: mvcc.KindDelete}},
-		{Group: mvcc.GroupHistory, Cell: a, TS: 20, Write: &mvcc.Write{CommitTS: 20, StartTS: 15, Kind: mvcc.KindPut, Long: true}},
+		{Group: mvcc.GroupWrite, Cell: a,
+			Write: &mvcc.Write{
+				CommitTS: 30, StartTS: 25, Kind: mvcc.KindPut, Value: []byte("v30"),
+			}},
+		{Group: mvcc.GroupHistory, Cell: a, TS: 10,
+			Write: &mvcc.Write{CommitTS: 10, StartTS: 5, Kind: mvcc.KindDelete}},
+		{Group: mvcc.GroupHistory, Cell: a, TS: 20,
+			Write: &mvcc.Write{CommitTS: 20, StartTS: 15, Kind: mvcc.KindPut, Long: true}},
 		{Group: mvcc.GroupData, Cell: a, TS: 15, Value: []byte("long")},
 		{Group: mvcc.GroupRollback, Cell: a, TS: 17},
-		{Group: mvcc.GroupLock, Cell: a, Lock: &mvcc.Lock{StartTS: 40, Primary: primary, Expiry: 99, Worker: worker, Kind: mvcc.KindPut, Value: []byte("w")}},
-		{Group: mvcc.GroupNotify, Cell: a, Notify: &mvcc.Notify{TS: 30, Attempts: 2, ParkedTS: 31, Replay: true, Error: "boom"}},
-		{Group: mvcc.GroupIntent, Cell: a, TS: 41, Intent: &mvcc.Intent{Primary: primary, Expiry: 77, Worker: worker}},
+		{Group: mvcc.GroupLock, Cell: a,
+			Lock: &mvcc.Lock{
+				StartTS: 40, Primary: primary, Expiry: 99, Worker: worker, Kind: mvcc.KindPut,
+				Value: []byte("w"),
+			}},
+		{Group: mvcc.GroupNotify, Cell: a,
+			Notify: &mvcc.Notify{TS: 30, Attempts: 2, ParkedTS: 31, Replay: true, Error: "boom"}},
+		{Group: mvcc.GroupIntent, Cell: a, TS: 41,
+			Intent: &mvcc.Intent{Primary: primary, Expiry: 77, Worker: worker}},
 		{Group: mvcc.GroupRaw, Cell: a, Value: []byte("raw")},
-		{Group: mvcc.GroupWrite, Cell: b, Write: &mvcc.Write{CommitTS: 31, StartTS: 26, Kind: mvcc.KindPut}},
+		{Group: mvcc.GroupWrite, Cell: b,
+			Write: &mvcc.Write{CommitTS: 31, StartTS: 26, Kind: mvcc.KindPut}},
 		{Group: mvcc.GroupNotify, Cell: b, Notify: &mvcc.Notify{TS: 31}},
-		{Group: mvcc.GroupWrite, Cell: other, Write: &mvcc.Write{CommitTS: 32, StartTS: 27, Kind: mvcc.KindPut}},
+		{Group: mvcc.GroupWrite, Cell: other,
+			Write: &mvcc.Write{CommitTS: 32, StartTS: 27, Kind: mvcc.KindPut}},
 	} {
 		batch.PutMutation(&m)
 	}
@@ -175,13 +189,16 @@ func TestGroups(t *testing.T) {
 	checkPoints(t, snap, a)
 	span := mvcc.Span{Table: 16}
 	forward, back := collect(t, snap.Cells(span, false)), collect(t, snap.Cells(span, true))
-	if len(forward) != 2 || forward[0].Cell != a || forward[1].Cell != b || len(back) != 2 || back[0].Cell != b {
+	if len(forward) != 2 || forward[0].Cell != a || forward[1].Cell != b || len(back) != 2 ||
+		back[0].Cell != b {
 		t.Errorf("cells: %v and back %v", forward, back)
 	}
-	if got := collect(t, snap.Cells(mvcc.Span{Table: 16, Start: "a", End: "b", HasEnd: true}, true)); len(got) != 1 || got[0].Cell != a {
+	if got := collect(t, snap.Cells(mvcc.Span{Table: 16, Start: "a", End: "b", HasEnd: true},
+		true)); len(got) != 1 || got[0].Cell != a {
 		t.Errorf("cells of [a, b) back: %v", got)
 	}
-	if got := collect(t, snap.DiskLocks(span)); len(got) != 1 || got[0].Lock.Primary != primary || got[0].Lock.Worker != worker {
+	if got := collect(t, snap.DiskLocks(span)); len(got) != 1 || got[0].Lock.Primary != primary ||
+		got[0].Lock.Worker != worker {
 		t.Errorf("locks: %v", got)
 	}
 	if got := collect(t, snap.RawCells(span)); len(got) != 1 || string(got[0].Value) != "raw" {
@@ -190,10 +207,12 @@ func TestGroups(t *testing.T) {
 	if got := collect(t, snap.Notifies(16, "c", "a\x00", true)); len(got) != 1 || got[0].Cell != b {
 		t.Errorf("notifications after a: %v", got)
 	}
-	if got := collect(t, snap.Notifies(16, "c", "a\x00", false)); len(got) != 2 || got[0].Notify.Error != "boom" || !got[0].Notify.Replay {
+	if got := collect(t, snap.Notifies(16, "c", "a\x00", false)); len(got) != 2 ||
+		got[0].Notify.Error != "boom" || !got[0].Notify.Replay {
 		t.Errorf("notifications from a: %v", got)
 	}
-	if got := collect(t, snap.Intents(16, "c", "")); len(got) != 1 || got[0].StartTS != 41 || got[0].Intent.Primary != primary {
+	if got := collect(t, snap.Intents(16, "c", "")); len(got) != 1 || got[0].StartTS != 41 ||
+		got[0].Intent.Primary != primary {
 		t.Errorf("intents: %v", got)
 	}
 	row, err := snap.Row(16, "a\x00", 10, []string{"c"})
@@ -207,13 +226,15 @@ func TestGroups(t *testing.T) {
 
 func checkPoints(t *testing.T, snap *store.Snap, a mvcc.Cell) {
 	t.Helper()
-	if w, ok, err := snap.Newest(a); err != nil || !ok || w.CommitTS != 30 || w.StartTS != 25 || string(w.Value) != "v30" {
+	if w, ok, err := snap.Newest(a); err != nil || !ok || w.CommitTS != 30 || w.StartTS != 25 ||
+		string(w.Value) != "v30" {
 		t.Errorf("newest: %v, %v, %v", w, ok, err)
 	}
 	if _, ok, err := snap.Newest(cell("a", "c")); ok || err != nil {
 		t.Errorf("newest of an absent cell: %v, %v", ok, err)
 	}
-	for from, want := range map[mvcc.Timestamp]string{mvcc.MaxTimestamp: "20 10 ", 20: "20 10 ", 19: "10 ", 9: ""} {
+	for from, want := range map[mvcc.Timestamp]string{mvcc.MaxTimestamp: "20 10 ", 20: "20 10 ",
+		19: "10 ", 9: ""} {
 		got := ""
 		for _, w := range collect(t, snap.Older(a, from)) {
 			got += fmt.Sprintf("%d ", w.CommitTS)
@@ -230,7 +251,8 @@ func checkPoints(t *testing.T, snap *store.Snap, a mvcc.Cell) {
 			t.Errorf("rolled back at %d: %v, %v", ts, got, err)
 		}
 	}
-	if n, ok, err := snap.Notification(a); err != nil || !ok || n.Attempts != 2 || n.ParkedTS != 31 {
+	if n, ok, err := snap.Notification(a); err != nil || !ok || n.Attempts != 2 ||
+		n.ParkedTS != 31 {
 		t.Errorf("notification: %v, %v, %v", n, ok, err)
 	}
 	if i, ok, err := snap.Intent(a, 41); err != nil || !ok || i.Expiry != 77 {
@@ -255,13 +277,15 @@ func TestTabletStates(t *testing.T) {
 	snap := s.Snap()
 	defer snap.Close()
 	got := collect(t, snap.TabletStates())
-	if len(got) != 3 || got[0].Tablet != 1 || got[1].Tablet != 2 || string(got[1].State) != "state 2" || got[2].Tablet != 3 {
+	if len(got) != 3 || got[0].Tablet != 1 || got[1].Tablet != 2 ||
+		string(got[1].State) != "state 2" || got[2].Tablet != 3 {
 		t.Errorf("tablet states: %v", got)
 	}
 	if _, ok, err := snap.TabletState(256); ok || err != nil {
 		t.Errorf("a deleted state: %v, %v", ok, err)
 	}
-	if a, ok, err := snap.Applied(2); err != nil || !ok || a != (store.Applied{Index: 9, Term: 8, Epoch: 7, Bytes: 6, Rough: true}) {
+	if a, ok, err := snap.Applied(2); err != nil || !ok ||
+		a != (store.Applied{Index: 9, Term: 8, Epoch: 7, Bytes: 6, Rough: true}) {
 		t.Errorf("applied: %v, %v, %v", a, ok, err)
 	}
 }
@@ -273,7 +297,9 @@ func TestRowIsBounded(t *testing.T) {
 	cell := mvcc.Cell{Table: 16, Row: "hot", Column: "c"}
 	for ts := mvcc.Timestamp(1); ts <= 12; ts++ {
 		var batch store.Batch
-		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cell, TS: ts, Value: make([]byte, 1<<20)})
+		batch.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupData, Cell: cell, TS: ts, Value: make([]byte, 1<<20),
+		})
 		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRollback, Cell: cell, TS: ts})
 		commit(t, s, &batch)
 	}
@@ -301,7 +327,9 @@ func TestRowOfManyLongCells(t *testing.T) {
 	for i := range 16 {
 		cells = append(cells, mvcc.Cell{Table: 16, Row: "wide", Column: string(rune('a' + i))})
 		var batch store.Batch
-		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cells[i], TS: 1, Value: make([]byte, 1<<20)})
+		batch.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupData, Cell: cells[i], TS: 1, Value: make([]byte, 1<<20),
+		})
 		commit(t, s, &batch)
 	}
 	snap := s.Snap()
@@ -319,12 +347,15 @@ func TestRowOfSomeCells(t *testing.T) {
 	var batch store.Batch
 	for _, column := range []string{"a", "b", "c", "cc"} {
 		w := &mvcc.Write{CommitTS: 9, StartTS: 8, Kind: mvcc.KindPut, Value: []byte(column)}
-		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: 16, Row: "r", Column: column}, Write: w})
+		batch.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupWrite, Cell: mvcc.Cell{Table: 16, Row: "r", Column: column}, Write: w,
+		})
 	}
 	commit(t, s, &batch)
 	snap := s.Snap()
 	defer snap.Close()
-	row, err := snap.Row(16, "r", 1, nil, mvcc.Cell{Table: 16, Row: "r", Column: "c"}, mvcc.Cell{Table: 16, Row: "r", Class: mvcc.ClassAck, Column: "b"})
+	row, err := snap.Row(16, "r", 1, nil, mvcc.Cell{Table: 16, Row: "r", Column: "c"},
+		mvcc.Cell{Table: 16, Row: "r", Class: mvcc.ClassAck, Column: "b"})
 	if err != nil || len(row) != 1 || row[0].Cell.Column != "c" {
 		t.Errorf("%v, %v", row, err)
 	}

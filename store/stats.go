@@ -33,9 +33,10 @@ type Stats struct {
 	Batches uint64 // batches in them: Batches/Txns is what group commit gains
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
-	Log           raftlog.Stats
-	LogFreeBytes  uint64        // of the file system that the log is on
-	Unchecked     uint64        // bytes of the log behind the last checkpoint: what a start applies again
+	Log          raftlog.Stats
+	LogFreeBytes uint64 // of the file system that the log is on
+	// bytes of the log behind the last checkpoint: what a start applies again
+	Unchecked     uint64
 	CheckpointAge time.Duration // since that was made; 0: nothing is behind it
 
 	Snaps       int    // open now
@@ -136,7 +137,8 @@ func (s *Store) WriteBlocked() error {
 // under way can be written to its end. Like WriteBlocked it costs a load.
 func (s *Store) Exhausted() error {
 	if s.exhausted.Load() {
-		return fmt.Errorf("%w of %d bytes, and next to none is left", ErrDiskFull, s.opts.MinFreeBytes)
+		return fmt.Errorf("%w of %d bytes, and next to none is left", ErrDiskFull,
+			s.opts.MinFreeBytes)
 	}
 	return nil
 }
@@ -149,7 +151,8 @@ func (s *Store) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 // the file system.
 func (s *Store) Room(bytes uint64) error {
 	if free := s.lookAtSpace(); free < s.opts.MinFreeBytes || free-s.opts.MinFreeBytes < bytes {
-		return fmt.Errorf("%w of %d bytes: %d are free, %d more are needed", ErrDiskFull, s.opts.MinFreeBytes, free, bytes)
+		return fmt.Errorf("%w of %d bytes: %d are free, %d more are needed", ErrDiskFull,
+			s.opts.MinFreeBytes, free, bytes)
 	}
 	return nil
 }
@@ -163,9 +166,11 @@ func (s *Store) lookAtSpace() uint64 {
 	low := free < s.opts.MinFreeBytes
 	switch was := s.blocked.Swap(low); {
 	case low && !was:
-		s.opts.Logger.Warn("store: too little free space: no writes are taken", "free", free, "watermark", s.opts.MinFreeBytes)
+		s.opts.Logger.Warn("store: too little free space: no writes are taken", "free", free,
+			"watermark", s.opts.MinFreeBytes)
 	case was && !low:
-		s.opts.Logger.Info("store: enough free space again: writes are taken", "free", free, "watermark", s.opts.MinFreeBytes)
+		s.opts.Logger.Info("store: enough free space again: writes are taken", "free", free,
+			"watermark", s.opts.MinFreeBytes)
 	}
 	s.exhausted.Store(free < s.reserve()+s.reserve()/2)
 	return free

@@ -91,7 +91,9 @@ func Open(o Options) (*Store, error) {
 }
 
 func newStore(o Options) *Store {
-	s := &Store{opts: o, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1)}
+	s := &Store{
+		opts: o, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1),
+	}
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -134,7 +136,8 @@ func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, stateDirName)
-		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil { // before anything is written that it answers for
+		// before anything is written that it answers for
+		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil {
 			return nil, err
 		}
 	}
@@ -197,7 +200,8 @@ func (s *Store) Close() error {
 	}
 	errs = append(errs, s.condemn(s.state.checkReplaced()))
 	s.state.letGo()
-	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close(), s.unlock())
+	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(),
+		s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)
 	}

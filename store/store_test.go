@@ -66,7 +66,8 @@ func openLog(t testing.TB, s *store.Store, tablet uint64) *raftlog.Replica {
 }
 
 // appendTo appends entries to a tablet's log.
-func appendTo(t testing.TB, s *store.Store, tablet uint64, entries []*raftpb.Entry, hs *raftpb.HardState) {
+func appendTo(t testing.TB, s *store.Store, tablet uint64, entries []*raftpb.Entry,
+	hs *raftpb.HardState) {
 	t.Helper()
 	b := new(raftlog.Batch)
 	b.Append(tablet, entries, hs)
@@ -101,7 +102,9 @@ func TestValueAtTheLimit(t *testing.T) {
 	var one, many store.Batch
 	one.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cell("r", "c"), TS: 9, Value: big})
 	for i := range 16 {
-		many.PutMutation(&mvcc.Mutation{Group: mvcc.GroupData, Cell: cell("r", "c"), TS: mvcc.Timestamp(100 + i), Value: half})
+		many.PutMutation(&mvcc.Mutation{
+			Group: mvcc.GroupData, Cell: cell("r", "c"), TS: mvcc.Timestamp(100 + i), Value: half,
+		})
 	}
 	commit(t, s, &one, &many)
 	if err := s.Close(); err != nil {

@@ -45,7 +45,8 @@ func checkTables(b badger.Options) error {
 		return &DamagedError{File: f.Name(), Err: err}
 	}
 	room := int64(verifyAtOpen)
-	for id := range manifest.Tables { // in random order: one that cannot be used is met sooner or later
+	// in random order: one that cannot be used is met sooner or later
+	for id := range manifest.Tables {
 		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0)
 		if err != nil {
 			return err
@@ -123,7 +124,9 @@ func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 // verifyLive verifies one table, which may be deleted at any time.
 func (d *database) verifyLive(id uint64) error {
 	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true)
-	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool { return t.ID == id }) {
+	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
+		return t.ID == id
+	}) {
 		return nil // it was cut short because it is deleted
 	}
 	d.verified.done(id)

@@ -274,7 +274,9 @@ func appendValue(dst []byte, m *mvcc.Mutation) []byte {
 // valueBytes bounds the length of appendValue's result.
 func valueBytes(m *mvcc.Mutation) int {
 	const fixed = 1 + 2*tsBytes + 2*binary.MaxVarintLen64
-	cell := func(c mvcc.Cell) int { return 1 + 3*binary.MaxVarintLen32 + len(c.Row) + len(c.Column) }
+	cell := func(c mvcc.Cell) int {
+		return 1 + 3*binary.MaxVarintLen32 + len(c.Row) + len(c.Column)
+	}
 	switch {
 	case m.Write != nil:
 		return fixed + len(m.Write.Value)

@@ -55,7 +55,10 @@ func randomEffects(rng *rand.Rand, stamp uint64, n, most, lo, hi int) (all []eff
 		if lo == hi {
 			break
 		}
-		f := effect{Row: lo + rng.IntN(hi-lo), Stamp: stamp<<8 + uint64(i), Size: 8 * (1 + rng.IntN(most/8))}
+		f := effect{
+			Row: lo + rng.IntN(hi-lo), Stamp: stamp<<8 + uint64(i),
+			Size: 8 * (1 + rng.IntN(most/8)),
+		}
 		f.Delete = rng.IntN(4) == 0
 		all = append(all, f)
 	}
@@ -88,7 +91,8 @@ func (t *tabletFigures) apply(o entryOp, index, term uint64) (live bool, child *
 		t.Epoch++
 		t.Bytes /= 2
 		child = &tabletFigures{
-			Lo: o.At, Hi: t.Hi, Epoch: t.Epoch, Bytes: t.Bytes, Index: store.InitialIndex, Term: store.InitialTerm,
+			Lo: o.At, Hi: t.Hi, Epoch: t.Epoch, Bytes: t.Bytes, Index: store.InitialIndex,
+			Term: store.InitialTerm,
 		}
 		t.Hi = o.At
 	}
@@ -131,7 +135,8 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		NextTablet: 1, Tablets: map[uint64]*worldTablet{}, Cells: map[int]effect{}, Records: map[string]string{},
+		NextTablet: 1, Tablets: map[uint64]*worldTablet{}, Cells: map[int]effect{},
+		Records:    map[string]string{},
 		Tombstones: map[uint64]uint64{},
 	}
 }
@@ -139,7 +144,8 @@ func newWorld() *world {
 // Kinds of actions.
 const (
 	appendEntries = "append" // to some logs, with one sync
-	commitEntries = "commit" // apply committed entries: nothing of it need survive, for their logs do
+	// apply committed entries: nothing of it need survive, for their logs do
+	commitEntries = "commit"
 	createTablet  = "create"
 	destroyTablet = "destroy"
 	installRows   = "install" // a snapshot
@@ -159,10 +165,11 @@ type action struct {
 
 // logAction is a part of an action.
 type logAction struct {
-	Tablet             uint64
-	First              uint64    `json:",omitempty"`
-	Ops                []entryOp `json:",omitempty"`
-	Term, Vote, Commit uint64    // of the HardState; of commitEntries the index up to which to apply
+	Tablet uint64
+	First  uint64    `json:",omitempty"`
+	Ops    []entryOp `json:",omitempty"`
+	// of the HardState; of commitEntries the index up to which to apply
+	Term, Vote, Commit uint64
 }
 
 // apply makes of the world what it is after an action.
@@ -200,7 +207,8 @@ func (w *world) apply(a action) {
 
 // snapshot is what a snapshot that is installed holds.
 func (a action) snapshot() []effect {
-	all := randomEffects(rand.New(rand.NewPCG(a.N, 0)), a.N<<4, 12, 4000, a.Figures.Lo, a.Figures.Hi)
+	all := randomEffects(rand.New(rand.NewPCG(a.N, 0)), a.N<<4, 12, 4000, a.Figures.Lo,
+		a.Figures.Hi)
 	for i := range all {
 		all[i].Delete = false
 	}

@@ -155,7 +155,8 @@ func (w *Writer) divisible(b *Batch) error {
 	maxBytes, _ := w.txnLimits()
 	for i := range b.ops {
 		if n := len(b.ops[i].key) + min(len(b.ops[i].value), chunkBytes) + spare; n > maxBytes {
-			return fmt.Errorf("%w: an entry of %d bytes, the limit is %d", ErrBatchTooLarge, n, maxBytes)
+			return fmt.Errorf("%w: an entry of %d bytes, the limit is %d", ErrBatchTooLarge, n,
+				maxBytes)
 		}
 	}
 	return nil

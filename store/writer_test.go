@@ -22,7 +22,8 @@ func TestCommitGroups(t *testing.T) {
 	if txns := got.Txns - before.Txns; txns != 1 {
 		t.Errorf("100 small batches took %d transactions", txns)
 	}
-	if got.Batches-before.Batches != 100 || got.Log.Syncs != before.Log.Syncs || got.Bytes == before.Bytes {
+	if got.Batches-before.Batches != 100 || got.Log.Syncs != before.Log.Syncs ||
+		got.Bytes == before.Bytes {
 		t.Errorf("figures: %+v after %+v", got, before)
 	}
 	third := store.TxnBytes(s)/3 - 100
@@ -66,7 +67,8 @@ func TestCommitLimits(t *testing.T) {
 		one.Delete([]byte("y"))
 		for _, b := range []*store.Batch{bytes, one} {
 			ok := round(5, 3)
-			if err := s.StateWriter().Commit([]*store.Batch{ok, b}); !errors.Is(err, store.ErrBatchTooLarge) {
+			if err := s.StateWriter().Commit([]*store.Batch{ok, b}); !errors.Is(err,
+				store.ErrBatchTooLarge) {
 				t.Errorf("memory=%v: %v, want ErrBatchTooLarge", memory, err)
 			}
 		}
@@ -75,7 +77,8 @@ func TestCommitLimits(t *testing.T) {
 			t.Errorf("memory=%v: a refused commit left round %d, %v", memory, n, err)
 		}
 		snap.Close()
-		commit(t, s, round(6, 3), new(store.Batch)) // a refusal is not a failure; an empty batch is nothing
+		// a refusal is not a failure; an empty batch is nothing
+		commit(t, s, round(6, 3), new(store.Batch))
 	}
 }
 
@@ -94,7 +97,8 @@ func TestCommitFails(t *testing.T) {
 	commit(t, s, round(1, 3))
 	for range 2 {
 		broken = !broken
-		if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err, store.ErrFailed) {
+		if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err,
+			store.ErrFailed) {
 			t.Fatalf("%v, want ErrFailed", err)
 		}
 	}
@@ -129,7 +133,8 @@ func TestWatermark(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, dir, func(o *store.Options) { o.MinFreeBytes = free * 8 })
-	if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err, store.ErrDiskFull) {
+	if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err,
+		store.ErrDiskFull) {
 		t.Errorf("half of the reserve is free: %v, want ErrDiskFull", err)
 	}
 	if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); errors.Is(err, store.ErrFailed) {
@@ -144,7 +149,8 @@ func TestStats(t *testing.T) {
 	snap := s.Snap()
 	s.Reclaim()
 	st := s.Stats()
-	if st.Snaps != 1 || st.Sequence == 0 || st.MemoryBytes == 0 || st.DiskBytes == 0 || st.Txns != 1 {
+	if st.Snaps != 1 || st.Sequence == 0 || st.MemoryBytes == 0 || st.DiskBytes == 0 ||
+		st.Txns != 1 {
 		t.Errorf("%+v", st)
 	}
 	snap.Close()

@@ -91,12 +91,19 @@ func TestPageMarkedTwice(t *testing.T) {
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Scanners: 2,
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				return nil
+			})
 		},
 	})
 	table := n.Tables[raw.Table]
 	cluster.Fill(table, raw.Name, rows, func(i int) string { return fmt.Sprintf("%04d", i) })
-	m := &meta{failEach: 2, observer: &pb.ObserverInfo{Name: "reader", Table: uint32(table), TableName: raw.Table, Column: []byte(raw.Name)}}
+	m := &meta{
+		failEach: 2, observer: &pb.ObserverInfo{
+			Name: "reader", Table: uint32(table), TableName: raw.Table, Column: []byte(raw.Name),
+		},
+	}
 	m.record = &pb.Backfill{Name: "reader", Ts: uint64(cluster.Timestamps(1))}
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
@@ -109,8 +116,10 @@ func TestPageMarkedTwice(t *testing.T) {
 		}
 	}
 	job, err := backfill.Spawn(system, backfill.Config{
-		Meta: m, Client: n.Client, Page: 40, PaceRetry: 20 * time.Millisecond, PaceIdle: 10 * time.Millisecond,
-		Waiting: func(context.Context, string) (uint64, error) { // each page runs before it is marked again
+		Meta: m, Client: n.Client, Page: 40, PaceRetry: 20 * time.Millisecond,
+		PaceIdle: 10 * time.Millisecond,
+		// each page runs before it is marked again
+		Waiting: func(context.Context, string) (uint64, error) {
 			idle()
 			return 0, nil
 		},
@@ -121,11 +130,13 @@ func TestPageMarkedTwice(t *testing.T) {
 	notifytest.Eventually(t, 20*time.Second, "done", m.done)
 	idle()
 	if s := n.Stats("reader"); s.Commits != rows || m.record.Rows != rows || m.saves < 16 {
-		t.Errorf("%d rows were run for %d times; record %v after %d saves", rows, s.Commits, m.record, m.saves)
+		t.Errorf("%d rows were run for %d times; record %v after %d saves", rows, s.Commits,
+			m.record, m.saves)
 	}
 	// What waits when it is retired: parked, so that nobody runs it.
 	for i := range rows {
-		cluster.Mark(n.Cell(raw.Table, fmt.Sprintf("%04d", i), raw.Name), mvcc.Notify{TS: cluster.Timestamps(1), ParkedTS: 1})
+		cluster.Mark(n.Cell(raw.Table, fmt.Sprintf("%04d", i), raw.Name),
+			mvcc.Notify{TS: cluster.Timestamps(1), ParkedTS: 1})
 	}
 	m.mu.Lock()
 	m.observer.Retired = true

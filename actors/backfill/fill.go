@@ -98,7 +98,8 @@ type page struct {
 }
 
 // read reads up to limit rows, beginning at b.NextRow.
-func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill, limit int) (page, error) {
+func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill,
+	limit int) (page, error) {
 	s, err := w.cfg.Client.Snapshot(ctx)
 	if err != nil {
 		return page{}, err
@@ -115,7 +116,8 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill, l
 		case err != nil:
 			return page{}, err
 		case c.Cell.Table != mvcc.TableID(o.Table):
-			return page{}, fmt.Errorf("%w: table %q was dropped and created again", txn.ErrNoTable, o.TableName)
+			return page{}, fmt.Errorf("%w: table %q was dropped and created again", txn.ErrNoTable,
+				o.TableName)
 		case rows > 0 && c.Cell.Row == row:
 			continue // a weak observer's scan returns every column of a row
 		}
@@ -125,7 +127,9 @@ func (w *worker) read(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill, l
 		if !o.Weak && c.CommitTS > mvcc.Timestamp(b.Ts) {
 			continue
 		}
-		p.cells = append(p.cells, mvcc.Cell{Table: c.Cell.Table, Row: row, Column: wire.String(o.Column)})
+		p.cells = append(p.cells, mvcc.Cell{
+			Table: c.Cell.Table, Row: row, Column: wire.String(o.Column),
+		})
 	}
 	p.last = rows < limit
 	return p, nil

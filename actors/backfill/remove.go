@@ -57,7 +57,8 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
 
 // clearGroup removes up to removeBatch entries of the group from the observer's column and
 // returns how many it found.
-func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo, group mvcc.Group) (removed int, err error) {
+func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
+	group mvcc.Group) (removed int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	requests, walkCtx := errgroup.WithContext(ctx)
@@ -100,7 +101,8 @@ func (w *worker) removeEntry(ctx context.Context, e *pb.WalkEntry) error {
 
 func (w *worker) removeFailed(ctx context.Context, o *pb.ObserverInfo, err error) progress {
 	if ctx.Err() == nil {
-		w.cfg.Logger.Warn("backfill: removal failed; trying again", "observer", o.Name, "error", err)
+		w.cfg.Logger.Warn("backfill: removal failed; trying again", "observer", o.Name, "error",
+			err)
 	}
 	return progressFailed
 }

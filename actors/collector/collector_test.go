@@ -44,7 +44,8 @@ func TestCycle(t *testing.T) {
 	if got := strings.Join(w.sent, ","); got != want {
 		t.Errorf("sent %s\nwant %s", got, want)
 	}
-	if w.record.Step != wire.Collection_STEP_IDLE || w.record.Safepoint != w.record.Target || w.record.Target == 0 {
+	if w.record.Step != wire.Collection_STEP_IDLE || w.record.Safepoint != w.record.Target ||
+		w.record.Target == 0 {
 		t.Errorf("the record says %v", w.record)
 	}
 	if limit := w.behind(history); w.record.Target > limit {
@@ -64,7 +65,8 @@ func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	w.tablets[0].garbage = 1
 	w.prewrite("x", w.behind(2*history), true)
 	c.turn(t.Context())
-	if s := c.status.snapshot(); !strings.Contains(s.BlockedBy, `row "x"`) || s.Target != w.record.Target {
+	if s := c.status.snapshot(); !strings.Contains(s.BlockedBy, `row "x"`) ||
+		s.Target != w.record.Target {
 		t.Errorf("status %v, want it to name the lock that blocks", s)
 	}
 	if w.tablets[0].safepoint != 0 || w.record.Step != wire.Collection_STEP_CONFIRM {
@@ -74,7 +76,8 @@ func TestNothingCollectedBeforeConfirmation(t *testing.T) {
 	w.now += c.cfg.ForceAfter.Milliseconds()
 	c.turn(t.Context())
 	if len(w.locks) != 0 || w.tablets[0].safepoint != target || w.tablets[1].safepoint != target {
-		t.Errorf("after the limit: locks %v, safepoints %d and %d, want %d", w.locks, w.tablets[0].safepoint, w.tablets[1].safepoint, target)
+		t.Errorf("after the limit: locks %v, safepoints %d and %d, want %d", w.locks,
+			w.tablets[0].safepoint, w.tablets[1].safepoint, target)
 	}
 }
 
@@ -106,7 +109,9 @@ func TestHolds(t *testing.T) {
 	if w.record.Safepoint <= oldest {
 		t.Errorf("the safepoint stays at %d for a lease that is over", w.record.Safepoint)
 	}
-	w.leases.Leases = []*wire.Lease{{Holder: "leaked", Oldest: w.behind(c.cfg.MaxHold), Expires: w.ts(w.now + 60_000)}}
+	w.leases.Leases = []*wire.Lease{
+		{Holder: "leaked", Oldest: w.behind(c.cfg.MaxHold), Expires: w.ts(w.now + 60_000)},
+	}
 	before := w.record.Target
 	w.now += 2000
 	c.turn(t.Context())
@@ -123,7 +128,9 @@ func TestLeaseWhileChoosing(t *testing.T) {
 	w.tablets[0].garbage = 1
 	w.splitAt = func(op int) bool {
 		if op == 4 { // the record is about to be saved
-			w.leases.Leases = []*wire.Lease{{Holder: "late", Oldest: w.behind(2 * history), Expires: w.ts(w.now + 60_000)}}
+			w.leases.Leases = []*wire.Lease{
+				{Holder: "late", Oldest: w.behind(2 * history), Expires: w.ts(w.now + 60_000)},
+			}
 		}
 		return false
 	}
@@ -159,7 +166,8 @@ func crash(t *testing.T, failAt int, after bool, seed uint64) (died bool) {
 	w.tablets[2].garbage = 1
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for i := range 8 {
-		w.prewrite(fmt.Sprintf("%c%d", 'a'+rng.IntN(26), i), w.behind(history+time.Duration(i)*time.Second), false)
+		w.prewrite(fmt.Sprintf("%c%d", 'a'+rng.IntN(26), i),
+			w.behind(history+time.Duration(i)*time.Second), false)
 	}
 	w.splitAt = func(op int) bool {
 		if rng.IntN(3) == 0 {
@@ -172,7 +180,8 @@ func crash(t *testing.T, failAt int, after bool, seed uint64) (died bool) {
 	target := w.record.Target
 	for turns := 0; w.record.Safepoint == 0 || w.record.Safepoint < target; turns++ {
 		if turns > 30 {
-			t.Fatalf("crash at %d (after: %v): the cycle is not finished: %v", failAt, after, w.record)
+			t.Fatalf("crash at %d (after: %v): the cycle is not finished: %v", failAt, after,
+				w.record)
 		}
 		newCycle(t, w).turn(t.Context())
 	}
@@ -189,7 +198,9 @@ func TestSpawn(t *testing.T) {
 	defer system.Shutdown()
 	w := newWorld(t)
 	tended := make(chan struct{}, 1000)
-	c, err := Spawn(system, Config{Client: w, Record: w, Drops: drops(tended), History: history, Interval: time.Millisecond})
+	c, err := Spawn(system, Config{
+		Client: w, Record: w, Drops: drops(tended), History: history, Interval: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

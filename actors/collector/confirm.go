@@ -26,7 +26,8 @@ const (
 // and resolves what is not. It gives up for this turn, with errBlocked, when a round has
 // resolved nothing. It returns the descriptor of the tablet that confirmed, or errNoBound
 // if the tablet lacks the bound.
-func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
+func (c *cycle) confirm(ctx context.Context, rec *wire.Collection,
+	at wire.Position) (*pb.TabletDescriptor, error) {
 	for range confirmRounds {
 		answer, d, err := c.collect(ctx, at, &pb.CollectRequest{Confirm: rec.Target})
 		switch {
@@ -52,12 +53,14 @@ func (c *cycle) confirm(ctx context.Context, rec *wire.Collection, at wire.Posit
 				errBlocked, l.GetLock().GetStartTs(), cell.GetTable(), cell.GetRow(), d.TabletId)
 		}
 	}
-	return nil, fmt.Errorf("%w: too many locks from below %d to resolve in one turn", errBlocked, rec.Target)
+	return nil, fmt.Errorf("%w: too many locks from below %d to resolve in one turn", errBlocked,
+		rec.Target)
 }
 
 // resolve resolves locks and intents and returns how many it could. It returns an error
 // only if none was resolved.
-func (c *cycle) resolve(ctx context.Context, rec *wire.Collection, unsettled []*pb.LockInfo) (resolved int, err error) {
+func (c *cycle) resolve(ctx context.Context, rec *wire.Collection,
+	unsettled []*pb.LockInfo) (resolved int, err error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {
 		return 0, err

@@ -75,7 +75,8 @@ func (c *cycle) steps(ctx context.Context) error {
 				return nil
 			}
 		default:
-			return fmt.Errorf("collector: a newer version wrote the record: unknown step %v", rec.Step)
+			return fmt.Errorf("collector: a newer version wrote the record: unknown step %v",
+				rec.Step)
 		}
 		if err != nil || rec == nil {
 			return err
@@ -136,7 +137,8 @@ func (c *cycle) begin(
 
 // target returns the greatest timestamp below which history may be removed (invariant 1).
 // If a lease determines it, holder is the lease's holder.
-func (c *cycle) target(now mvcc.Timestamp, leases *wire.Leases) (target mvcc.Timestamp, holder string) {
+func (c *cycle) target(now mvcc.Timestamp,
+	leases *wire.Leases) (target mvcc.Timestamp, holder string) {
 	target, floor := earlier(now, c.cfg.History), earlier(now, c.cfg.MaxHold)
 	live, oldest := uint32(0), mvcc.Timestamp(0)
 	for _, l := range leases.Leases {
@@ -163,7 +165,8 @@ func earlier(t mvcc.Timestamp, d time.Duration) mvcc.Timestamp {
 // enterStep stores and returns the record of another step of the same cycle, at the start
 // of its walk. change, unless nil, modifies the record before it is stored.
 func (c *cycle) enterStep(
-	ctx context.Context, rec *wire.Collection, step wire.Collection_Step, change func(*wire.Collection),
+	ctx context.Context, rec *wire.Collection, step wire.Collection_Step,
+	change func(*wire.Collection),
 ) (*wire.Collection, error) {
 	now, err := c.cfg.Client.Timestamp(ctx)
 	if err != nil {

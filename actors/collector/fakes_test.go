@@ -54,10 +54,12 @@ func newWorld(t *testing.T, boundaries ...string) *world {
 	starts := append([]string{""}, boundaries...)
 	for i, s := range starts {
 		d := &pb.TabletDescriptor{
-			TabletId: uint64(i) + 2, Epoch: 1, StartTable: uint32(mvcc.FirstUserTable), StartRow: []byte(s), EndUnbounded: true,
+			TabletId: uint64(i) + 2, Epoch: 1, StartTable: uint32(mvcc.FirstUserTable),
+			StartRow: []byte(s), EndUnbounded: true,
 		}
 		if i+1 < len(starts) {
-			d.EndUnbounded, d.EndTable, d.EndRow = false, uint32(mvcc.FirstUserTable), []byte(starts[i+1])
+			d.EndUnbounded, d.EndTable, d.EndRow = false, uint32(mvcc.FirstUserTable),
+				[]byte(starts[i+1])
 		}
 		w.tablets = append(w.tablets, &fakeTablet{d: d})
 	}
@@ -89,7 +91,8 @@ func (w *world) split() {
 	last := w.tablets[len(w.tablets)-1]
 	left, right := proto.CloneOf(last.d), proto.CloneOf(last.d)
 	key := append(slices.Clone(last.d.StartRow), 'm')
-	left.EndUnbounded, left.EndTable, left.EndRow, left.Epoch = false, uint32(mvcc.FirstUserTable), key, left.Epoch+1
+	left.EndUnbounded, left.EndTable, left.EndRow, left.Epoch = false, uint32(mvcc.FirstUserTable),
+		key, left.Epoch+1
 	right.StartRow, right.TabletId, right.Epoch = key, right.TabletId+1, left.Epoch
 	child := *last
 	last.d, child.d = left, right
@@ -107,7 +110,8 @@ func (w *world) tabletAt(at wire.Position) *fakeTablet {
 }
 
 // Send implements Client.
-func (w *world) Send(_ context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+func (w *world) Send(_ context.Context, at wire.Position,
+	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	before := w.tabletAt(at).d // what the sender's map says
 	fail, err := w.op()
 	if err != nil {
@@ -115,7 +119,9 @@ func (w *world) Send(_ context.Context, at wire.Position, req *pb.TabletRequest)
 	}
 	f := w.tabletAt(at)
 	if req.GetStatus() != nil {
-		r := &pb.StatusResponse{Tablet: f.d, Bound: f.bound, Safepoint: f.safepoint, Garbage: f.garbage}
+		r := &pb.StatusResponse{
+			Tablet: f.d, Bound: f.bound, Safepoint: f.safepoint, Garbage: f.garbage,
+		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: r}}, f.d, fail()
 	}
 	// A split that comes while the request waits in the tablet: it answers for its left
@@ -155,7 +161,8 @@ func (w *world) checkRaise(to uint64) {
 	}
 	for _, l := range w.leases.Leases {
 		if l.Oldest < to && l.Expires > w.ts(w.now) && l.Holder != "leaked" {
-			w.t.Errorf("IGNORED-HOLD: a safepoint is raised to %d, and %s reads at %d", to, l.Holder, l.Oldest)
+			w.t.Errorf("IGNORED-HOLD: a safepoint is raised to %d, and %s reads at %d", to,
+				l.Holder, l.Oldest)
 		}
 	}
 }
@@ -166,7 +173,10 @@ func (w *world) confirm(f *fakeTablet, target uint64) *pb.CollectResponse {
 		cell := mvcc.Cell{Table: mvcc.FirstUserTable, Row: l.row, Column: "c"}
 		if l.start < target && wire.Holds(f.d, wire.Position{Table: cell.Table, Row: cell.Row}) {
 			out.Confirmed = false
-			out.Unsettled = append(out.Unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: cell, Lock: mvcc.Lock{StartTS: mvcc.Timestamp(l.start)}}))
+			out.Unsettled = append(out.Unsettled,
+				wire.LockInfoPB(mvcc.LockInfo{
+					Cell: cell, Lock: mvcc.Lock{StartTS: mvcc.Timestamp(l.start)},
+				}))
 		}
 	}
 	return out
@@ -223,7 +233,8 @@ func (w *world) Collection(context.Context) (*wire.Collection, *wire.Leases, err
 }
 
 // SaveCollection implements Record.
-func (w *world) SaveCollection(_ context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error) {
+func (w *world) SaveCollection(_ context.Context, from, to *wire.Collection,
+	seen *wire.Leases) (bool, error) {
 	fail, err := w.op()
 	if err != nil {
 		return false, err

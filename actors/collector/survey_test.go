@@ -11,11 +11,16 @@ import (
 // Leaders implements Overview: without the tablets that the test has taken out.
 func (w *world) Leaders(context.Context) (out []*pb.StatusResponse, err error) {
 	out = append(out, &pb.StatusResponse{ // meta's, and a replica that does not lead
-		Leader: true, Tablet: &pb.TabletDescriptor{TabletId: 1, EndTable: uint32(mvcc.FirstUserTable)},
+		Leader: true, Tablet: &pb.TabletDescriptor{
+			TabletId: 1, EndTable: uint32(mvcc.FirstUserTable),
+		},
 	}, &pb.StatusResponse{Tablet: w.tablets[0].d})
 	for i := len(w.tablets) - 1; i >= 0; i-- { // in no order
 		if f := w.tablets[i]; !f.hidden {
-			out = append(out, &pb.StatusResponse{Tablet: f.d, Leader: true, Bound: f.bound, Safepoint: f.safepoint, Garbage: f.garbage})
+			out = append(out, &pb.StatusResponse{
+				Tablet: f.d, Leader: true, Bound: f.bound, Safepoint: f.safepoint,
+				Garbage: f.garbage,
+			})
 		}
 	}
 	return out, nil

@@ -21,11 +21,13 @@ const saveEvery = 32
 
 // visit does a step at the tablet that holds a position. It returns the descriptor under
 // which the step was done.
-type visit func(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error)
+type visit func(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor,
+	error)
 
 // walk does the record's step at every tablet from the record's position to the end of the
 // key range, and then enters the next step. It returns the record as last stored.
-func (c *cycle) walk(ctx context.Context, rec *wire.Collection, do visit) (*wire.Collection, error) {
+func (c *cycle) walk(ctx context.Context, rec *wire.Collection,
+	do visit) (*wire.Collection, error) {
 	at := wire.Position{Table: mvcc.TableID(rec.NextTable), Row: wire.String(rec.NextRow)}
 	for done := 1; ; done++ {
 		d, err := do(ctx, rec, at)
@@ -62,13 +64,15 @@ func (c *cycle) walk(ctx context.Context, rec *wire.Collection, do visit) (*wire
 }
 
 // bind publishes the target to the tablet.
-func (c *cycle) bind(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
+func (c *cycle) bind(ctx context.Context, rec *wire.Collection,
+	at wire.Position) (*pb.TabletDescriptor, error) {
 	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Bound: rec.Target})
 	return d, err
 }
 
 // raise makes the target the tablet's safepoint.
-func (c *cycle) raise(ctx context.Context, rec *wire.Collection, at wire.Position) (*pb.TabletDescriptor, error) {
+func (c *cycle) raise(ctx context.Context, rec *wire.Collection,
+	at wire.Position) (*pb.TabletDescriptor, error) {
 	_, d, err := c.collect(ctx, at, &pb.CollectRequest{Safepoint: rec.Target})
 	return d, err
 }
@@ -81,18 +85,22 @@ func (c *cycle) collect(
 ) (*pb.CollectResponse, *pb.TabletDescriptor, error) {
 	const tries = 10 // splits of one tablet in a row
 	for range tries {
-		resp, d, err := c.send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Collect{Collect: op}})
+		resp, d, err := c.send(ctx, at, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Collect{Collect: op},
+		})
 		if err != nil {
 			return nil, nil, err
 		}
 		if resp.GetCollect() == nil {
-			return nil, nil, fmt.Errorf("collector: tablet %d sent a response of another type", d.GetTabletId())
+			return nil, nil, fmt.Errorf("collector: tablet %d sent a response of another type",
+				d.GetTabletId())
 		}
 		now, err := c.tablet(ctx, at)
 		if err != nil {
 			return nil, nil, err
 		}
-		if now.GetTablet().GetTabletId() == d.GetTabletId() && now.GetTablet().GetEpoch() == d.GetEpoch() {
+		if now.GetTablet().GetTabletId() == d.GetTabletId() &&
+			now.GetTablet().GetEpoch() == d.GetEpoch() {
 			return resp.GetCollect(), d, nil
 		}
 	}
@@ -102,7 +110,9 @@ func (c *cycle) collect(
 
 // tablet returns the status of the tablet that holds the position.
 func (c *cycle) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse, error) {
-	resp, d, err := c.send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
+	resp, d, err := c.send(ctx, at, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,8 @@ func check(req *wire.LockdRequest) error {
 	for _, keys := range [][][]byte{req.Try, req.Unlock} {
 		for _, k := range keys {
 			if len(k) > MaxKeyBytes {
-				return fmt.Errorf("%w: a key of %d bytes, at most %d", ErrInvalid, len(k), MaxKeyBytes)
+				return fmt.Errorf("%w: a key of %d bytes, at most %d", ErrInvalid, len(k),
+					MaxKeyBytes)
 			}
 		}
 	}

@@ -85,12 +85,15 @@ type Lockd struct {
 func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	cfg = cfg.withDefaults()
 	stats, stopped := &counters{}, make(chan struct{})
-	props := actor.PropsFromProducer(func() actor.Actor { return newLockdActor(cfg, stats, stopped) }, actorkit.Mailbox())
+	props := actor.PropsFromProducer(func() actor.Actor {
+		return newLockdActor(cfg, stats, stopped)
+	}, actorkit.Mailbox())
 	pid, err := system.Root.SpawnNamed(props, cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lockd: spawn: %w", err)
 	}
-	port := actorkit.NewPort[*wire.LockdRequest, *wire.LockdResponse](system, pid, cfg.Batch.QueueLimit)
+	port := actorkit.NewPort[*wire.LockdRequest, *wire.LockdResponse](system, pid,
+		cfg.Batch.QueueLimit)
 	return &Lockd{port: port, system: system, stats: stats, stopped: stopped}, nil
 }
 
@@ -102,7 +105,8 @@ func (l *Lockd) Port() *actorkit.Port[*wire.LockdRequest, *wire.LockdResponse] {
 // it. It returns one result per key, in order. A lease ≤ 0 means the default. TryLock
 // fails with ErrInvalid or an error of actorkit or ctx; except after ErrInvalid, some locks
 // may then be held until their leases end.
-func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error) {
+func (l *Lockd) TryLock(ctx context.Context, owner uint64, lease time.Duration,
+	keys ...string) ([]bool, error) {
 	req := &wire.LockdRequest{Owner: owner, LeaseMs: leaseMillis(lease), Try: keyBytes(keys)}
 	resp, err := l.port.Ask(ctx, req, false)
 	if err != nil {
@@ -124,7 +128,9 @@ type forget struct{ first, last uint64 }
 
 // Forget unlocks everything held by the owners first to last, which are known to have
 // ended. It does not wait.
-func (l *Lockd) Forget(first, last uint64) { l.system.Root.Send(l.port.PID(), &forget{first, last}) }
+func (l *Lockd) Forget(first, last uint64) {
+	l.system.Root.Send(l.port.PID(), &forget{first, last})
+}
 
 // Stats returns the counters.
 func (l *Lockd) Stats() Stats { return l.stats.read() }

@@ -102,9 +102,11 @@ func TestLeaseEnds(t *testing.T) {
 	want(t, "renewal", try(t, l, 1, 5*time.Second, "renewed"), "[true]")
 	want(t, "a renewal never shortens", try(t, l, 1, time.Millisecond, "renewed"), "[true]")
 	clock.advance(time.Nanosecond)
-	want(t, "at its end", try(t, l, 2, time.Second, "short", "default", "cut", "renewed"), "[true false false false]")
+	want(t, "at its end", try(t, l, 2, time.Second, "short", "default", "cut", "renewed"),
+		"[true false false false]")
 	clock.advance(2 * time.Second)
-	want(t, "default lease", try(t, l, 2, time.Second, "default", "cut", "renewed"), "[true false false]")
+	want(t, "default lease", try(t, l, 2, time.Second, "default", "cut", "renewed"),
+		"[true false false]")
 	clock.advance(7 * time.Second)
 	want(t, "cut lease", try(t, l, 2, time.Second, "cut", "renewed"), "[true true]")
 	if got := l.Stats().Expired; got < 4 {

@@ -138,7 +138,8 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
-	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil && len(obs.queue) >= max(hintsAhead, 4*min(obs.limit, a.cfg.Workers)):
+	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil &&
+		len(obs.queue) >= max(hintsAhead, 4*min(obs.limit, a.cfg.Workers)):
 		return notify.Full
 	}
 	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, backlog: d.Backlog}

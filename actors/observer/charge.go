@@ -24,7 +24,9 @@ var errUnfinished = errors.New(unfinished)
 
 // isUnfinished reports whether the entry's last attempt was written before a run of whose
 // end nothing is known.
-func isUnfinished(n *mvcc.Notify) bool { return n != nil && n.Attempts > 0 && n.Error == unfinished }
+func isUnfinished(n *mvcc.Notify) bool {
+	return n != nil && n.Attempts > 0 && n.Error == unfinished
+}
 
 // charge writes the attempt, if one is to be, before the run for the change at ts. The
 // run goes on only if goOn.
@@ -42,7 +44,9 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 		return true, outcome{}
 	}
 	r.known = &n
-	req := mvcc.FailNotifyRequest{Cell: r.cell, TS: n.TS, Attempts: n.Attempts + 1, Error: unfinished}
+	req := mvcc.FailNotifyRequest{
+		Cell: r.cell, TS: n.TS, Attempts: n.Attempts + 1, Error: unfinished,
+	}
 	end := isUnfinished(&n) && int(n.Attempts) >= r.obs.spec.MaxAttempts
 	if end {
 		req.Attempts, req.ParkedTS = n.Attempts, r.tx.StartTS()

@@ -55,7 +55,9 @@ func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int
 			quick(c)
 			c.Suspect = func() mvcc.Timestamp { return now }
 		},
-		Register: func(r *percolator.Registry) { r.Strong("reader", raw, m.run(id == 1), percolator.MaxAttempts(3)) },
+		Register: func(r *percolator.Registry) {
+			r.Strong("reader", raw, m.run(id == 1), percolator.MaxAttempts(3))
+		},
 	})
 	return m
 }
@@ -89,7 +91,10 @@ func TestRowThatKillsIsParked(t *testing.T) {
 	writer := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, ID: 99, Scanners: -1, Hints: scanner.HintsOff, NoSweep: true,
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				return nil
+			})
 		},
 	})
 	set(t, writer, "killer", raw)
@@ -102,22 +107,26 @@ func TestRowThatKillsIsParked(t *testing.T) {
 	parked := parkedWith(cluster, cell, "has not ended", 3)
 	for id := uint64(1); id <= 8; id++ {
 		m := live(t, cluster, id, &runs)
-		notifytest.Eventually(t, 30*time.Second, "the process dies, or the row is parked", func() bool {
-			select {
-			case <-m.died:
-				return true
-			default:
-				return parked()
-			}
-		})
+		notifytest.Eventually(t, 30*time.Second, "the process dies, or the row is parked",
+			func() bool {
+				select {
+				case <-m.died:
+					return true
+				default:
+					return parked()
+				}
+			})
 		if parked() {
-			notifytest.Eventually(t, 30*time.Second, "all others are run for", func() bool { return cluster.Dirty() == 1 })
+			notifytest.Eventually(t, 30*time.Second, "all others are run for", func() bool {
+				return cluster.Dirty() == 1
+			})
 		}
 		m.end(t)
 	}
 	if got := runs.Load(); got != 3 || !parked() {
 		e, _ := cluster.Notification(cell)
-		t.Errorf("UNCHARGED: the row has ended %d processes, want 3; its notification is %+v", got, e)
+		t.Errorf("UNCHARGED: the row has ended %d processes, want 3; its notification is %+v", got,
+			e)
 	}
 }
 
@@ -142,7 +151,8 @@ func TestChargedRunsCountOnce(t *testing.T) {
 			c.Suspect = func() mvcc.Timestamp { return mvcc.Timestamp(until.Load()) }
 		},
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx, m percolator.Notification) error {
+			r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx,
+				m percolator.Notification) error {
 				if got := failures.Load(); m.Row == "bad" && int(got) != m.Attempt {
 					t.Errorf("attempt %d after %d failures", m.Attempt, got)
 				}
@@ -160,7 +170,9 @@ func TestChargedRunsCountOnce(t *testing.T) {
 	}
 	until.Store(uint64(mvcc.MaxTimestamp))
 	set(t, n, "bad", raw)
-	notifytest.Eventually(t, 20*time.Second, "succeeded in the end", func() bool { return n.Stats("reader").Commits == 2 && cluster.Dirty() == 0 })
+	notifytest.Eventually(t, 20*time.Second, "succeeded in the end", func() bool {
+		return n.Stats("reader").Commits == 2 && cluster.Dirty() == 0
+	})
 	if s := n.Stats("reader"); s.Failures != 3 || s.Parked != 0 {
 		t.Errorf("%+v", s)
 	}

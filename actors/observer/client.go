@@ -20,7 +20,8 @@ type Client interface {
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
 	// ClearNotify removes the entry if it is not newer than upTo; left is the timestamp
 	// of the entry that stays, or 0.
-	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp, err error)
+	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp,
+		err error)
 	// FailNotify records a failed run, see mvcc.FailNotify.
 	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
 }
@@ -86,7 +87,8 @@ func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, 
 }
 
 // ClearNotify implements Client.
-func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell, upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
+func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell,
+	upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
 	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
 		ClearNotify: &pb.ClearNotifyRequest{Cell: wire.CellPB(cell), UpTo: uint64(upTo)},
 	}})
@@ -99,13 +101,15 @@ func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell, upTo mvcc.Times
 // FailNotify implements Client.
 func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error {
 	_, err := c.send(ctx, r.Cell, &pb.TabletRequest{Op: &pb.TabletRequest_FailNotify{FailNotify: &pb.FailNotifyRequest{
-		Cell: wire.CellPB(r.Cell), Ts: uint64(r.TS), Attempts: r.Attempts, ParkedTs: uint64(r.ParkedTS), Error: r.Error,
+		Cell: wire.CellPB(r.Cell), Ts: uint64(r.TS), Attempts: r.Attempts,
+		ParkedTs: uint64(r.ParkedTS), Error: r.Error,
 	}}})
 	return err
 }
 
 // send carries an idempotent operation to the tablet of the cell's row.
-func (c client) send(ctx context.Context, cell mvcc.Cell, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c client) send(ctx context.Context, cell mvcc.Cell,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	resp, _, err := c.c.Send(ctx, wire.Position{Table: cell.Table, Row: cell.Row}, req)
 	if err != nil {
 		return nil, err

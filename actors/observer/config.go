@@ -55,7 +55,9 @@ type Config struct {
 	Suspect func() mvcc.Timestamp
 
 	Workers int // most runs at once, apart from one that each observer may always have
-	Queue   int // most cells of one observer that wait for a slot, and most that wait for their backoff
+	// most cells of one observer that wait for a slot, and most that wait for their
+	// backoff
+	Queue int
 	// MaxStuck is how many slots, taken by functions that ignore the end of their
 	// context, are replaced; default Workers.
 	MaxStuck int

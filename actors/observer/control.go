@@ -70,7 +70,8 @@ func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 	if l.held.Swap(held) == held {
 		return
 	}
-	a.cfg.Logger.Info("observer: controlled", "observer", l.spec.Name, "paused", info.GetPaused(), "retired", info.GetRetired(), "limit", l.limit)
+	a.cfg.Logger.Info("observer: controlled", "observer", l.spec.Name, "paused", info.GetPaused(),
+		"retired", info.GetRetired(), "limit", l.limit)
 	if held {
 		a.letGo(l)
 	}

@@ -24,7 +24,8 @@ import (
 func order(t *testing.T, n *notifytest.Node, info *pb.ObserverInfo) {
 	t.Helper()
 	info.Name = "reader"
-	if err := n.Dispatcher.Control(bounded(t, 10*time.Second), []*pb.ObserverInfo{info, {Name: "nobody"}}); err != nil {
+	if err := n.Dispatcher.Control(bounded(t, 10*time.Second),
+		[]*pb.ObserverInfo{info, {Name: "nobody"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -39,7 +40,8 @@ type gate struct {
 func (g *gate) run(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
 	now := g.running.Add(1)
 	defer g.running.Add(-1)
-	for most := g.most.Load(); now > most && !g.most.CompareAndSwap(most, now); most = g.most.Load() {
+	for most := g.most.Load(); now > most &&
+		!g.most.CompareAndSwap(most, now); most = g.most.Load() {
 	}
 	select {
 	case <-g.pass:
@@ -61,7 +63,10 @@ func TestPauseAndResume(t *testing.T) {
 		Scanner: func(c *scanner.Config) { c.Young = -1 },
 		Register: func(r *percolator.Registry) {
 			r.Strong("reader", raw, g.run, percolator.Concurrency(2))
-			r.Strong("bystander", other, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("bystander", other,
+				func(context.Context, *percolator.Tx, percolator.Notification) error {
+					return nil
+				})
 		},
 	})
 	const rows = 20
@@ -83,7 +88,8 @@ func TestPauseAndResume(t *testing.T) {
 		return s.Commits == 2 && s.Running == 0
 	})
 	cell := n.Cell(table, "0", raw.Name)
-	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{{Cell: cell, Held: true}})
+	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second),
+		[]notify.Dirty{{Cell: cell, Held: true}})
 	if err != nil || answers[0] != notify.Paused {
 		t.Errorf("a cell of a paused observer: %v, %v", answers, err)
 	}
@@ -91,13 +97,18 @@ func TestPauseAndResume(t *testing.T) {
 		set(t, n, fmt.Sprint(i), raw)
 		set(t, n, fmt.Sprint(i), other)
 	}
-	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool { return n.Stats("bystander").Commits >= rows })
+	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
+		return n.Stats("bystander").Commits >= rows
+	})
 	found := n.Scanners.Stats().Turns
-	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool { return n.Scanners.Stats().Turns > found+4 })
+	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
+		return n.Scanners.Stats().Turns > found+4
+	})
 	if s := n.Stats("reader"); s.Running != 0 || s.Queued != 0 || s.Runs != 2 {
 		t.Errorf("paused, and yet: %+v", s)
 	}
-	granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second, notify.LockKey(cell))
+	granted, err := n.Lockd.TryLock(bounded(t, 10*time.Second), 1<<60, time.Second,
+		notify.LockKey(cell))
 	if err != nil || !granted[0] {
 		t.Errorf("the advisory lock of a paused observer's row is held: %v, %v", granted, err)
 	}
@@ -118,7 +129,9 @@ func TestPauseForgetsBackoff(t *testing.T) {
 	var healed atomic.Bool
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { c.FailureBase, c.FailureMax = time.Hour, time.Hour },
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) {
+			c.FailureBase, c.FailureMax = time.Hour, time.Hour
+		},
 		Register: func(r *percolator.Registry) {
 			fn := func(context.Context, *percolator.Tx, percolator.Notification) error {
 				if healed.Load() {
@@ -143,7 +156,9 @@ func TestPauseForgetsBackoff(t *testing.T) {
 	}
 	healed.Store(true)
 	order(t, n, &pb.ObserverInfo{})
-	notifytest.Eventually(t, 10*time.Second, "the scans find them", func() bool { return n.Stats("reader").Commits == 9 })
+	notifytest.Eventually(t, 10*time.Second, "the scans find them", func() bool {
+		return n.Stats("reader").Commits == 9
+	})
 	if b := n.Stats("bystander"); b.Waiting != 9 {
 		t.Errorf("%d of the other wait", b.Waiting)
 	}
@@ -159,7 +174,9 @@ func TestLimitAtOnce(t *testing.T) {
 	}
 	at := func(limit int64) {
 		t.Helper()
-		notifytest.Eventually(t, 10*time.Second, fmt.Sprint(limit, " run"), func() bool { return g.running.Load() == limit })
+		notifytest.Eventually(t, 10*time.Second, fmt.Sprint(limit, " run"), func() bool {
+			return g.running.Load() == limit
+		})
 		if s := n.Stats("reader"); s.Limit != int(limit) || s.Running > int(limit) {
 			t.Errorf("%+v", s)
 		}
@@ -182,7 +199,9 @@ func TestLimitAtOnce(t *testing.T) {
 	order(t, n, &pb.ObserverInfo{})
 	at(3)
 	close(g.pass)
-	notifytest.Eventually(t, 10*time.Second, "all have run", func() bool { return cluster.Dirty() == 0 })
+	notifytest.Eventually(t, 10*time.Second, "all have run", func() bool {
+		return cluster.Dirty() == 0
+	})
 }
 
 // TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process
@@ -196,7 +215,8 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 			Cluster: cluster, ID: id, Scanners: 2, NoLocks: true, Hints: scanner.HintsOff,
 			Observer: func(c *observer.Config) { c.FailureBase, c.FailureMax = backoff, backoff },
 			Register: func(r *percolator.Registry) {
-				r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+				r.Strong("reader", raw, func(_ context.Context, _ *percolator.Tx,
+					n percolator.Notification) error {
 					attempts <- n.Attempt
 					return errors.New("bad row")
 				}, percolator.MaxAttempts(most))
@@ -205,9 +225,10 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	}
 	one := start(1, time.Hour)
 	set(t, one, "row", raw)
-	notifytest.Eventually(t, 10*time.Second, "it has failed once and waits for an hour", func() bool {
-		return one.Stats("reader").Waiting == 1
-	})
+	notifytest.Eventually(t, 10*time.Second, "it has failed once and waits for an hour",
+		func() bool {
+			return one.Stats("reader").Waiting == 1
+		})
 	ctx := bounded(t, 10*time.Second)
 	if err := errors.Join(one.Scanners.Stop(ctx), one.Dispatcher.Stop(ctx)); err != nil {
 		t.Fatal(err)
@@ -219,8 +240,11 @@ func TestAttemptsSurviveTheProcess(t *testing.T) {
 	if got := <-attempts; got != 1 {
 		t.Fatalf("the first run of the second process has attempt %d, want 1", got)
 	}
-	notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, two.Cell(table, "row", raw.Name), "bad row", most))
-	notifytest.Eventually(t, 10*time.Second, "counted", func() bool { return two.Stats("reader").Parked == 1 })
+	notifytest.Eventually(t, 10*time.Second, "parked",
+		parkedWith(cluster, two.Cell(table, "row", raw.Name), "bad row", most))
+	notifytest.Eventually(t, 10*time.Second, "counted", func() bool {
+		return two.Stats("reader").Parked == 1
+	})
 	if s := two.Stats("reader"); s.Runs != 1 {
 		t.Errorf("the second process: %+v", s)
 	}
@@ -234,16 +258,22 @@ func TestOthersKeepASlot(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	const bad = 3
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.Workers, c.MaxStuck = 4, 4 },
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) {
+			quick(c)
+			c.Workers, c.MaxStuck = 4, 4
+		},
 		Register: func(r *percolator.Registry) {
 			for i := range bad {
 				col := percolator.Column{Table: table, Name: fmt.Sprint("bad", i)}
-				r.Strong(fmt.Sprint("bad", i), col, func(context.Context, *percolator.Tx, percolator.Notification) error {
-					<-release
-					return nil
-				}, percolator.Deadline(10*time.Millisecond), percolator.Concurrency(4), percolator.MaxAttempts(100))
+				r.Strong(fmt.Sprint("bad", i), col,
+					func(context.Context, *percolator.Tx, percolator.Notification) error {
+						<-release
+						return nil
+					}, percolator.Deadline(10*time.Millisecond), percolator.Concurrency(4),
+					percolator.MaxAttempts(100))
 			}
-			r.Strong("good", raw, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			r.Strong("good", raw, func(_ context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
 				tx.Set(m.Row, out, []byte("done"))
 				return nil
 			})
@@ -261,13 +291,18 @@ func TestOthersKeepASlot(t *testing.T) {
 		}
 		return all
 	}
-	notifytest.Eventually(t, 20*time.Second, "all that may be stuck is", func() bool { return stuck() >= 8 })
+	notifytest.Eventually(t, 20*time.Second, "all that may be stuck is", func() bool {
+		return stuck() >= 8
+	})
 	for i := range 50 {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 20*time.Second, "the good one runs", func() bool { return n.Stats("good").Commits == 50 })
+	notifytest.Eventually(t, 20*time.Second, "the good one runs", func() bool {
+		return n.Stats("good").Commits == 50
+	})
 	if got := stuck(); got > 4+4+bad {
-		t.Errorf("%d runs are stuck; at most the pool, what is replaced of it, and one an observer", got)
+		t.Errorf("%d runs are stuck; at most the pool, what is replaced of it, and one an observer",
+			got)
 	}
 }
 
@@ -281,7 +316,10 @@ func TestStuckObserverDoesNotStopScans(t *testing.T) {
 		Scanner: func(c *scanner.Config) { c.Window = 4 },
 		Register: func(r *percolator.Registry) {
 			r.Strong("slow", other, g.run)
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				return nil
+			})
 		},
 	})
 	t.Cleanup(func() { close(g.pass) })
@@ -295,7 +333,9 @@ func TestStuckObserverDoesNotStopScans(t *testing.T) {
 	for i := range 20 {
 		set(t, n, fmt.Sprint(i), raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "the other one is found", func() bool { return n.Stats("reader").Commits == 20 })
+	notifytest.Eventually(t, 10*time.Second, "the other one is found", func() bool {
+		return n.Stats("reader").Commits == 20
+	})
 }
 
 // TestControlAfterTheEnd: whoever controls a dispatcher that has stopped is told.
@@ -312,7 +352,8 @@ func TestControlAfterTheEnd(t *testing.T) {
 	if err := d.Stop(bounded(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Control(bounded(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "stopped") {
+	if err := d.Control(bounded(t, 10*time.Second), nil); err == nil ||
+		!strings.Contains(err.Error(), "stopped") {
 		t.Errorf("control after the end: %v", err)
 	}
 }

@@ -28,18 +28,22 @@ func bounded(t *testing.T, d time.Duration) context.Context {
 // number of rows, whatever finds the dirty cells and however often (§2.4: at most one
 // transaction commits per change, and none is forgotten).
 func TestExactCounting(t *testing.T) {
-	for name, hints := range map[string]scanner.Hints{"on": scanner.HintsOn, "off": scanner.HintsOff, "twice": scanner.HintsTwice} {
+	for name, hints := range map[string]scanner.Hints{"on": scanner.HintsOn,
+		"off": scanner.HintsOff, "twice": scanner.HintsTwice} {
 		for _, noLocks := range []bool{false, true} {
 			for _, shards := range []int{1, 64} {
-				t.Run(fmt.Sprintf("hints=%s/lockd=%t/counters=%d", name, !noLocks, shards), func(t *testing.T) {
-					work := workload.Counting{Rows: 300, Shards: shards}
-					n := notifytest.Start(t, notifytest.NodeConfig{
-						Cluster: notifytest.NewCluster(), Hints: hints, NoLocks: noLocks,
-						Register: func(r *percolator.Registry) { work.Register(r) },
-						Scanner:  func(c *scanner.Config) { c.Young = -1 }, // scans and hints meet on every row
+				t.Run(fmt.Sprintf("hints=%s/lockd=%t/counters=%d", name, !noLocks, shards),
+					func(t *testing.T) {
+						work := workload.Counting{Rows: 300, Shards: shards}
+						n := notifytest.Start(t, notifytest.NodeConfig{
+							Cluster: notifytest.NewCluster(), Hints: hints, NoLocks: noLocks,
+							Register: func(r *percolator.Registry) { work.Register(r) },
+							Scanner: func(c *scanner.Config) {
+								c.Young = -1
+							}, // scans and hints meet on every row
+						})
+						count(t, n, work)
 					})
-					count(t, n, work)
-				})
 			}
 		}
 	}
@@ -58,7 +62,8 @@ func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 	t.Logf("%+v p50 %d ms", s, s.Latency.Quantile(0.5))
 	t.Logf("%+v", n.Scanners.Stats())
 	if s.Commits != uint64(work.Rows) || s.Failures != 0 || s.Parked != 0 {
-		t.Errorf("%d commits, %d failures, %d parked of %d rows", s.Commits, s.Failures, s.Parked, work.Rows)
+		t.Errorf("%d commits, %d failures, %d parked of %d rows", s.Commits, s.Failures, s.Parked,
+			work.Rows)
 	}
 }
 
@@ -116,16 +121,19 @@ func TestExactCountingOverFaults(t *testing.T) {
 func TestTwoWorkersOneChange(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	both := newBarrier(2)
-	work := workload.Counting{Rows: 40, Inside: func(ctx context.Context, row string, _ *percolator.Tx) error {
+	work := workload.Counting{Rows: 40, Inside: func(ctx context.Context, row string,
+		_ *percolator.Tx) error {
 		return both.meet(ctx, row)
 	}}
 	register := func(r *percolator.Registry) { work.Register(r, percolator.Concurrency(64)) }
 	tune := func(c *observer.Config) { c.Workers = 64 }
 	one := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, ID: 1, NoLocks: true, Hints: scanner.HintsOff, Register: register, Observer: tune,
+		Cluster: cluster, ID: 1, NoLocks: true, Hints: scanner.HintsOff, Register: register,
+		Observer: tune,
 	})
 	two := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, ID: 2, NoLocks: true, Hints: scanner.HintsOff, Register: register, Observer: tune,
+		Cluster: cluster, ID: 2, NoLocks: true, Hints: scanner.HintsOff, Register: register,
+		Observer: tune,
 	})
 	ctx := bounded(t, 60*time.Second)
 	if err := work.Load(ctx, one.DB); err != nil {

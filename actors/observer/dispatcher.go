@@ -39,7 +39,9 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	a := newDispatcherActor(ctx, cfg, d.stopped)
 	d.linked, d.byTarget = a.order, &a.byTarget
 	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
-	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
+	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
+		return a
+	}), cfg.Name)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("observer: spawn: %w", err)
@@ -54,11 +56,13 @@ func check(cfg Config) error {
 	}
 	seen := map[percolator.Column]string{}
 	for _, o := range cfg.Observers {
-		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 || o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
+		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 ||
+			o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
 			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
 		}
 		if other, taken := seen[o.Spec.Column]; taken {
-			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other, o.Spec.Name)
+			return fmt.Errorf("%w: %q and %q observe the same column", ErrInvalid, other,
+				o.Spec.Name)
 		}
 		seen[o.Spec.Column] = o.Spec.Name
 	}
@@ -70,7 +74,9 @@ func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.linked))
 	for _, l := range d.linked {
 		if id := l.tableID(); id != 0 {
-			out = append(out, notify.Target{Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak})
+			out = append(out, notify.Target{
+				Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak,
+			})
 		}
 	}
 	return out

@@ -37,7 +37,8 @@ func (f *fakeClient) Notification(_ context.Context, c mvcc.Cell) (mvcc.Notify, 
 	return n, ok, nil
 }
 
-func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
+func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell,
+	upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.entries[c].TS <= upTo {
@@ -49,7 +50,9 @@ func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell, upTo mvcc.Times
 func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.entries[r.Cell] = mvcc.Notify{TS: r.TS, Attempts: r.Attempts, ParkedTS: r.ParkedTS, Error: r.Error}
+	f.entries[r.Cell] = mvcc.Notify{
+		TS: r.TS, Attempts: r.Attempts, ParkedTS: r.ParkedTS, Error: r.Error,
+	}
 	return nil
 }
 
@@ -82,12 +85,14 @@ func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.Read
 	return []mvcc.ReadResult{{CommitTS: t.client.entries[cells[0]].TS}, {}}, nil
 }
 
-func probe(t *testing.T, fn percolator.ObserverFunc, tune func(*Config)) (*Dispatcher, *fakeClient) {
+func probe(t *testing.T, fn percolator.ObserverFunc,
+	tune func(*Config)) (*Dispatcher, *fakeClient) {
 	t.Helper()
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	client := &fakeClient{now: 100, entries: map[mvcc.Cell]mvcc.Notify{}}
 	cfg := Config{Client: client, Observers: []Registered{{Table: 16, Spec: percolator.ObserverSpec{
-		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Func: fn, Concurrency: 1, Deadline: time.Minute, MaxAttempts: 9,
+		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Func: fn, Concurrency: 1,
+		Deadline: time.Minute, MaxAttempts: 9,
 	}}}}
 	tune(&cfg)
 	d, err := Spawn(system, cfg)
@@ -109,7 +114,9 @@ func cellOf(row string) mvcc.Cell { return mvcc.Cell{Table: 16, Row: row, Column
 
 func offer(t *testing.T, d *Dispatcher, row string, n *mvcc.Notify, done func()) notify.Admission {
 	t.Helper()
-	got, err := d.Submit(t.Context(), []notify.Dirty{{Cell: cellOf(row), Notify: n, Held: true, Done: done}})
+	got, err := d.Submit(t.Context(), []notify.Dirty{
+		{Cell: cellOf(row), Notify: n, Held: true, Done: done},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +141,8 @@ func until(t *testing.T, what string, ok func() bool) {
 func TestBackoffHolds(t *testing.T) {
 	var healed atomic.Bool
 	var attempts []int
-	d, client := probe(t, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+	d, client := probe(t, func(_ context.Context, _ *percolator.Tx,
+		n percolator.Notification) error {
 		attempts = append(attempts, n.Attempt)
 		if healed.Load() {
 			return nil
@@ -160,7 +168,9 @@ func TestBackoffHolds(t *testing.T) {
 	if got := offer(t, d, "a", client.change(cellOf("a")), nil); got != notify.Collapsed {
 		t.Errorf("newer change: %v", got)
 	}
-	until(t, "the newer change runs", func() bool { return d.Stats()[0].Commits == 1 && d.Stats()[0].Waiting == 0 })
+	until(t, "the newer change runs", func() bool {
+		return d.Stats()[0].Commits == 1 && d.Stats()[0].Waiting == 0
+	})
 	if len(attempts) != 2 || attempts[1] != 0 {
 		t.Errorf("attempts %v: a newer change begins anew", attempts)
 	}
@@ -177,10 +187,14 @@ func TestQueueIsBounded(t *testing.T) {
 	var released [5]atomic.Int32
 	var got []notify.Admission
 	for i, row := range []string{"a", "b", "c", "d", "e"} {
-		got = append(got, offer(t, d, row, client.change(cellOf(row)), func() { released[i].Add(1) }))
+		got = append(got, offer(t, d, row, client.change(cellOf(row)), func() {
+			released[i].Add(1)
+		}))
 		until(t, "the first runs", func() bool { return d.Stats()[0].Running == 1 })
 	}
-	want := []notify.Admission{notify.Accepted, notify.Accepted, notify.Accepted, notify.Full, notify.Full}
+	want := []notify.Admission{
+		notify.Accepted, notify.Accepted, notify.Accepted, notify.Full, notify.Full,
+	}
 	for i := range want {
 		if got[i] != want[i] {
 			t.Fatalf("%v, want %v", got, want)
@@ -188,7 +202,9 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- d.Stop(context.Background()) }()
-	until(t, "the queue is let go", func() bool { return released[1].Load() == 1 && released[2].Load() == 1 })
+	until(t, "the queue is let go", func() bool {
+		return released[1].Load() == 1 && released[2].Load() == 1
+	})
 	close(release)
 	if err := <-stopped; err != nil {
 		t.Error(err)
@@ -198,7 +214,8 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("cell %d: done was called %d times, want %d", i, n, w)
 		}
 	}
-	if _, err := d.Submit(context.Background(), []notify.Dirty{{Cell: cellOf("f"), Held: true}}); !errors.Is(err, actorkit.ErrStopped) {
+	if _, err := d.Submit(context.Background(),
+		[]notify.Dirty{{Cell: cellOf("f"), Held: true}}); !errors.Is(err, actorkit.ErrStopped) {
 		t.Errorf("after Stop: %v", err)
 	}
 }
@@ -210,7 +227,9 @@ func TestWaitingIsBounded(t *testing.T) {
 	}, func(c *Config) { c.Queue, c.FailureBase, c.FailureMax = 2, time.Hour, time.Hour })
 	var released atomic.Int32
 	for i, row := range []string{"a", "b", "c", "d"} {
-		if got := offer(t, d, row, client.change(cellOf(row)), func() { released.Add(1) }); got != notify.Accepted {
+		if got := offer(t, d, row, client.change(cellOf(row)), func() {
+			released.Add(1)
+		}); got != notify.Accepted {
 			t.Fatalf("%s: %v", row, got)
 		}
 		until(t, "failed", func() bool { return int(released.Load()) == i+1 })
@@ -224,15 +243,21 @@ func TestInvalidConfig(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
 	spec := percolator.ObserverSpec{
-		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Concurrency: 1, Deadline: 1, MaxAttempts: 1,
-		Func: func(context.Context, *percolator.Tx, percolator.Notification) error { return nil },
+		Name: "o", Column: percolator.Column{Table: "t", Name: "c"}, Concurrency: 1, Deadline: 1,
+		MaxAttempts: 1,
+		Func: func(context.Context, *percolator.Tx,
+			percolator.Notification) error {
+			return nil
+		},
 	}
 	broken := spec
 	broken.Func = nil
 	for name, cfg := range map[string]Config{
-		"no client":       {},
-		"no function":     {Client: &fakeClient{}, Observers: []Registered{{Spec: broken}}},
-		"one column, two": {Client: &fakeClient{}, Observers: []Registered{{Spec: spec}, {Spec: spec}}},
+		"no client":   {},
+		"no function": {Client: &fakeClient{}, Observers: []Registered{{Spec: broken}}},
+		"one column, two": {
+			Client: &fakeClient{}, Observers: []Registered{{Spec: spec}, {Spec: spec}},
+		},
 	} {
 		if _, err := Spawn(system, cfg); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -246,7 +271,8 @@ func TestLatency(t *testing.T) {
 		h.observe(ms)
 	}
 	l := h.read()
-	if l.Count != 10 || l.Buckets[0] != 2 || l.Buckets[1] != 1 || l.Buckets[2] != 2 || l.Buckets[3] != 2 || l.Buckets[4] != 1 {
+	if l.Count != 10 || l.Buckets[0] != 2 || l.Buckets[1] != 1 || l.Buckets[2] != 2 ||
+		l.Buckets[3] != 2 || l.Buckets[4] != 1 {
 		t.Errorf("%+v", l)
 	}
 	for q, want := range map[float64]int64{0.1: 1, 0.5: 4, 0.9: 128, 1: 1 << (LatencyBuckets - 1)} {

@@ -92,8 +92,9 @@ type entry struct {
 	cell  mvcc.Cell
 	state state
 	known *mvcc.Notify // newest notify entry heard of; nil: hints only
-	hint  bool         // a hint has come since the run began: something newer than known may be there
-	done  func()       // to be called once; nil afterward
+	// a hint has come since the run began: something newer than known may be there
+	hint bool
+	done func() // to be called once; nil afterward
 	// backlog: more of the observer's cells wait than those that are here, and what is
 	// newer waits in line with them.
 	backlog bool
@@ -101,13 +102,15 @@ type entry struct {
 	retries int // conflicts and unavailable nodes in a row
 	// contended: retries are so many that somebody was warned; counted in the observer's stats.
 	contended bool
-	charged   uint32         // attempts of the change, that of the run which is to come among them; 0: it is not counted yet
-	attempts  uint32         // failures of the change at failedTS
-	failedTS  mvcc.Timestamp // 0: none has failed
-	due       time.Time      // waiting: until then
-	index     int            // waiting: in the heap
-	run       *run           // running
-	parked    bool           // running, but given up and parked
+	// attempts of the change, that of the run which is to come among them; 0: it is not
+	// counted yet
+	charged  uint32
+	attempts uint32         // failures of the change at failedTS
+	failedTS mvcc.Timestamp // 0: none has failed
+	due      time.Time      // waiting: until then
+	index    int            // waiting: in the heap
+	run      *run           // running
+	parked   bool           // running, but given up and parked
 }
 
 // note takes in another notification of the same cell.

@@ -33,7 +33,8 @@ func quick(c *observer.Config) {
 }
 
 // one starts a node with one strong observer of raw.
-func one(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster) {
+func one(t *testing.T, fn percolator.ObserverFunc,
+	opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster) {
 	t.Helper()
 	cluster := notifytest.NewCluster()
 	return notifytest.Start(t, notifytest.NodeConfig{
@@ -44,16 +45,18 @@ func one(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.ObserverOp
 
 func set(t *testing.T, n *notifytest.Node, row string, col percolator.Column) {
 	t.Helper()
-	err := n.DB.Transact(bounded(t, 20*time.Second), func(_ context.Context, tx *percolator.Tx) error {
-		tx.Set(row, col, []byte("x"))
-		return nil
-	})
+	err := n.DB.Transact(bounded(t, 20*time.Second),
+		func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(row, col, []byte("x"))
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func parkedWith(cluster *notifytest.Cluster, cell mvcc.Cell, text string, attempts uint32) func() bool {
+func parkedWith(cluster *notifytest.Cluster, cell mvcc.Cell, text string,
+	attempts uint32) func() bool {
 	return func() bool {
 		e, there := cluster.Notification(cell)
 		return there && e.ParkedTS != 0 && e.Attempts == attempts && strings.Contains(e.Error, text)
@@ -65,7 +68,8 @@ func parkedWith(cluster *notifytest.Cluster, cell mvcc.Cell, text string, attemp
 func TestFailingObserverParks(t *testing.T) {
 	var healed atomic.Bool
 	var attempts sync.Map
-	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx, m percolator.Notification) error {
+	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx,
+		m percolator.Notification) error {
 		if healed.Load() {
 			return nil
 		}
@@ -74,7 +78,8 @@ func TestFailingObserverParks(t *testing.T) {
 	}, percolator.MaxAttempts(3))
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
-	notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, cell, "the page is broken", 3))
+	notifytest.Eventually(t, 10*time.Second, "parked",
+		parkedWith(cluster, cell, "the page is broken", 3))
 	for i := range 3 {
 		if _, ok := attempts.Load(i); !ok {
 			t.Errorf("no run had attempt %d", i)
@@ -108,22 +113,32 @@ func TestEveryWayToFail(t *testing.T) {
 		fn   func(ctx context.Context) error
 		text string
 	}{
-		"panic":    {func(context.Context) error { panic("observer bug") }, "panic: observer bug"},
-		"goexit":   {func(context.Context) error { runtime.Goexit(); return nil }, "Goexit"},
-		"deadline": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "deadline of 30ms exceeded"},
-		"late":     {func(ctx context.Context) error { <-ctx.Done(); return nil }, "deadline of 30ms exceeded"},
+		"panic":  {func(context.Context) error { panic("observer bug") }, "panic: observer bug"},
+		"goexit": {func(context.Context) error { runtime.Goexit(); return nil }, "Goexit"},
+		"deadline": {func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, "deadline of 30ms exceeded"},
+		"late": {func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		}, "deadline of 30ms exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, cluster := one(t, func(ctx context.Context, _ *percolator.Tx, m percolator.Notification) error {
+			n, cluster := one(t, func(ctx context.Context, _ *percolator.Tx,
+				m percolator.Notification) error {
 				if m.Row == "good" {
 					return nil
 				}
 				return c.fn(ctx)
 			}, percolator.MaxAttempts(2), percolator.Deadline(30*time.Millisecond))
 			set(t, n, "bad", raw)
-			notifytest.Eventually(t, 10*time.Second, "parked", parkedWith(cluster, n.Cell(table, "bad", raw.Name), c.text, 2))
+			notifytest.Eventually(t, 10*time.Second, "parked",
+				parkedWith(cluster, n.Cell(table, "bad", raw.Name), c.text, 2))
 			set(t, n, "good", raw)
-			notifytest.Eventually(t, 10*time.Second, "others run", func() bool { return n.Stats("reader").Commits == 1 })
+			notifytest.Eventually(t, 10*time.Second, "others run", func() bool {
+				return n.Stats("reader").Commits == 1
+			})
 			notifytest.Eventually(t, 10*time.Second, "slots are given back", func() bool {
 				s := n.Stats("reader")
 				return s.Running == 0 && s.Stuck == 0
@@ -139,15 +154,20 @@ func TestBlockedForEver(t *testing.T) {
 	release := make(chan struct{})
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.Workers = 2 },
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) {
+			quick(c)
+			c.Workers = 2
+		},
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			r.Strong("reader", raw, func(_ context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
 				if strings.HasPrefix(m.Row, "stuck") {
 					<-release
 				}
 				tx.Set(m.Row, out, []byte("done"))
 				return nil
-			}, percolator.Deadline(20*time.Millisecond), percolator.Concurrency(2), percolator.MaxAttempts(5))
+			}, percolator.Deadline(20*time.Millisecond), percolator.Concurrency(2),
+				percolator.MaxAttempts(5))
 		},
 	})
 	set(t, n, "stuck-1", raw)
@@ -155,12 +175,14 @@ func TestBlockedForEver(t *testing.T) {
 	notifytest.Eventually(t, 10*time.Second, "both reported", func() bool {
 		s := n.Stats("reader")
 		one, _ := cluster.Notification(n.Cell(table, "stuck-1", raw.Name))
-		return s.Stuck == 2 && s.Failures == 2 && one.Attempts == 1 && strings.Contains(one.Error, "deadline")
+		return s.Stuck == 2 && s.Failures == 2 && one.Attempts == 1 &&
+			strings.Contains(one.Error, "deadline")
 	})
 	for _, row := range []string{"a", "b", "c"} {
 		set(t, n, row, raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool { // a run has committed a moment before it is over
+	// a run has committed a moment before it is over
+	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
 		s := n.Stats("reader")
 		return s.Commits == 3 && s.Running == 2
 	})
@@ -181,35 +203,45 @@ func TestStuckBeyondTheBound(t *testing.T) {
 		Cluster: notifytest.NewCluster(), Scanners: 2,
 		Observer: func(c *observer.Config) { quick(c); c.Workers, c.MaxStuck = 1, 2 },
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				<-release
 				return nil
-			}, percolator.Deadline(10*time.Millisecond), percolator.Concurrency(8), percolator.MaxAttempts(1000))
+			}, percolator.Deadline(10*time.Millisecond), percolator.Concurrency(8),
+				percolator.MaxAttempts(1000))
 		},
 	})
 	for _, row := range []string{"a", "b", "c", "d", "e"} {
 		set(t, n, row, raw)
 	}
-	notifytest.Eventually(t, 10*time.Second, "one slot and two more", func() bool { return n.Stats("reader").Stuck == 3 })
+	notifytest.Eventually(t, 10*time.Second, "one slot and two more", func() bool {
+		return n.Stats("reader").Stuck == 3
+	})
 	scans := n.Scanners.Stats().Turns
-	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool { return n.Scanners.Stats().Turns > scans+2 })
+	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
+		return n.Scanners.Stats().Turns > scans+2
+	})
 	if s := n.Stats("reader"); s.Running != 3 {
 		t.Errorf("%d run at once, want 3", s.Running)
 	}
 	close(release)
-	notifytest.Eventually(t, 10*time.Second, "all run in the end", func() bool { return n.Stats("reader").Commits == 5 })
+	notifytest.Eventually(t, 10*time.Second, "all run in the end", func() bool {
+		return n.Stats("reader").Commits == 5
+	})
 }
 
 // TestConflictsAreNotAttempts: runs that conflict again and again are repeated and never
 // counted as failed.
 func TestConflictsAreNotAttempts(t *testing.T) {
 	var runs atomic.Int32
-	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx,
+		m percolator.Notification) error {
 		if runs.Add(1) <= 20 { // another transaction is faster
-			err := percolator.DBFrom(ctx).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-				tx.Set(m.Row, out, []byte("faster"))
-				return nil
-			})
+			err := percolator.DBFrom(ctx).Transact(ctx,
+				func(_ context.Context, tx *percolator.Tx) error {
+					tx.Set(m.Row, out, []byte("faster"))
+					return nil
+				})
 			if err != nil {
 				return err
 			}
@@ -221,7 +253,9 @@ func TestConflictsAreNotAttempts(t *testing.T) {
 		return nil
 	}, percolator.MaxAttempts(2))
 	set(t, n, "row", raw)
-	notifytest.Eventually(t, 20*time.Second, "committed", func() bool { return cluster.Dirty() == 0 })
+	notifytest.Eventually(t, 20*time.Second, "committed", func() bool {
+		return cluster.Dirty() == 0
+	})
 	if s := n.Stats("reader"); s.Conflicts != 20 || s.Commits != 1 || s.Failures != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -239,10 +273,14 @@ func TestStop(t *testing.T) {
 	set(t, n, "a", raw)
 	set(t, n, "b", raw)
 	<-inside
-	notifytest.Eventually(t, 10*time.Second, "the other is queued", func() bool { return n.Stats("reader").Queued == 1 })
+	notifytest.Eventually(t, 10*time.Second, "the other is queued", func() bool {
+		return n.Stats("reader").Queued == 1
+	})
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Dispatcher.Stop(bounded(t, 20*time.Second)) }()
-	notifytest.Eventually(t, 10*time.Second, "what is queued is let go", func() bool { return n.Stats("reader").Queued == 0 })
+	notifytest.Eventually(t, 10*time.Second, "what is queued is let go", func() bool {
+		return n.Stats("reader").Queued == 0
+	})
 	select {
 	case err := <-stopped:
 		t.Fatalf("Stop did not wait: %v", err)
@@ -272,7 +310,8 @@ func TestStopGivesUp(t *testing.T) {
 	<-inside
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := n.Dispatcher.Stop(ctx); !errors.Is(err, observer.ErrStillRunning) || !strings.Contains(err.Error(), "reader 1") {
+	if err := n.Dispatcher.Stop(ctx); !errors.Is(err, observer.ErrStillRunning) ||
+		!strings.Contains(err.Error(), "reader 1") {
 		t.Errorf("Stop: %v", err)
 	}
 }

@@ -44,12 +44,16 @@ func (r *record) has(words ...string) bool {
 }
 
 // logged is one with a log.
-func logged(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster, *record) {
+func logged(t *testing.T, fn percolator.ObserverFunc,
+	opts ...percolator.ObserverOption) (*notifytest.Node, *notifytest.Cluster, *record) {
 	t.Helper()
 	cluster, log := notifytest.NewCluster(), &record{}
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Scanners: 2,
-		Observer: func(c *observer.Config) { quick(c); c.Logger = slog.New(slog.NewTextHandler(log, nil)) },
+		Observer: func(c *observer.Config) {
+			quick(c)
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		},
 		Register: func(r *percolator.Registry) { r.Strong("reader", raw, fn, opts...) },
 	})
 	return n, cluster, log
@@ -59,13 +63,16 @@ func logged(t *testing.T, fn percolator.ObserverFunc, opts ...percolator.Observe
 // transaction of its own is the function's, as any other error: it is counted, and the
 // row is parked.
 func TestForeignConflictsAreFailures(t *testing.T) {
-	for _, err := range []error{percolator.ErrConflict, percolator.ErrLocked, percolator.ErrClosed} {
+	for _, err := range []error{percolator.ErrConflict, percolator.ErrLocked,
+		percolator.ErrClosed} {
 		t.Run(err.Error(), func(t *testing.T) {
-			n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			n, cluster := one(t, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				return fmt.Errorf("nested: %w", err)
 			}, percolator.MaxAttempts(3))
 			set(t, n, "row", raw)
-			notifytest.Eventually(t, 20*time.Second, "parked", parkedWith(cluster, n.Cell(table, "row", raw.Name), "nested", 3))
+			notifytest.Eventually(t, 20*time.Second, "parked",
+				parkedWith(cluster, n.Cell(table, "row", raw.Name), "nested", 3))
 		})
 	}
 }
@@ -77,10 +84,11 @@ func TestEndlessConflictsPark(t *testing.T) {
 	for name, fn := range map[string]percolator.ObserverFunc{
 		"conflict": func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
 			tx.Set(m.Row, out, []byte("mine"))
-			return percolator.DBFrom(ctx).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-				tx.Set(m.Row, out, []byte("also mine"))
-				return nil
-			})
+			return percolator.DBFrom(ctx).Transact(ctx,
+				func(_ context.Context, tx *percolator.Tx) error {
+					tx.Set(m.Row, out, []byte("also mine"))
+					return nil
+				})
 		},
 		"unavailable": func(context.Context, *percolator.Tx, percolator.Notification) error {
 			return fmt.Errorf("another service: %w", percolator.ErrUnavailable)
@@ -94,14 +102,19 @@ func TestEndlessConflictsPark(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return n.Stats("reader").Contended == 1 && len(rows[0]) == 1 && rows[0][0].Row == "row" && rows[0][0].Retries >= 32
+				return n.Stats("reader").Contended == 1 && len(rows[0]) == 1 &&
+					rows[0][0].Row == "row" && rows[0][0].Retries >= 32
 			})
 			cell := n.Cell(table, "row", raw.Name)
-			notifytest.Eventually(t, 60*time.Second, "parked", parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
+			notifytest.Eventually(t, 60*time.Second, "parked",
+				parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
 			if !log.has("again and again", "row=row", "retries=32") {
 				t.Error("no warning names the row")
 			}
-			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row", func() bool { return n.Stats("reader").Contended == 0 })
+			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row",
+				func() bool {
+					return n.Stats("reader").Contended == 0
+				})
 			if runs := n.Stats("reader").Runs; runs != 128 {
 				t.Errorf("%d runs, want 2 attempts of 64", runs)
 			}
@@ -114,7 +127,8 @@ func TestEndlessConflictsPark(t *testing.T) {
 func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	var log *record
 	var cluster *notifytest.Cluster
-	n, cluster, log := logged(t, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+	n, cluster, log := logged(t, func(_ context.Context, tx *percolator.Tx,
+		m percolator.Notification) error {
 		if m.Row == "loop" && !log.has("the same row again and again") {
 			tx.Set(m.Row, raw, []byte("x"))
 		}
@@ -122,8 +136,12 @@ func TestSelfTriggeringIsWarnedOf(t *testing.T) {
 	})
 	set(t, n, "loop", raw)
 	set(t, n, "once", raw)
-	notifytest.Eventually(t, 60*time.Second, "warned", func() bool { return log.has("the same row again and again", "row=loop", "observer=reader") })
-	notifytest.Eventually(t, 20*time.Second, "it ends when the function stops", func() bool { return cluster.Dirty() == 0 })
+	notifytest.Eventually(t, 60*time.Second, "warned", func() bool {
+		return log.has("the same row again and again", "row=loop", "observer=reader")
+	})
+	notifytest.Eventually(t, 20*time.Second, "it ends when the function stops", func() bool {
+		return cluster.Dirty() == 0
+	})
 	rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
 	if err != nil || len(rows[0]) != 1 || rows[0][0].Row != "loop" || rows[0][0].Runs < 200 {
 		t.Errorf("rows %v, %v", rows, err)
@@ -142,6 +160,7 @@ func TestLongRunsAreListed(t *testing.T) {
 	set(t, n, "stuck", raw)
 	notifytest.Eventually(t, 30*time.Second, "listed", func() bool {
 		rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
-		return err == nil && len(rows[0]) == 1 && rows[0][0].Row == "stuck" && rows[0][0].Running >= time.Second && rows[0][0].Overdue
+		return err == nil && len(rows[0]) == 1 && rows[0][0].Row == "stuck" &&
+			rows[0][0].Running >= time.Second && rows[0][0].Overdue
 	})
 }

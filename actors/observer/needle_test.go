@@ -23,7 +23,10 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Scanners: 8, Hints: scanner.HintsOff,
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				return nil
+			})
 		},
 	})
 	name := func(i int) string { return fmt.Sprintf("http://host%03d.example/%06d", i%200, i) }
@@ -34,12 +37,15 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 	}
 	cluster.Fill(n.Tables[table], raw.Name, rows, name)
 	for i := range 5000 {
-		cluster.Mark(n.Cell(table, name(i*3), raw.Name), mvcc.Notify{TS: 1, ParkedTS: 2, Attempts: 9})
+		cluster.Mark(n.Cell(table, name(i*3), raw.Name),
+			mvcc.Notify{TS: 1, ParkedTS: 2, Attempts: 9})
 	}
 	for _, i := range []int{rows / 3, rows - 1, 0} {
 		before, began := n.Stats("reader").Commits, time.Now()
 		set(t, n, name(i), raw)
-		notifytest.Eventually(t, 20*time.Second, "the dirty row is found", func() bool { return n.Stats("reader").Commits == before+1 })
+		notifytest.Eventually(t, 20*time.Second, "the dirty row is found", func() bool {
+			return n.Stats("reader").Commits == before+1
+		})
 		t.Logf("found after %v", time.Since(began).Round(time.Millisecond))
 	}
 	t.Logf("%+v", n.Scanners.Stats())

@@ -23,7 +23,8 @@ func TestChangesCollapse(t *testing.T) {
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	var at atomic.Int32
 	var last atomic.Uint64
-	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx, m percolator.Notification) error {
+	n, cluster := one(t, func(_ context.Context, _ *percolator.Tx,
+		m percolator.Notification) error {
 		if at.Add(1) != 1 {
 			t.Error("two runs of one cell at once")
 		}
@@ -44,7 +45,8 @@ func TestChangesCollapse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := n.Stats("reader"); s.Runs != 2 || s.Commits != 2 {
-		t.Errorf("%d runs and %d commits for %d changes during the first run, want 2", s.Runs, s.Commits, changes)
+		t.Errorf("%d runs and %d commits for %d changes during the first run, want 2", s.Runs,
+			s.Commits, changes)
 	}
 	if mvcc.Timestamp(last.Load()) != newest.TS {
 		t.Errorf("the last run acknowledged %d, the newest change is %d", last.Load(), newest.TS)
@@ -60,7 +62,8 @@ func TestClearKeepsNewerChange(t *testing.T) {
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Scanners: -1, Hints: scanner.HintsOff,
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				entered <- struct{}{}
 				<-release
 				return nil
@@ -70,7 +73,8 @@ func TestClearKeepsNewerChange(t *testing.T) {
 	set(t, n, "row", raw)
 	cell := n.Cell(table, "row", raw.Name)
 	dirty := notify.Dirty{Cell: cell, Held: true}
-	if _, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{dirty}); err != nil {
+	if _, err := n.Dispatcher.Submit(bounded(t, 10*time.Second),
+		[]notify.Dirty{dirty}); err != nil {
 		t.Fatal(err)
 	}
 	<-entered
@@ -79,8 +83,12 @@ func TestClearKeepsNewerChange(t *testing.T) {
 	close(release)
 	// The run reports what it could not clear, and that makes the dispatcher run the
 	// newer change at once.
-	notifytest.Eventually(t, 10*time.Second, "the newer change runs", func() bool { return n.Stats("reader").Commits == 2 })
-	notifytest.Eventually(t, 10*time.Second, "and is cleared", func() bool { return cluster.Dirty() == 0 })
+	notifytest.Eventually(t, 10*time.Second, "the newer change runs", func() bool {
+		return n.Stats("reader").Commits == 2
+	})
+	notifytest.Eventually(t, 10*time.Second, "and is cleared", func() bool {
+		return cluster.Dirty() == 0
+	})
 	if newer.TS == 0 {
 		t.Error("there was no newer change")
 	}
@@ -89,21 +97,27 @@ func TestClearKeepsNewerChange(t *testing.T) {
 // TestDeleteIsAChange: deleting an observed cell runs its observer.
 func TestDeleteIsAChange(t *testing.T) {
 	var found sync.Map
-	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx,
+		m percolator.Notification) error {
 		_, ok, err := tx.Get(ctx, m.Row, raw)
 		found.Store(ok, true)
 		return err
 	})
 	set(t, n, "row", raw)
-	notifytest.Eventually(t, 10*time.Second, "the write runs", func() bool { return cluster.Dirty() == 0 })
-	err := n.DB.Transact(bounded(t, 10*time.Second), func(_ context.Context, tx *percolator.Tx) error {
-		tx.Delete("row", raw)
-		return nil
+	notifytest.Eventually(t, 10*time.Second, "the write runs", func() bool {
+		return cluster.Dirty() == 0
 	})
+	err := n.DB.Transact(bounded(t, 10*time.Second),
+		func(_ context.Context, tx *percolator.Tx) error {
+			tx.Delete("row", raw)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	notifytest.Eventually(t, 10*time.Second, "the delete runs", func() bool { return n.Stats("reader").Commits == 2 })
+	notifytest.Eventually(t, 10*time.Second, "the delete runs", func() bool {
+		return n.Stats("reader").Commits == 2
+	})
 	if _, ok := found.Load(false); !ok {
 		t.Error("no run saw the cell gone")
 	}
@@ -114,13 +128,17 @@ func TestDeleteIsAChange(t *testing.T) {
 func TestReplayRunsOnce(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	register := func(r *percolator.Registry) {
-		r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+			percolator.Notification) error {
+			return nil
+		})
 	}
 	var nodes []*notifytest.Node
 	for id := uint64(1); id <= 2; id++ {
 		nodes = append(nodes, notifytest.Start(t, notifytest.NodeConfig{
-			Cluster: cluster, ID: id, NoLocks: true, Hints: scanner.Hints(id - 1), Register: register,
-			Scanner: func(c *scanner.Config) { c.Young = -1 },
+			Cluster: cluster, ID: id, NoLocks: true, Hints: scanner.Hints(id - 1),
+			Register: register,
+			Scanner:  func(c *scanner.Config) { c.Young = -1 },
 		}))
 	}
 	const rows = 100
@@ -133,17 +151,22 @@ func TestReplayRunsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	commits := func() uint64 { return nodes[0].Stats("reader").Commits + nodes[1].Stats("reader").Commits }
+	commits := func() uint64 {
+		return nodes[0].Stats("reader").Commits + nodes[1].Stats("reader").Commits
+	}
 	idle()
 	if got := commits(); got != rows {
-		t.Fatalf("%d commits, want %d: %+v %+v", got, rows, nodes[0].Stats("reader"), nodes[1].Stats("reader"))
+		t.Fatalf("%d commits, want %d: %+v %+v", got, rows, nodes[0].Stats("reader"),
+			nodes[1].Stats("reader"))
 	}
 	for i := range rows {
-		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name), mvcc.Notify{TS: cluster.Timestamps(1), Replay: true})
+		cluster.Mark(nodes[0].Cell(table, fmt.Sprint(i), raw.Name),
+			mvcc.Notify{TS: cluster.Timestamps(1), Replay: true})
 	}
 	idle()
 	if got := commits(); got != 2*rows {
-		t.Errorf("%d commits after the replay, want %d: %+v %+v", got, 2*rows, nodes[0].Stats("reader"), nodes[1].Stats("reader"))
+		t.Errorf("%d commits after the replay, want %d: %+v %+v", got, 2*rows,
+			nodes[0].Stats("reader"), nodes[1].Stats("reader"))
 	}
 	// An entry that a crash left behind, of a change that was run: found clean, cleared, not run.
 	cluster.Mark(nodes[0].Cell(table, "0", raw.Name), mvcc.Notify{TS: 1})
@@ -159,7 +182,8 @@ func TestWeakObserver(t *testing.T) {
 	n := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, Hints: scanner.HintsTwice, Observer: quick,
 		Register: func(r *percolator.Registry) {
-			r.Weak("poked", poke, func(_ context.Context, tx *percolator.Tx, m percolator.Notification) error {
+			r.Weak("poked", poke, func(_ context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
 				tx.Set(m.Row, out, []byte("poked"))
 				return nil
 			})
@@ -228,7 +252,8 @@ func TestCoordinatorDies(t *testing.T) {
 		tx.Set("strong", raw, []byte("x"))
 		tx.Notify("weak", poke)
 	})
-	for _, c := range []mvcc.Cell{n.Cell(table, "strong", raw.Name), n.Cell(table, "weak", poke.Name)} {
+	for _, c := range []mvcc.Cell{n.Cell(table, "strong", raw.Name),
+		n.Cell(table, "weak", poke.Name)} {
 		if !cluster.Locked(c) {
 			t.Fatalf("%v is not left behind: the test shows nothing", c)
 		}
@@ -249,13 +274,18 @@ func TestLimits(t *testing.T) {
 	release := make(chan struct{})
 	var fast atomic.Int32
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.Workers = 4 },
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) {
+			quick(c)
+			c.Workers = 4
+		},
 		Register: func(r *percolator.Registry) {
-			r.Strong("slow", raw, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("slow", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				<-release
 				return nil
 			}, percolator.Concurrency(3))
-			r.Strong("fast", other, func(context.Context, *percolator.Tx, percolator.Notification) error {
+			r.Strong("fast", other, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
 				fast.Add(1)
 				return nil
 			})
@@ -267,7 +297,9 @@ func TestLimits(t *testing.T) {
 	for i := range 20 {
 		set(t, n, fmt.Sprint(i), other)
 	}
-	notifytest.Eventually(t, 10*time.Second, "the fast one's rows run", func() bool { return fast.Load() == 20 })
+	notifytest.Eventually(t, 10*time.Second, "the fast one's rows run", func() bool {
+		return fast.Load() == 20
+	})
 	if s := n.Stats("slow"); s.Running != 3 || s.Queued == 0 {
 		t.Errorf("slow: %d running, %d queued; want 3 running", s.Running, s.Queued)
 	}
@@ -279,7 +311,9 @@ func TestLimits(t *testing.T) {
 
 // TestOnlyRegisteredObserversRun here: other cells are refused, and stay dirty.
 func TestOnlyRegisteredObserversRun(t *testing.T) {
-	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		return nil
+	})
 	cluster.Observed(n.Tables[table], other.Name, false)
 	set(t, n, "row", other)
 	answers, err := n.Dispatcher.Submit(bounded(t, 10*time.Second), []notify.Dirty{

@@ -24,14 +24,15 @@ type outcome struct {
 type outcomeKind uint8
 
 const (
-	committed   outcomeKind = iota // the user's function ran, and it counts
-	clean                          // nothing to do: already run, or cleared
-	conflict                       // another transaction was faster: run it again
-	unavailable                    // the framework's own calls failed, or the outcome is unknown: run it again
-	failed                         // the user's function failed: after a backoff
-	parked                         // it has failed too often
-	abandoned                      // the dispatcher had given up on it before it returned
-	interrupted                    // the dispatcher stopped
+	committed outcomeKind = iota // the user's function ran, and it counts
+	clean                        // nothing to do: already run, or cleared
+	conflict                     // another transaction was faster: run it again
+	// the framework's own calls failed, or the outcome is unknown: run it again
+	unavailable
+	failed      // the user's function failed: after a backoff
+	parked      // it has failed too often
+	abandoned   // the dispatcher had given up on it before it returned
+	interrupted // the dispatcher stopped
 )
 
 // errAbandoned: the function returned after the dispatcher had given up on it.
@@ -74,7 +75,8 @@ func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	out := r.retry(err)
 	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
 	if n := r.retries + 1; n%retriesPerAttempt == 0 && !uncounted {
-		return r.failed(start, fmt.Errorf("observer: %d runs in a row came to nothing, the last with: %w", n, err))
+		return r.failed(start, fmt.Errorf(
+			"observer: %d runs in a row came to nothing, the last with: %w", n, err))
 	}
 	return out
 }
@@ -134,7 +136,9 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	if r.charged != 0 && n.Attempts == r.charged { // this run is counted already
 		out.attempts = r.charged
 	}
-	req := mvcc.FailNotifyRequest{Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error()}
+	req := mvcc.FailNotifyRequest{
+		Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error(),
+	}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
 		out.kind, req.ParkedTS = parked, start
 	}
@@ -143,12 +147,15 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {
 		out.kind = failed
-		r.obs.logger.Warn("observer: failed run not recorded", "observer", r.obs.spec.Name, "error", err)
+		r.obs.logger.Warn("observer: failed run not recorded", "observer", r.obs.spec.Name, "error",
+			err)
 	}
 	return out
 }
 
 // report counts a run that does not return, while it still goes on.
 func (r *run) report(start mvcc.Timestamp) outcome {
-	return r.failed(start, &deadlineError{deadline: r.obs.spec.Deadline, cause: context.DeadlineExceeded})
+	return r.failed(start, &deadlineError{
+		deadline: r.obs.spec.Deadline, cause: context.DeadlineExceeded,
+	})
 }

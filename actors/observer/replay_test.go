@@ -22,9 +22,15 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 	var lost atomic.Int64
 	cluster := notifytest.NewCluster()
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) { quick(c); c.CommitTimeout = 100 * time.Millisecond },
+		Cluster: cluster, Scanners: 2, Observer: func(c *observer.Config) {
+			quick(c)
+			c.CommitTimeout = 100 * time.Millisecond
+		},
 		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+			r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				return nil
+			})
 		},
 		Faults: func(req *pb.TabletRequest) txntest.Fault {
 			if req.GetClearNotify() != nil && down.Load() {

@@ -16,11 +16,14 @@ const (
 
 // Row is a row of an observer that somebody may wonder about.
 type Row struct {
-	Row     string
-	Running time.Duration // how long its run has gone on by now; 0: it is not running, or has just begun
-	Overdue bool          // the run is past its deadline and has been given up
-	Retries int           // runs in a row that came to nothing and were not counted as failed: conflicts, and nodes that did not answer
-	Runs    int           // runs in the last seconds, if they are very many
+	Row string
+	// how long its run has gone on by now; 0: it is not running, or has just begun
+	Running time.Duration
+	Overdue bool // the run is past its deadline and has been given up
+	// runs in a row that came to nothing and were not counted as failed: conflicts, and
+	// nodes that did not answer
+	Retries int
+	Runs    int // runs in the last seconds, if they are very many
 }
 
 // look: list the rows worth a look. From Rows.
@@ -61,7 +64,8 @@ func (a *dispatcherActor) look(m *look) {
 			}
 		}
 		slices.SortFunc(rows, func(a, b Row) int {
-			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
+			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
+				cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
 		})
 		m.rows = append(m.rows, rows[:min(len(rows), MaxRows)])
 	}

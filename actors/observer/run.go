@@ -25,13 +25,14 @@ type run struct {
 	retries  int            // runs for it in a row that came to nothing and were not counted
 	began    time.Time      // when the dispatcher began it
 	suspect  mvcc.Timestamp // up to it changes may have been met before
-	charged  uint32         // attempts of the change with this run's; 0: it is not counted before it has failed
-	client   Client
-	timeout  time.Duration // of each step around the user's function
-	grace    time.Duration
-	base     context.Context // ends when the dispatcher gives up; carries the database
-	phase    atomic.Int32
-	tx       Txn // nil before it has begun
+	// attempts of the change with this run's; 0: it is not counted before it has failed
+	charged uint32
+	client  Client
+	timeout time.Duration // of each step around the user's function
+	grace   time.Duration
+	base    context.Context // ends when the dispatcher gives up; carries the database
+	phase   atomic.Int32
+	tx      Txn // nil before it has begun
 	// overdue is called, once, when the function has not returned a grace after its deadline.
 	overdue func()
 }
@@ -55,7 +56,9 @@ type panicError struct {
 }
 
 // Error is the panic's value and the stack; it is cut to 1 KiB where it is stored.
-func (e *panicError) Error() string { return fmt.Sprintf("observer: panic: %v\n%s", e.value, e.stack) }
+func (e *panicError) Error() string {
+	return fmt.Sprintf("observer: panic: %v\n%s", e.value, e.stack)
+}
 
 // deadlineError: the function returned, if at all, after its deadline.
 type deadlineError struct {
@@ -199,7 +202,8 @@ func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()
 	n := percolator.Notification{
-		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts), Attempt: int(r.attempt(ts)),
+		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts),
+		Attempt: int(r.attempt(ts)),
 	}
 	err = r.call(ctx, tx.User(), n)
 	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
@@ -266,7 +270,8 @@ func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
 	defer cancel()
 	left, err := r.client.ClearNotify(ctx, r.cell, min(start, upTo))
 	if err != nil {
-		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name, "error", err)
+		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name,
+			"error", err)
 	}
 	return outcome{kind: kind, start: start, left: left}
 }

@@ -45,12 +45,14 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	self, root := c.Self(), c.ActorSystem().Root
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
-		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries, began: time.Now(),
+		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
+		began:   time.Now(),
 		suspect: a.cfg.Suspect(), charged: e.charged,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
 		a.cfg.Logger.Warn("observer: it runs for the same row again and again; if it writes the column that it observes, or an observer"+
-			" that it triggers does, that never ends", "observer", e.obs.spec.Name, "row", e.cell.Row,
+			" that it triggers does, that never ends", "observer", e.obs.spec.Name, "row",
+			e.cell.Row,
 			"runs", frequentRuns, "within", frequentWindow)
 	}
 	r.overdue = func() { root.Send(self, &overdue{run: r}) }
@@ -94,7 +96,8 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 		a.ran(e, out)
 	case conflict, unavailable:
 		if e.retried() {
-			a.cfg.Logger.Warn("observer: a row's runs come to nothing again and again", "observer", e.obs.spec.Name, "row", e.cell.Row,
+			a.cfg.Logger.Warn("observer: a row's runs come to nothing again and again", "observer",
+				e.obs.spec.Name, "row", e.cell.Row,
 				"retries", e.retries, "error", fmt.Sprint(out.err))
 		}
 		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, e.retries-1)))
@@ -150,7 +153,8 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e.obs.stuck++
 	e.obs.ended(e)
 	e.obs.stats.stuck.Add(1)
-	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer", e.obs.spec.Name, "row", e.cell.Row,
+	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer",
+		e.obs.spec.Name, "row", e.cell.Row,
 		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck)
 	root := c.ActorSystem().Root
 	root.Send(root.Spawn(a.props), &report{run: r, dispatcher: c.Self()})
@@ -227,7 +231,8 @@ func (a *dispatcherActor) stop() {
 }
 
 func (a *dispatcherActor) log(text string, e *entry, out outcome) {
-	a.cfg.Logger.Warn(text, "observer", e.obs.spec.Name, "row", e.cell.Row, "attempts", out.attempts,
+	a.cfg.Logger.Warn(text, "observer", e.obs.spec.Name, "row", e.cell.Row, "attempts",
+		out.attempts,
 		"max_attempts", e.obs.spec.MaxAttempts, "error", fmt.Sprint(out.err))
 }
 

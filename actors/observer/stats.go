@@ -35,7 +35,9 @@ type Stats struct {
 	Retired bool // by Control: for good
 	Limit   int  // most runs at once, in force
 
-	Latency Latency // from the change's commit timestamp to the start timestamp of the run, by the oracle's clock
+	// from the change's commit timestamp to the start timestamp of the run, by the
+	// oracle's clock
+	Latency Latency
 }
 
 // counters are the live form of Stats.
@@ -76,11 +78,16 @@ func (c *counters) ended(kind outcomeKind) {
 func (l *linked) read() Stats {
 	c := &l.stats
 	return Stats{
-		Name: l.spec.Name, Table: l.spec.Column.Table, Column: l.spec.Column.Name, Weak: l.spec.Weak,
-		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(), Unavailable: c.unavailable.Load(),
-		Failures: c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(), Collapsed: c.collapsed.Load(),
-		Queued: int(c.queued.Load()), Waiting: int(c.waiting.Load()), Running: int(c.running.Load()),
-		Stuck: int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() && !l.retired.Load(), Retired: l.retired.Load(),
+		Name: l.spec.Name, Table: l.spec.Column.Table, Column: l.spec.Column.Name,
+		Weak: l.spec.Weak,
+		Runs: c.runs.Load(), Commits: c.commits.Load(), Conflicts: c.conflicts.Load(),
+		Unavailable: c.unavailable.Load(),
+		Failures:    c.failures.Load(), Parked: c.parked.Load(), Skipped: c.skipped.Load(),
+		Collapsed: c.collapsed.Load(),
+		Queued:    int(c.queued.Load()), Waiting: int(c.waiting.Load()),
+		Running: int(c.running.Load()),
+		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() &&
+			!l.retired.Load(), Retired: l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.read(),
 	}
 }

@@ -61,7 +61,8 @@ func TestNobodyPushesTimeAhead(t *testing.T) {
 		for other := true; other; {
 			asked := time.Now()
 			check(take(t, o, 1))
-			if waited := time.Since(asked); waited > 20*time.Millisecond { // the others ask for 8 ms at once
+			// the others ask for 8 ms at once
+			if waited := time.Since(asked); waited > 20*time.Millisecond {
 				t.Errorf("one timestamp after %v", waited)
 			}
 			select {

@@ -36,8 +36,12 @@ func (c *clocks) judge(t *testing.T) *Judge {
 		return slices.DeleteFunc(others(), func(node uint64) bool { return c.learners[node] })
 	}
 	return NewJudge(t.Context(), JudgeConfig{
-		Self: 1, Now: func() time.Time { return time.Now().Add(c.ahead[1]) }, Limit: maxClockAhead, Logger: slog.New(slog.DiscardHandler),
-		Peers: others, Voters: voters, NotLeader: func(leader uint64) error { return leaderIs(leader) },
+		Self: 1, Now: func() time.Time {
+			return time.Now().Add(c.ahead[1])
+		}, Limit: maxClockAhead, Logger: slog.New(slog.DiscardHandler),
+		Peers: others, Voters: voters, NotLeader: func(leader uint64) error {
+			return leaderIs(leader)
+		},
 		Ask: func(ctx context.Context, node uint64) (int64, error) {
 			if c.silent[node] {
 				<-ctx.Done()
@@ -90,11 +94,16 @@ func TestClockAheadDeclines(t *testing.T) {
 		{name: "far behind", clocks: clocks{ahead: of(-year, 0, 0)}},
 		{name: "the only voter", clocks: clocks{ahead: of(year)}},
 		{name: "a year ahead", clocks: clocks{ahead: of(year, 0, 0)}, heir: 2},
-		{name: "just too far ahead", clocks: clocks{ahead: of(maxClockAhead+time.Second, 0, 0)}, heir: 2},
+		{name: "just too far ahead", clocks: clocks{ahead: of(maxClockAhead+time.Second, 0, 0)},
+			heir: 2},
 		{name: "another is ahead as well", clocks: clocks{ahead: of(year, year, 0, 0, 0)}, heir: 3},
 		{name: "another is far behind", clocks: clocks{ahead: of(0, -year, 0)}},
-		{name: "one that answers", clocks: clocks{ahead: of(year, 0, 0), silent: map[uint64]bool{2: true}}, heir: 3, atMost: judgeAsk},
-		{name: "the first can't", clocks: clocks{ahead: of(year, 0, 0), refuses: map[uint64]bool{2: true}}, heir: 3},
+		{name: "one that answers", clocks: clocks{
+			ahead: of(year, 0, 0), silent: map[uint64]bool{2: true},
+		}, heir: 3, atMost: judgeAsk},
+		{name: "the first can't", clocks: clocks{
+			ahead: of(year, 0, 0), refuses: map[uint64]bool{2: true},
+		}, heir: 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j := c.clocks.judge(t)
@@ -111,7 +120,8 @@ func TestClockAheadDeclines(t *testing.T) {
 			}
 			var away leaderIs
 			if !errors.As(err, &away) || uint64(away) != c.heir || len(c.clocks.given) != 1 {
-				t.Errorf("AHEAD-CLOCK: %s: %v, and not handed to node %d; handed to %v", c.name, err, c.heir, c.clocks.given)
+				t.Errorf("AHEAD-CLOCK: %s: %v, and not handed to node %d; handed to %v", c.name,
+					err, c.heir, c.clocks.given)
 			}
 		})
 	}
@@ -123,12 +133,17 @@ func TestClockAheadDeclines(t *testing.T) {
 func TestClockUnheard(t *testing.T) {
 	for _, silent := range []map[uint64]bool{{2: true, 3: true, 4: true}, {2: true, 3: true}} {
 		synctest.Test(t, func(t *testing.T) {
-			c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0, 4: 0}, silent: silent, learners: map[uint64]bool{4: true}}
+			c := clocks{
+				ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0, 4: 0}, silent: silent,
+				learners: map[uint64]bool{4: true},
+			}
 			j := c.judge(t)
 			defer j.Close()
 			for n := range 2 * judgeTries {
-				if took, err := verdict(j); (err == nil) != (n%judgeTries == judgeTries-1) || took > judgeAsk+judgeMaxPause {
-					t.Errorf("AHEAD-CLOCK: try %d without a word from %v: %v after %v", n+1, silent, err, took)
+				if took, err := verdict(j); (err == nil) != (n%judgeTries == judgeTries-1) ||
+					took > judgeAsk+judgeMaxPause {
+					t.Errorf("AHEAD-CLOCK: try %d without a word from %v: %v after %v", n+1, silent,
+						err, took)
 				}
 			}
 			c.silent = nil
@@ -143,7 +158,10 @@ func TestClockUnheard(t *testing.T) {
 // some tries; what comes back to it is handed over again, with growing pauses.
 func TestClockAheadWithoutHeir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clocks{ahead: map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0}, refuses: map[uint64]bool{2: true, 3: true}}
+		c := clocks{
+			ahead:   map[uint64]time.Duration{1: time.Hour, 2: 0, 3: 0},
+			refuses: map[uint64]bool{2: true, 3: true},
+		}
 		j := c.judge(t)
 		defer j.Close()
 		for n := 1; n <= judgeTries; n++ {

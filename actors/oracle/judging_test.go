@@ -14,7 +14,9 @@ func TestJudgedAsVotersJoin(t *testing.T) {
 	var voters, judgements atomic.Int64
 	ahead := errors.New("ahead")
 	var wrong atomic.Bool
-	o := spawn(t, meta, Config{Clock: at(2026).Now, Voters: func() int { return int(voters.Load()) }, Judge: func(_ uint64, then func(error)) {
+	o := spawn(t, meta, Config{Clock: at(2026).Now, Voters: func() int {
+		return int(voters.Load())
+	}, Judge: func(_ uint64, then func(error)) {
 		judgements.Add(1)
 		if wrong.Load() {
 			then(ahead)
@@ -30,7 +32,8 @@ func TestJudgedAsVotersJoin(t *testing.T) {
 	voters.Store(2)
 	wrong.Store(true)
 	if ts, err := ask(o, 1); !errors.Is(err, ahead) {
-		t.Fatalf("LONE-JUDGED: %d, %v in the term that it was alone in, and two others vote", ts, err)
+		t.Fatalf("LONE-JUDGED: %d, %v in the term that it was alone in, and two others vote", ts,
+			err)
 	}
 	wrong.Store(false)
 	for range 3 {

@@ -68,7 +68,8 @@ type tooFarAhead struct{ room mvcc.Timestamp }
 
 // Error implements error.
 func (e *tooFarAhead) Error() string {
-	return fmt.Sprintf("oracle: only %d timestamps are available until physical time advances", e.room)
+	return fmt.Sprintf("oracle: only %d timestamps are available until physical time advances",
+		e.room)
 }
 
 // take issues the timestamps first, …, first+total-1 on a confirmation of leadership in the
@@ -88,7 +89,8 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 		first = m.last + 1
 	}
 	end := first + total
-	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit && !broken.UnboundedLead {
+	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit &&
+		!broken.UnboundedLead {
 		return 0, &tooFarAhead{limit - min(first, limit)}
 	}
 	if end > m.mark || !m.frozen && end+m.lead()/reserve > m.mark {

@@ -46,7 +46,8 @@ func TestTimestampsOnFullDisk(t *testing.T) {
 				last = ts
 			}
 			left := mark - last
-			if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: MaxCount}, false); err != nil && left > MaxCount {
+			if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: MaxCount},
+				false); err != nil && left > MaxCount {
 				t.Errorf("%d below the mark are left: %v", left, err)
 			}
 			meta.change(func() { meta.full = false })

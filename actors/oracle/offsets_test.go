@@ -16,12 +16,20 @@ func TestAheadClocks(t *testing.T) {
 		took   time.Duration
 		want   []uint64
 	}{
-		"alone":            {map[uint64]time.Duration{1: 0}, 0, nil},
-		"alike":            {map[uint64]time.Duration{1: 0, 2: 2 * time.Second, 3: -2 * time.Second}, 0, nil},
-		"one ahead":        {map[uint64]time.Duration{1: 0, 2: time.Hour, 3: time.Second}, 0, []uint64{2}},
-		"this one ahead":   {map[uint64]time.Duration{1: 0, 2: -time.Hour, 3: -time.Hour}, 0, []uint64{1}},
-		"one behind":       {map[uint64]time.Duration{1: 0, 2: 0, 3: -time.Hour}, 0, nil},
-		"slow to tell":     {map[uint64]time.Duration{1: 0, 2: time.Hour, 3: time.Second}, 3 * time.Second, nil},
+		"alone": {map[uint64]time.Duration{1: 0}, 0, nil},
+		"alike": {
+			map[uint64]time.Duration{1: 0, 2: 2 * time.Second, 3: -2 * time.Second}, 0, nil,
+		},
+		"one ahead": {
+			map[uint64]time.Duration{1: 0, 2: time.Hour, 3: time.Second}, 0, []uint64{2},
+		},
+		"this one ahead": {
+			map[uint64]time.Duration{1: 0, 2: -time.Hour, 3: -time.Hour}, 0, []uint64{1},
+		},
+		"one behind": {map[uint64]time.Duration{1: 0, 2: 0, 3: -time.Hour}, 0, nil},
+		"slow to tell": {
+			map[uint64]time.Duration{1: 0, 2: time.Hour, 3: time.Second}, 3 * time.Second, nil,
+		},
 		"one of two ahead": {map[uint64]time.Duration{1: 0, 2: time.Minute}, 0, []uint64{2}},
 	} {
 		c := &Offsets{}

@@ -245,7 +245,8 @@ func (r *receiver) dispatch(c actor.Context) {
 
 func (r *receiver) onCall(c actor.Context, call *Call) {
 	if n := call.Req.GetCount(); n == 0 || n > MaxCount {
-		call.Fail(fmt.Errorf("oracle: request for %d timestamps; between 1 and %d are allowed", n, MaxCount))
+		call.Fail(fmt.Errorf("oracle: request for %d timestamps; between 1 and %d are allowed", n,
+			MaxCount))
 		return
 	}
 	if r.waiting+uint64(call.Req.GetCount()) > maxWaiting {
@@ -371,7 +372,8 @@ func (r *receiver) serve(m *confirmed) {
 
 // take takes timestamps from the memory under its lock, which is released even by a panic.
 // raiseTo is what the mark has to be raised to ahead of need, or 0.
-func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp, err error) {
+func (r *receiver) take(m *confirmed, total mvcc.Timestamp) (first, raiseTo mvcc.Timestamp,
+	err error) {
 	r.memory.Lock()
 	defer r.memory.Unlock()
 	if first, err = r.memory.take(m.term, mvcc.Timestamp(m.mark), total); err == nil {

@@ -18,7 +18,9 @@ import (
 // TestStrictlyIncreasing: ranges do not overlap, whoever asks, and never pass the persisted mark.
 func TestStrictlyIncreasing(t *testing.T) {
 	for _, alone := range []bool{false, true} {
-		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) { strictlyIncreasing(t, &fakeMeta{term: 1, alone: alone}) })
+		t.Run(fmt.Sprintf("alone=%v", alone), func(t *testing.T) {
+			strictlyIncreasing(t, &fakeMeta{term: 1, alone: alone})
+		})
 	}
 }
 
@@ -78,15 +80,18 @@ func TestOnlyVoterConfirmsAtOnce(t *testing.T) {
 	}
 	meta.change(func() {
 		if meta.asked != asked || meta.confirmed != confirmed+10 {
-			t.Errorf("10 requests one after the other: %d questions, %d looks", meta.asked-asked, meta.confirmed-confirmed)
+			t.Errorf("10 requests one after the other: %d questions, %d looks", meta.asked-asked,
+				meta.confirmed-confirmed)
 		}
 		meta.alone, meta.err = false, errors.New("lost")
 	})
-	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1}, false); err == nil {
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1},
+		false); err == nil {
 		t.Error("a timestamp without confirmation")
 	}
 	meta.change(func() { // another leader raised the mark meanwhile
-		meta.alone, meta.err, meta.term, meta.mark = true, nil, 3, meta.mark+uint64(mvcc.TimestampAt(60_000))
+		meta.alone, meta.err, meta.term, meta.mark = true, nil, 3,
+			meta.mark+uint64(mvcc.TimestampAt(60_000))
 	})
 	if next := take(t, o, 1); next <= first+mvcc.TimestampAt(60_000) {
 		t.Errorf("%d in the new term after %d", next, first)
@@ -228,10 +233,12 @@ func TestNoLeaderNoTimestamp(t *testing.T) {
 	lost := errors.New("lost")
 	meta := &fakeMeta{term: 1, err: lost}
 	o := start(t, meta, at(2026))
-	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1}, false); !errors.Is(err, lost) {
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: 1},
+		false); !errors.Is(err, lost) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: MaxCount + 1}, false); err == nil {
+	if _, err := o.Port().Ask(context.Background(), &pb.TimestampsRequest{Count: MaxCount + 1},
+		false); err == nil {
 		t.Error("a request for too many was served")
 	}
 }
@@ -264,7 +271,8 @@ func TestFailOver(t *testing.T) {
 		to.change(func() { to.mark, to.term, to.err = mark, term, nil })
 		first := take(t, now, 1000)
 		if first <= last {
-			t.Fatalf("REUSED-TIMESTAMPS: term %d begins at %d, and %d was given out before", term, first, last)
+			t.Fatalf("REUSED-TIMESTAMPS: term %d begins at %d, and %d was given out before", term,
+				first, last)
 		}
 		last = first + 999
 	}
@@ -284,7 +292,8 @@ func TestMemoryGoesWithTheTerm(t *testing.T) {
 		meta.term, given = 3, mvcc.Timestamp(meta.mark)
 	})
 	if first := take(t, o, 1); first <= given {
-		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have given out all up to %d", first, given)
+		t.Errorf("KEPT-MEMORY: %d in term 3, and term 2 may have given out all up to %d", first,
+			given)
 	}
 }
 
@@ -296,10 +305,11 @@ func TestJudgedBeforeTheFirstTimestamp(t *testing.T) {
 	bad, judged := errors.New("ahead"), []uint64{}
 	var verdict error
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
-	o, err := Spawn(system, meta, Config{Clock: at(2026).Now, Judge: func(term uint64, then func(error)) {
-		judged = append(judged, term) // in the actor's turn
-		then(verdict)
-	}})
+	o, err := Spawn(system, meta, Config{Clock: at(2026).Now,
+		Judge: func(term uint64, then func(error)) {
+			judged = append(judged, term) // in the actor's turn
+			then(verdict)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,8 @@ func TestDropKeepsTheTerm(t *testing.T) {
 	}
 	before := mark
 	if again, err := raised(5); err != nil || again <= before {
-		t.Errorf("%d, %v; the memory with %d in it was dropped, and the mark was %d", again, err, first, before)
+		t.Errorf("%d, %v; the memory with %d in it was dropped, and the mark was %d", again, err,
+			first, before)
 	}
 }
 

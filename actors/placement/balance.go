@@ -57,7 +57,8 @@ func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
 		}
 		for i := range p.s.Nodes {
 			n := &p.s.Nodes[i]
-			if !n.accepts() || slices.Contains(voters, n.ID) || p.incoming[n.ID] >= p.s.MaxIncoming {
+			if !n.accepts() || slices.Contains(voters, n.ID) ||
+				p.incoming[n.ID] >= p.s.MaxIncoming {
 				continue
 			}
 			c := p.swapDelta(t, voters, v, n.ID)

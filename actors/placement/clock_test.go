@@ -21,7 +21,9 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w.turns(p)
 	meta := w.tablets[0]
 	voters, _ := meta.on()
-	w.ahead = slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return n == meta.leader })
+	w.ahead = slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool {
+		return n == meta.leader
+	})
 	w.orders = []*pb.MoveTabletRequest{{TabletId: 1, ToNode: w.ahead[0], Leader: true}}
 	w.turns(p)
 	if why := fmt.Sprint(p.status.snapshot().Blocked); !strings.Contains(why, "clocks of nodes") {
@@ -33,13 +35,16 @@ func TestMetaKeepsOffAheadClocks(t *testing.T) {
 	w.records[drains].State = pb.NodeState_NODE_STATE_DRAINING
 	w.turns(p)
 	_, leaders := w.spread()
-	if why := p.status.snapshot().BlockedNodes[drains]; leaders[drains] != 1 || !strings.Contains(why, "clocks of nodes") {
+	if why := p.status.snapshot().BlockedNodes[drains]; leaders[drains] != 1 ||
+		!strings.Contains(why, "clocks of nodes") {
 		t.Errorf("node %d drains and leads %d tablets: %q", drains, leaders[drains], why)
 	}
 	w.ahead = w.ahead[1:]
 	w.turns(p)
-	if w.records[drains].State != pb.NodeState_NODE_STATE_DRAINED || slices.Contains(w.ahead, meta.leader) {
-		t.Errorf("node %d is %v, meta is led by node %d", drains, w.records[drains].State, meta.leader)
+	if w.records[drains].State != pb.NodeState_NODE_STATE_DRAINED ||
+		slices.Contains(w.ahead, meta.leader) {
+		t.Errorf("node %d is %v, meta is led by node %d", drains, w.records[drains].State,
+			meta.leader)
 	}
 }
 

@@ -40,8 +40,10 @@ func (w *world) checkBytes() {
 	mean := sum / nodes
 	for id, r := range w.records {
 		off := math.Abs(on[id] - mean)
-		if w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE && off > max(mean/5, largest, minSize/5) {
-			w.t.Errorf("node %d has %.0f MiB of a mean of %.0f, the largest tablet %.0f: %v", id, on[id]/(1<<20), mean/(1<<20), largest/(1<<20), on)
+		if w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE &&
+			off > max(mean/5, largest, minSize/5) {
+			w.t.Errorf("node %d has %.0f MiB of a mean of %.0f, the largest tablet %.0f: %v", id,
+				on[id]/(1<<20), mean/(1<<20), largest/(1<<20), on)
 		}
 	}
 }
@@ -90,7 +92,9 @@ func TestEvenBytes(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { evenBytes(t, rand.New(rand.NewPCG(seed, 11))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			evenBytes(t, rand.New(rand.NewPCG(seed, 11)))
+		})
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // Send implements Cluster.
-func (w *world) Send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (w *world) Send(_ context.Context, tablet uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	done, err := w.op()
@@ -21,7 +22,11 @@ func (w *world) Send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*
 	}
 	f := w.tablets[tablet-1]
 	if req.GetStatus() != nil {
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: &pb.StatusResponse{Tablet: proto.CloneOf(f.d)}}}, done()
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_Status{
+				Status: &pb.StatusResponse{Tablet: proto.CloneOf(f.d)},
+			},
+		}, done()
 	}
 	if req.Epoch != f.d.Epoch {
 		return nil, fmt.Errorf("%w: epoch %d, not %d", errRefused, f.d.Epoch, req.Epoch)
@@ -75,7 +80,9 @@ func (w *world) change(f *fakeTablet, list []*pb.ReplicaChange) error {
 			if r == nil || !r.Learner {
 				return fmt.Errorf("%w: no learner on node %d", errRefused, c.NodeId)
 			}
-			after.d.Replicas = slices.DeleteFunc(after.d.Replicas, func(o *pb.Replica) bool { return o == r })
+			after.d.Replicas = slices.DeleteFunc(after.d.Replicas, func(o *pb.Replica) bool {
+				return o == r
+			})
 			delete(f.match, c.NodeId)
 			continue
 		}
@@ -129,18 +136,22 @@ func (w *world) check(f, after *fakeTablet) error {
 		return fmt.Errorf("%w: no quorum", errRefused)
 	}
 	if live(voters) <= len(voters)/2 {
-		w.t.Errorf("QUORUM: tablet %d goes from voters %v to %v, of which %d live", f.d.TabletId, was, voters, live(voters))
+		w.t.Errorf("QUORUM: tablet %d goes from voters %v to %v, of which %d live", f.d.TabletId,
+			was, voters, live(voters))
 	}
 	if len(voters) < min(w.target, oddFloor(len(was))) {
-		w.t.Errorf("MOVE-UNFENCED: tablet %d goes from voters %v to %v, and ought to have %d", f.d.TabletId, was, voters, w.target)
+		w.t.Errorf("MOVE-UNFENCED: tablet %d goes from voters %v to %v, and ought to have %d",
+			f.d.TabletId, was, voters, w.target)
 	}
 	for _, v := range voters {
 		if !slices.Contains(was, v) && f.match[v]+maxLag < lastIndex {
-			w.t.Errorf("EARLY-VOTER: tablet %d: node %d is to vote, and has %d of %d entries", f.d.TabletId, v, f.match[v], lastIndex)
+			w.t.Errorf("EARLY-VOTER: tablet %d: node %d is to vote, and has %d of %d entries",
+				f.d.TabletId, v, f.match[v], lastIndex)
 		}
 	}
 	if !slices.Contains(voters, f.leader) {
-		w.t.Errorf("tablet %d: its leader, on node %d, is to be no voter of %v", f.d.TabletId, f.leader, voters)
+		w.t.Errorf("tablet %d: its leader, on node %d, is to be no voter of %v", f.d.TabletId,
+			f.leader, voters)
 	}
 	return nil
 }

@@ -58,7 +58,10 @@ type fakeTablet struct {
 }
 
 func newWorld(t *testing.T, nodes int, zones ...string) *world {
-	w := &world{t: t, now: 1_000_000, records: map[uint64]*wire.NodeRecord{}, alive: map[uint64]bool{}, silent: map[uint64]bool{}, target: 3, slow: 1}
+	w := &world{
+		t: t, now: 1_000_000, records: map[uint64]*wire.NodeRecord{}, alive: map[uint64]bool{},
+		silent: map[uint64]bool{}, target: 3, slow: 1,
+	}
 	for i := range nodes {
 		zone := ""
 		if len(zones) > 0 {
@@ -71,13 +74,18 @@ func newWorld(t *testing.T, nodes int, zones ...string) *world {
 
 func (w *world) join(id uint64, zone string) {
 	w.alive[id] = true
-	w.records[id] = &wire.NodeRecord{NodeId: id, Incarnation: 1, State: pb.NodeState_NODE_STATE_ACTIVE, Labels: map[string]string{"zone": zone}}
+	w.records[id] = &wire.NodeRecord{
+		NodeId: id, Incarnation: 1, State: pb.NodeState_NODE_STATE_ACTIVE,
+		Labels: map[string]string{"zone": zone},
+	}
 }
 
 // add appends a tablet with voters on the nodes; the first leads.
 func (w *world) add(voters ...uint64) *fakeTablet {
 	f := &fakeTablet{leader: voters[0], match: map[uint64]uint64{}}
-	f.d = &pb.TabletDescriptor{TabletId: uint64(len(w.tablets)) + 1, Epoch: 1, NextReplicaId: 1, EndUnbounded: true}
+	f.d = &pb.TabletDescriptor{
+		TabletId: uint64(len(w.tablets)) + 1, Epoch: 1, NextReplicaId: 1, EndUnbounded: true,
+	}
 	if n := len(w.tablets); n > 0 {
 		at := uint32(mvcc.FirstUserTable) + uint32(n)
 		last := w.tablets[n-1].d
@@ -92,7 +100,9 @@ func (w *world) add(voters ...uint64) *fakeTablet {
 }
 
 func (f *fakeTablet) grow(node uint64, learner bool) {
-	f.d.Replicas = append(f.d.Replicas, &pb.Replica{ReplicaId: f.d.NextReplicaId, NodeId: node, Learner: learner})
+	f.d.Replicas = append(f.d.Replicas, &pb.Replica{
+		ReplicaId: f.d.NextReplicaId, NodeId: node, Learner: learner,
+	})
 	f.d.NextReplicaId++
 }
 
@@ -185,12 +195,15 @@ func (w *world) EndMove(_ context.Context, o *pb.MoveTabletRequest) error {
 	if err != nil {
 		return err
 	}
-	w.orders = slices.DeleteFunc(w.orders, func(p *pb.MoveTabletRequest) bool { return proto.Equal(o, p) })
+	w.orders = slices.DeleteFunc(w.orders, func(p *pb.MoveTabletRequest) bool {
+		return proto.Equal(o, p)
+	})
 	return done()
 }
 
 // SetNodeState implements Meta.
-func (w *world) SetNodeState(_ context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error) {
+func (w *world) SetNodeState(_ context.Context, id uint64, to pb.NodeState,
+	from ...pb.NodeState) (*wire.NodeRecord, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	done, err := w.op()
@@ -209,7 +222,8 @@ func (w *world) SetNodeState(_ context.Context, id uint64, to pb.NodeState, from
 }
 
 // SetNodeGone implements Meta.
-func (w *world) SetNodeGone(_ context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error) {
+func (w *world) SetNodeGone(_ context.Context, id, incarnation,
+	since uint64) (*wire.NodeRecord, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	done, err := w.op()
@@ -294,9 +308,16 @@ func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) 
 		if f.leader == 0 {
 			continue
 		}
-		s := &pb.StatusResponse{Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader, LastIndex: lastIndex, SizeBytes: f.size, Load: f.load}
+		s := &pb.StatusResponse{
+			Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader,
+			LastIndex: lastIndex, SizeBytes: f.size, Load: f.load,
+		}
 		for _, r := range f.d.Replicas {
-			s.Replicas = append(s.Replicas, &pb.ReplicaProgress{Replica: r, Match: f.match[r.NodeId], Active: w.alive[r.NodeId], Snapshot: f.match[r.NodeId] == 0})
+			s.Replicas = append(s.Replicas,
+				&pb.ReplicaProgress{
+					Replica: r, Match: f.match[r.NodeId], Active: w.alive[r.NodeId],
+					Snapshot: f.match[r.NodeId] == 0,
+				})
 		}
 		out = append(out, s)
 	}

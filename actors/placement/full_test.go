@@ -32,7 +32,8 @@ func TestKeepsOffFullDisks(t *testing.T) {
 	led := w.tablets[0].leader
 	w.orders = []*pb.MoveTabletRequest{{TabletId: 1, ToNode: full, Leader: true}}
 	w.turns(p)
-	if why := fmt.Sprint(p.status.snapshot().Blocked); !strings.Contains(why, "its disk is full") || w.tablets[0].leader != led {
+	if why := fmt.Sprint(p.status.snapshot().Blocked); !strings.Contains(why, "its disk is full") ||
+		w.tablets[0].leader != led {
 		t.Errorf("an order to lead on a full disk: node %d leads, %s", w.tablets[0].leader, why)
 	}
 	w.orders = nil

@@ -92,10 +92,12 @@ func awayFor(r *wire.NodeRecord, now mvcc.Timestamp, d time.Duration) bool {
 
 // recordPresence records in meta since when, in oracle time, a node has not been heard of,
 // or that it is back (invariant 3). It returns the record as it is afterwards.
-func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard bool, now mvcc.Timestamp) (*wire.NodeRecord, error) {
+func (w *work) recordPresence(ctx context.Context, r *wire.NodeRecord, heard bool,
+	now mvcc.Timestamp) (*wire.NodeRecord, error) {
 	since := uint64(0)
 	switch {
-	case heard && r.GoneSince == 0 && r.State != pb.NodeState_NODE_STATE_GONE, !heard && r.GoneSince != 0:
+	case heard && r.GoneSince == 0 && r.State != pb.NodeState_NODE_STATE_GONE, !heard &&
+		r.GoneSince != 0:
 		return r, nil
 	case !heard:
 		since = uint64(now)
@@ -150,7 +152,8 @@ func (w *work) tablets(
 	}
 	for id, s := range leading {
 		if byID[id] == nil || byID[id].Epoch < s.Tablet.Epoch {
-			byID[id], news = s.Tablet, append(news, s.Tablet) // a split, or a change, that the map does not have yet
+			// a split, or a change, that the map does not have yet
+			byID[id], news = s.Tablet, append(news, s.Tablet)
 		}
 	}
 	out = make([]Tablet, 0, len(byID))

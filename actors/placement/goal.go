@@ -34,7 +34,8 @@ func (p *planner) countedVoters(s shape) []uint64 {
 
 // goal returns the nodes on which the tablet ought to have voters. If too few nodes can
 // hold them, short says so and the goal is the best that is possible.
-func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []uint64, short string) {
+func (p *planner) goal(t *Tablet, s shape,
+	order *pb.MoveTabletRequest) (goal []uint64, short string) {
 	from, to := uint64(0), uint64(0)
 	if order != nil && !order.Leader {
 		from, to = order.FromNode, order.ToNode
@@ -74,7 +75,9 @@ func (p *planner) goal(t *Tablet, s shape, order *pb.MoveTabletRequest) (goal []
 func (p *planner) keepLeavingVoters(s shape, goal, leave []uint64, width int) ([]uint64, string) {
 	short := fmt.Sprintf("it has %d voters that may stay and ought to have %d, "+
 		"and no other live node may hold a replica", len(goal), width)
-	slices.SortStableFunc(leave, func(a, b uint64) int { return p.removalPriority(a) - p.removalPriority(b) })
+	slices.SortStableFunc(leave, func(a, b uint64) int {
+		return p.removalPriority(a) - p.removalPriority(b)
+	})
 	for _, n := range leave {
 		if len(goal) == width {
 			break

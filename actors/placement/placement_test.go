@@ -67,19 +67,22 @@ func (w *world) checkVoters(want int) {
 	for _, f := range w.tablets {
 		voters, learners := f.on()
 		if len(voters) != want || len(learners) > 0 || f.next != nil {
-			w.t.Errorf("tablet %d: voters %v, learners %v, want %d voters", f.d.TabletId, voters, learners, want)
+			w.t.Errorf("tablet %d: voters %v, learners %v, want %d voters", f.d.TabletId, voters,
+				learners, want)
 		}
 		in := map[string]int{}
 		for _, v := range voters {
 			if !w.alive[v] || w.records[v].State != pb.NodeState_NODE_STATE_ACTIVE {
-				w.t.Errorf("tablet %d: a voter on node %d, which is %v", f.d.TabletId, v, w.records[v].State)
+				w.t.Errorf("tablet %d: a voter on node %d, which is %v", f.d.TabletId, v,
+					w.records[v].State)
 			}
 			in[w.records[v].Labels["zone"]]++
 		}
 		for zone, n := range in {
 			for other, have := range zones {
 				if in[other]+1 < n && in[other] < have {
-					w.t.Errorf("tablet %d: %d voters in zone %s, %d in %s", f.d.TabletId, n, zone, in[other], other)
+					w.t.Errorf("tablet %d: %d voters in zone %s, %d in %s", f.d.TabletId, n, zone,
+						in[other], other)
 				}
 			}
 		}
@@ -98,7 +101,8 @@ func (w *world) checkEven(what string, on map[uint64]int, but uint64) {
 	mean := float64(sum) / float64(nodes)
 	for id, r := range w.records {
 		off := max(float64(on[id])-math.Ceil(mean), math.Floor(mean)-float64(on[id]))
-		if id != but && w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE && off > max(1, mean/5) {
+		if id != but && w.alive[id] && r.State == pb.NodeState_NODE_STATE_ACTIVE &&
+			off > max(1, mean/5) {
 			w.t.Errorf("%s: node %d has %d of a mean of %.2f: %v", what, id, on[id], mean, on)
 		}
 	}
@@ -121,7 +125,8 @@ func TestGrows(t *testing.T) {
 	w.join(3, "")
 	w.turns(p)
 	w.checkVoters(3)
-	if s := p.status.snapshot(); s.Target != 3 || s.UnderReplicated != 0 || s.Changing != 0 || s.Moves < 40 {
+	if s := p.status.snapshot(); s.Target != 3 || s.UnderReplicated != 0 || s.Changing != 0 ||
+		s.Moves < 40 {
 		t.Errorf("status %v", s)
 	}
 	w.join(4, "")
@@ -160,7 +165,8 @@ func TestOneVoterMoves(t *testing.T) {
 	w.records[1].State = pb.NodeState_NODE_STATE_DRAINING
 	w.turns(newTest(t, w))
 	want := "1 KIND_ADD_LEARNER 2,1 KIND_PROMOTE 2,1 lead 2,1 KIND_DEMOTE 1,1 KIND_REMOVE 1"
-	if got := strings.Join(w.sent, ","); got != want || w.records[1].State != pb.NodeState_NODE_STATE_DRAINED {
+	if got := strings.Join(w.sent, ","); got != want ||
+		w.records[1].State != pb.NodeState_NODE_STATE_DRAINED {
 		t.Errorf("node 1 is %v; sent %s\nwant %s", w.records[1].State, got, want)
 	}
 }
@@ -299,13 +305,15 @@ func TestDrain(t *testing.T) {
 	if _, leaders := w.spread(); leaders[1] > 0 {
 		t.Errorf("node 1 drains and leads: %v", leaders)
 	}
-	if why := p.status.snapshot().BlockedNodes[1]; !strings.Contains(why, "ought to have 3") || w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
+	if why := p.status.snapshot().BlockedNodes[1]; !strings.Contains(why, "ought to have 3") ||
+		w.records[1].State != pb.NodeState_NODE_STATE_DRAINING {
 		t.Errorf("a third of three nodes: %v, %q", w.records[1].State, why)
 	}
 	w.join(4, "")
 	w.turns(p)
 	w.checkVoters(3)
-	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || p.status.snapshot().BlockedNodes[1] != "" {
+	if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED ||
+		p.status.snapshot().BlockedNodes[1] != "" {
 		t.Errorf("node 1 is %v, %q", w.records[1].State, p.status.snapshot().BlockedNodes[1])
 	}
 	w.records[1].State = pb.NodeState_NODE_STATE_ACTIVE // undone
@@ -352,7 +360,8 @@ func TestZones(t *testing.T) {
 			}
 			for zone, n := range in {
 				if n > replicas/2 {
-					t.Errorf("tablet %d of %d voters has no quorum without zone %s: %v", f.d.TabletId, replicas, zone, in)
+					t.Errorf("tablet %d of %d voters has no quorum without zone %s: %v",
+						f.d.TabletId, replicas, zone, in)
 				}
 			}
 		}
@@ -386,7 +395,8 @@ func TestImpossibleOrders(t *testing.T) {
 	}
 	w.alive[5] = true
 	w.turns(p)
-	if voters, _ := w.tablets[1].on(); len(w.orders) != 0 || !slices.Contains(voters, 5) || slices.Contains(voters, 1) {
+	if voters, _ := w.tablets[1].on(); len(w.orders) != 0 || !slices.Contains(voters, 5) ||
+		slices.Contains(voters, 1) {
 		t.Errorf("orders %v, voters %v", w.orders, voters)
 	}
 	w.orders = []*pb.MoveTabletRequest{{TabletId: 3, ToNode: 2, Leader: true}}
@@ -404,7 +414,9 @@ func TestSpawn(t *testing.T) {
 	defer system.Shutdown()
 	w := newWorld(t, 3)
 	w.add(1)
-	p, err := Spawn(system, Config{Meta: w, Cluster: w, Busy: time.Millisecond, Interval: time.Millisecond})
+	p, err := Spawn(system, Config{
+		Meta: w, Cluster: w, Busy: time.Millisecond, Interval: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +431,8 @@ func TestSpawn(t *testing.T) {
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, cfg := range []Config{{}, {Meta: w, Cluster: w, Replicas: 2}, {Meta: w, Cluster: w, Replicas: 7}} {
+	for _, cfg := range []Config{{}, {Meta: w, Cluster: w, Replicas: 2},
+		{Meta: w, Cluster: w, Replicas: 7}} {
 		if _, err := Spawn(system, cfg); err == nil {
 			t.Errorf("started with %+v", cfg)
 		}

@@ -49,7 +49,8 @@ type planner struct {
 	replicas, leaders *tally
 	incoming          map[uint64]int  // by node: learners that have not caught up
 	busy              map[uint64]bool // tablets that are changing or have a step in the plan
-	deferred          bool            // something that is needed has to wait: nothing is begun for balance
+	// something that is needed has to wait: nothing is begun for balance
+	deferred bool
 }
 
 // Make returns the plan for a state. It is a pure function: the same state gives the same

@@ -62,13 +62,17 @@ func random(t *testing.T, seed uint64) {
 		}
 	}
 	want := oddFloor(min(w.target, holders))
-	t.Logf("%d nodes, %d tablets, %d replicas: %d turns, %d operations", nodes, len(w.tablets), want, turns, len(w.sent))
+	t.Logf("%d nodes, %d tablets, %d replicas: %d turns, %d operations", nodes, len(w.tablets),
+		want, turns, len(w.sent))
 	for _, r := range w.records {
 		if r.State == pb.NodeState_NODE_STATE_DRAINING {
 			return // some could not be moved away
 		}
 	}
-	shrunk := slices.ContainsFunc(w.tablets, func(f *fakeTablet) bool { v, _ := f.on(); return len(v) > want })
+	shrunk := slices.ContainsFunc(w.tablets, func(f *fakeTablet) bool {
+		v, _ := f.on()
+		return len(v) > want
+	})
 	if shrunk {
 		return // there were more nodes once
 	}
@@ -97,14 +101,17 @@ func (w *world) disturb(rng *rand.Rand, nodes int) {
 			w.records[id].State = pb.NodeState_NODE_STATE_DRAINING
 		}
 	case 6:
-		if s := w.records[id].State; s == pb.NodeState_NODE_STATE_DRAINING || s == pb.NodeState_NODE_STATE_DRAINED {
+		if s := w.records[id].State; s == pb.NodeState_NODE_STATE_DRAINING ||
+			s == pb.NodeState_NODE_STATE_DRAINED {
 			w.records[id].State = pb.NodeState_NODE_STATE_ACTIVE
 		}
 	case 7, 8:
 		w.failAt, w.after = w.ops+1+rng.IntN(20), rng.IntN(2) == 0
 	case 9:
 		f := w.tablets[rng.IntN(len(w.tablets))]
-		w.orders = append(w.orders, &pb.MoveTabletRequest{TabletId: f.d.TabletId, FromNode: f.d.Replicas[0].NodeId, ToNode: id})
+		w.orders = append(w.orders, &pb.MoveTabletRequest{
+			TabletId: f.d.TabletId, FromNode: f.d.Replicas[0].NodeId, ToNode: id,
+		})
 	}
 }
 
@@ -133,7 +140,8 @@ func TestCrashAnywhere(t *testing.T) {
 			w.turns(newTest(t, w))
 			w.checkVoters(3)
 			if w.records[1].State != pb.NodeState_NODE_STATE_DRAINED || len(w.orders) > 0 {
-				t.Errorf("died at %d (after: %v): node 1 is %v, orders %v", failAt, after, w.records[1].State, w.orders)
+				t.Errorf("died at %d (after: %v): node 1 is %v, orders %v", failAt, after,
+					w.records[1].State, w.orders)
 			}
 		}
 	}

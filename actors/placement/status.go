@@ -34,7 +34,8 @@ func (st Step) text() string {
 	var what []string
 	for _, c := range st.Changes {
 		kind := strings.ToLower(strings.TrimPrefix(c.Kind.String(), "KIND_"))
-		what = append(what, fmt.Sprintf("%s on node %d", strings.ReplaceAll(kind, "_", " "), c.NodeId))
+		what = append(what, fmt.Sprintf("%s on node %d", strings.ReplaceAll(kind, "_", " "),
+			c.NodeId))
 	}
 	return fmt.Sprintf("tablet %d: %s", st.Tablet, strings.Join(what, ", "))
 }

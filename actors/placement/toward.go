@@ -33,7 +33,9 @@ func (p *planner) planReplicaStep(g *target) {
 // addLearners plans new learners on the nodes, as far as MaxIncoming and MaxChanging allow.
 // What they do not allow defers all balancing: repairs come first.
 func (p *planner) addLearners(g *target, nodes []uint64) {
-	nodes = slices.DeleteFunc(nodes, func(n uint64) bool { return p.incoming[n] >= p.s.MaxIncoming })
+	nodes = slices.DeleteFunc(nodes, func(n uint64) bool {
+		return p.incoming[n] >= p.s.MaxIncoming
+	})
 	begins := len(g.learners) == 0
 	if len(nodes) == 0 || begins && p.plan.Changing >= p.s.MaxChanging {
 		p.deferred = true
@@ -162,7 +164,8 @@ func (p *planner) moveLeaderAway(g *target) bool {
 			return false
 		}
 		if p.diskFull(order.ToNode) {
-			p.block("tablet %d: node %d cannot lead it: its disk is full", g.D.TabletId, order.ToNode)
+			p.block("tablet %d: node %d cannot lead it: its disk is full", g.D.TabletId,
+				order.ToNode)
 			return false
 		}
 		if !g.caughtUp(order.ToNode) || len(p.live(g.Tablet, []uint64{order.ToNode})) == 0 {

@@ -39,8 +39,10 @@ func (w *work) turn(ctx context.Context, now time.Time) (did, waits bool) {
 	if err == nil {
 		plan := Make(s)
 		w.status.recordPlan(plan, len(s.Orders))
-		err = errors.Join(w.recordOutcomes(ctx, plan), w.execute(ctx, now, plan.Steps), w.forget(ctx, now, s))
-		did = len(plan.Ended)+len(plan.Drained)+len(plan.Gone) > 0 || err == nil && len(plan.Steps) > 0
+		err = errors.Join(w.recordOutcomes(ctx, plan), w.execute(ctx, now, plan.Steps),
+			w.forget(ctx, now, s))
+		did = len(plan.Ended)+len(plan.Drained)+len(plan.Gone) > 0 || err == nil &&
+			len(plan.Steps) > 0
 		waits = plan.Changing > 0 || len(plan.Steps) > 0
 	}
 	if err != nil && ctx.Err() == nil {
@@ -74,11 +76,13 @@ func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 		errs = append(errs, w.cfg.Meta.EndMove(ctx, o))
 	}
 	for _, id := range plan.Drained {
-		_, err := w.cfg.Meta.SetNodeState(ctx, id, pb.NodeState_NODE_STATE_DRAINED, pb.NodeState_NODE_STATE_DRAINING)
+		_, err := w.cfg.Meta.SetNodeState(ctx, id, pb.NodeState_NODE_STATE_DRAINED,
+			pb.NodeState_NODE_STATE_DRAINING)
 		errs = append(errs, err)
 	}
 	for _, id := range plan.Gone {
-		_, err := w.cfg.Meta.SetNodeState(ctx, id, pb.NodeState_NODE_STATE_GONE, pb.NodeState_NODE_STATE_ACTIVE)
+		_, err := w.cfg.Meta.SetNodeState(ctx, id, pb.NodeState_NODE_STATE_GONE,
+			pb.NodeState_NODE_STATE_ACTIVE)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -110,7 +114,9 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 
 // epochNow returns the tablet's present epoch, or 0. Only the broken build uses it.
 func (w *work) epochNow(ctx context.Context, tablet uint64) uint64 {
-	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+	req := &pb.TabletRequest{
+		TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}
 	r, err := w.cfg.Cluster.Send(ctx, tablet, req)
 	if err != nil {
 		return 0
@@ -128,9 +134,13 @@ func (w *work) sendStep(ctx context.Context, st Step) error {
 		req.Epoch = w.epochNow(ctx, st.Tablet)
 	}
 	if st.Leader != 0 {
-		req.Op = &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: st.Leader}}
+		req.Op = &pb.TabletRequest_TransferLeader{
+			TransferLeader: &pb.TransferLeaderRequest{NodeId: st.Leader},
+		}
 	} else {
-		req.Op = &pb.TabletRequest_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasRequest{Changes: st.Changes}}
+		req.Op = &pb.TabletRequest_ChangeReplicas{
+			ChangeReplicas: &pb.ChangeReplicasRequest{Changes: st.Changes},
+		}
 	}
 	if _, err := w.cfg.Cluster.Send(ctx, st.Tablet, req); err != nil {
 		return &StepError{Step: st, Err: err}

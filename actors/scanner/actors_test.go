@@ -70,7 +70,11 @@ func TestHintsArePassedOn(t *testing.T) {
 	s := spawn(t, cfg)
 	s.Hint([]mvcc.Cell{cell("a"), {Table: 16, Row: "a", Column: "other"}, cell("b"), cell("a")})
 	eventually(t, "both cells are offered", w.offers("a", "b"))
-	eventually(t, "locks are given back", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.unlocked == 2 })
+	eventually(t, "locks are given back", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.unlocked == 2
+	})
 	if got := s.Stats(); got.Hints != 3 || got.HintsPassed != 2 || got.HintsDropped != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -157,10 +161,12 @@ type lockWorld struct {
 	entries map[mvcc.Group][]*pb.WalkEntry
 }
 
-func (w *lockWorld) Walk(_ context.Context, _ *pb.TabletDescriptor, r *pb.WalkRequest) (*pb.WalkResponse, error) {
+func (w *lockWorld) Walk(_ context.Context, _ *pb.TabletDescriptor,
+	r *pb.WalkRequest) (*pb.WalkResponse, error) {
 	out := &pb.WalkResponse{Done: true}
 	for _, e := range w.entries[mvcc.Group(r.Group)] {
-		if r.After != nil && (string(e.Cell.Row) < string(r.After.Row) || (string(e.Cell.Row) == string(r.After.Row) && e.Ts <= r.AfterTs)) {
+		if r.After != nil && (string(e.Cell.Row) < string(r.After.Row) ||
+			(string(e.Cell.Row) == string(r.After.Row) && e.Ts <= r.AfterTs)) {
 			continue
 		}
 		if len(out.Entries) == int(r.Limit) {
@@ -185,7 +191,8 @@ func TestSweeper(t *testing.T) {
 			start = young
 		}
 		w.entries[mvcc.GroupLock] = append(w.entries[mvcc.GroupLock], &pb.WalkEntry{
-			Cell: wire.CellPB(cell(row(i))), Lock: wire.LockPB(mvcc.Lock{StartTS: start, Primary: cell("p")}),
+			Cell: wire.CellPB(cell(row(i))),
+			Lock: wire.LockPB(mvcc.Lock{StartTS: start, Primary: cell("p")}),
 		})
 		w.entries[mvcc.GroupIntent] = append(w.entries[mvcc.GroupIntent], &pb.WalkEntry{
 			Cell: wire.CellPB(cell(row(i / 4))), Ts: uint64(old) + 1000 + uint64(i),
@@ -195,7 +202,8 @@ func TestSweeper(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[askedLock]int{}
 	cfg := Config{
-		Targets: []notify.Target{{Table: 16, Column: column, Weak: true}}, Dispatcher: w, Places: w, Walker: w, Page: 16,
+		Targets: []notify.Target{{Table: 16, Column: column, Weak: true}}, Dispatcher: w, Places: w,
+		Walker: w, Page: 16,
 		Now: func() time.Time { return now },
 		Resolver: resolverFunc(func(l mvcc.LockInfo) (bool, error) {
 			mu.Lock()
@@ -235,14 +243,17 @@ func TestSweepsWhatOthersObserve(t *testing.T) {
 	w.tablets = newWorld(0).tablets
 	for _, g := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
 		w.entries[g] = []*pb.WalkEntry{{
-			Cell: wire.CellPB(cell("a")), Ts: 1, Lock: wire.LockPB(mvcc.Lock{StartTS: 1, Primary: cell("p")}),
+			Cell: wire.CellPB(cell("a")), Ts: 1,
+			Lock: wire.LockPB(mvcc.Lock{StartTS: 1, Primary: cell("p")}),
 		}}
 	}
 	w.entries[mvcc.GroupIntent][0].Ts = 2
 	w.entries[mvcc.GroupIntent][0].Intent = wire.IntentPB(&mvcc.Intent{Primary: cell("p")})
 	asked := make(chan bool, 2)
 	cfg := Config{
-		Observed: func(uint64) []notify.Target { return []notify.Target{{Table: 16, Column: column, Weak: true}} },
+		Observed: func(uint64) []notify.Target {
+			return []notify.Target{{Table: 16, Column: column, Weak: true}}
+		},
 		Scanners: -1, Dispatcher: w, Places: w, Walker: w, Now: func() time.Time { return now },
 		Resolver: resolverFunc(func(l mvcc.LockInfo) (bool, error) {
 			asked <- l.Intent

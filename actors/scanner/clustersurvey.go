@@ -52,7 +52,8 @@ type SurveyConfig struct {
 
 // Board is what the tablets that this node leads say of themselves.
 type Board interface {
-	// Clean names tablets without a dirty cell, so many at most, and the version that this is as of.
+	// Clean names tablets without a dirty cell, so many at most, and the version that
+	// this is as of.
 	Clean(most int) (version uint64, tablets []uint64)
 	IsClean(tablet uint64) bool
 	IsSettled(tablet uint64) bool
@@ -149,7 +150,8 @@ func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 }
 
 // askOne asks a node, which may say that its last answer holds still; nil: it does not say.
-func (s *ClusterSurvey) askOne(ctx context.Context, node uint64, before *surveyAnswer) *surveyAnswer {
+func (s *ClusterSurvey) askOne(ctx context.Context, node uint64,
+	before *surveyAnswer) *surveyAnswer {
 	q := &wire.SurveyRequest{}
 	if before != nil {
 		q.Incarnation, q.Version = before.incarnation, before.version
@@ -170,13 +172,16 @@ func (s *ClusterSurvey) askOne(ctx context.Context, node uint64, before *surveyA
 func readSurvey(a *wire.Survey) *surveyAnswer {
 	out := &surveyAnswer{
 		incarnation: a.Incarnation, version: a.Version,
-		clean: make(map[uint64]struct{}, len(a.Clean)), scanned: make(map[notify.Target]struct{}, len(a.Scanned)),
+		clean:   make(map[uint64]struct{}, len(a.Clean)),
+		scanned: make(map[notify.Target]struct{}, len(a.Scanned)),
 	}
 	for _, id := range a.Clean {
 		out.clean[id] = struct{}{}
 	}
 	for _, t := range a.Scanned {
-		out.scanned[notify.Target{Table: mvcc.TableID(t.Table), Column: wire.String(t.Column)}] = struct{}{}
+		out.scanned[notify.Target{
+			Table: mvcc.TableID(t.Table), Column: wire.String(t.Column),
+		}] = struct{}{}
 	}
 	return out
 }
@@ -231,7 +236,8 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	a := &wire.Survey{Incarnation: incarnation, Version: version, Clean: clean}
 	if targets := s.targets.Load(); targets != nil {
 		for _, t := range *targets {
-			a.Scanned = append(a.Scanned, &wire.SurveyTarget{Table: uint32(t.Table), Column: wire.Bytes(t.Column)})
+			a.Scanned = append(a.Scanned,
+				&wire.SurveyTarget{Table: uint32(t.Table), Column: wire.Bytes(t.Column)})
 		}
 	}
 	return a

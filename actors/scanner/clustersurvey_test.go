@@ -13,7 +13,9 @@ import (
 // surveyOf is that of node 1, with what it knows of who leads.
 func surveyOf() (*ClusterSurvey, *route.Router) {
 	router := route.NewRouter()
-	return NewClusterSurvey(SurveyConfig{Node: 1, Incarnation: 7, Board: &tablet.Board{}, Leaders: router}), router
+	return NewClusterSurvey(SurveyConfig{
+		Node: 1, Incarnation: 7, Board: &tablet.Board{}, Leaders: router,
+	}), router
 }
 
 // TestSurveyRulesOutOnlyWhatIsSaid: a tablet counts as clean if the node that is believed
@@ -31,7 +33,9 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 		}
 		return a
 	}
-	v := &surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: says(10, 11, 12, 13, 14), 3: says(10)}}
+	v := &surveyed{
+		of: survey, answers: map[uint64]*surveyAnswer{2: says(10, 11, 12, 13, 14), 3: says(10)},
+	}
 	for tablet := uint64(9); tablet < 17; tablet++ {
 		if got, want := v.Clean(tablet), tablet == 10; got != want {
 			t.Errorf("tablet %d is clean: %t", tablet, got)
@@ -58,7 +62,8 @@ func TestSurveyAnswer(t *testing.T) {
 	if again := survey.Answer(has); !again.Unchanged || again.Version != first.Version {
 		t.Errorf("nothing has changed, and the answer is %v", again)
 	}
-	if other := survey.Answer(&wire.SurveyRequest{Incarnation: 6, Version: first.Version}); other.Unchanged {
+	if other := survey.Answer(&wire.SurveyRequest{Incarnation: 6,
+		Version: first.Version}); other.Unchanged {
 		t.Error("what an earlier incarnation has said is confirmed")
 	}
 	target := notify.Target{Table: mvcc.FirstUserTable, Column: "c"}
@@ -68,7 +73,8 @@ func TestSurveyAnswer(t *testing.T) {
 		t.Fatalf("another column is looked for, and the answer is %v", news)
 	}
 	a := readSurvey(news)
-	if v := (&surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: a, 3: {}}}); v.Scanning(target) != 2 {
+	if v := (&surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: a,
+		3: {}}}); v.Scanning(target) != 2 {
 		t.Errorf("%d nodes look for the column, not this one and another", v.Scanning(target))
 	}
 }

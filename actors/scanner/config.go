@@ -57,7 +57,8 @@ type Places interface {
 
 // Walker asks a tablet for a page of one of its groups, once: no retry, a refusal is an error.
 type Walker interface {
-	Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse, error)
+	Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse,
+		error)
 }
 
 // Resolver settles locks and intents by their primary (txn.Client).

@@ -63,16 +63,22 @@ func (w *world) split(n int) {
 	start := ""
 	for i := n; i < len(w.rows); i += n {
 		w.tablets = append(w.tablets, &pb.TabletDescriptor{
-			TabletId: uint64(2 + i), StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(w.rows[i]),
+			TabletId: uint64(2 + i), StartTable: 16, StartRow: []byte(start), EndTable: 16,
+			EndRow: []byte(w.rows[i]),
 		})
 		start = w.rows[i]
 	}
-	w.tablets = append(w.tablets, &pb.TabletDescriptor{TabletId: 1, StartTable: 16, StartRow: []byte(start), EndUnbounded: true})
+	w.tablets = append(w.tablets, &pb.TabletDescriptor{
+		TabletId: 1, StartTable: 16, StartRow: []byte(start), EndUnbounded: true,
+	})
 }
 
-func (w *world) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) { return w.tablets, nil }
+func (w *world) Tablets(context.Context, bool) ([]*pb.TabletDescriptor, error) {
+	return w.tablets, nil
+}
 
-func (w *world) Walk(_ context.Context, d *pb.TabletDescriptor, r *pb.WalkRequest) (*pb.WalkResponse, error) {
+func (w *world) Walk(_ context.Context, d *pb.TabletDescriptor,
+	r *pb.WalkRequest) (*pb.WalkResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.walks++
@@ -89,7 +95,8 @@ func (w *world) Walk(_ context.Context, d *pb.TabletDescriptor, r *pb.WalkReques
 			out.Done = false
 			break
 		}
-		out.Entries = append(out.Entries, &pb.WalkEntry{Cell: wire.CellPB(cell(row)), Notify: &pb.Notify{Ts: 1}})
+		out.Entries = append(out.Entries,
+			&pb.WalkEntry{Cell: wire.CellPB(cell(row)), Notify: &pb.Notify{Ts: 1}})
 	}
 	return out, nil
 }
@@ -119,7 +126,8 @@ func (w *world) Submit(_ context.Context, items []notify.Dirty) ([]notify.Admiss
 	return out, nil
 }
 
-func (w *world) TryLock(_ context.Context, owner uint64, _ time.Duration, keys ...string) ([]bool, error) {
+func (w *world) TryLock(_ context.Context, owner uint64, _ time.Duration,
+	keys ...string) ([]bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lockErr != nil {
@@ -146,13 +154,15 @@ func (w *world) Unlock(_ uint64, keys ...string) {
 
 func (w *world) config() Config {
 	return Config{
-		Targets: []notify.Target{target}, Dispatcher: w, Places: w, Walker: w, Locker: w, Page: 16, Seed: 1,
+		Targets: []notify.Target{target}, Dispatcher: w, Places: w, Walker: w, Locker: w, Page: 16,
+		Seed: 1,
 	}.withDefaults()
 }
 
 // scan is a scanner of the world with a seed of its own.
 func (w *world) scan(cfg Config, seed uint64) *scan {
-	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1, time.Second), &choice{again: &rechecks{every: cfg.Recheck}}, newBacklogs(cfg.Targets), &counters{})
+	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1, time.Second),
+		&choice{again: &rechecks{every: cfg.Recheck}}, newBacklogs(cfg.Targets), &counters{})
 }
 
 var errAway = errors.New("nobody home")

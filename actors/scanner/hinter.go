@@ -100,7 +100,9 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	cancel()
 	items := make([]notify.Dirty, len(cells))
 	for i, cell := range cells {
-		items[i] = notify.Dirty{Cell: cell, Held: states[i] == lockGranted, Done: func() { h.locks.release(cell) }}
+		items[i] = notify.Dirty{Cell: cell, Held: states[i] == lockGranted, Done: func() {
+			h.locks.release(cell)
+		}}
 	}
 	ctx, cancel = context.WithTimeout(h.ctx, h.cfg.Timeout)
 	defer cancel()
@@ -146,5 +148,7 @@ func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
 	}
 	h.waiting.Add(int64(len(cells)))
 	self, root := c.Self(), c.ActorSystem().Root
-	time.AfterFunc(hintPause<<(tried-1), func() { root.Send(self, &hint{cells: cells, tried: tried}) })
+	time.AfterFunc(hintPause<<(tried-1), func() {
+		root.Send(self, &hint{cells: cells, tried: tried})
+	})
 }

@@ -105,7 +105,9 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 			s.untaken(notify.Target{Table: p.target.Table, Column: p.target.Column})
 			return leave // other places have their turn
 		}
-		resp, v = s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start), Oldest: true, AfterPlace: resp.Place})
+		resp, v = s.ask(ctx, p, &pb.WalkRequest{
+			FromRow: wire.Bytes(p.span.Start), Oldest: true, AfterPlace: resp.Place,
+		})
 		if v != goOn {
 			return v
 		}

@@ -26,14 +26,18 @@ func TestBacklogSilencesHints(t *testing.T) {
 	cfg.Scanners, cfg.PaceMin, cfg.PaceMax, cfg.Young = 1, time.Hour, time.Hour, time.Hour
 	s := spawn(t, cfg)
 	b := s.backlog[target]
-	eventually(t, "the first turn has left the row", func() bool { return s.Stats().Turns == 1 && b.on.Load() })
+	eventually(t, "the first turn has left the row", func() bool {
+		return s.Stats().Turns == 1 && b.on.Load()
+	})
 	s.Hint([]mvcc.Cell{cell("a"), cell("b")})
 	if got := s.Stats(); got.Hints != 2 || got.HintsDropped != 2 {
 		t.Errorf("hints are taken while there is a backlog: %+v", got)
 	}
 	b.on.Store(false)
 	s.Hint([]mvcc.Cell{cell("c")})
-	eventually(t, "a hint without room wakes the scanner up", func() bool { return s.Stats().Turns >= 2 && b.on.Load() })
+	eventually(t, "a hint without room wakes the scanner up", func() bool {
+		return s.Stats().Turns >= 2 && b.on.Load()
+	})
 	full.Store(false)
 	eventually(t, "the backlog ends with a turn that leaves nothing", func() bool {
 		for _, turns := range s.scanners {
@@ -50,7 +54,8 @@ func TestBacklogSilencesHints(t *testing.T) {
 // been hinted.
 func TestBacklogEndsQuietly(t *testing.T) {
 	var b backlog
-	if !b.hinted(mvcc.TimestampAt(1)) || !b.untaken(1000) || b.untaken(1100) || b.hinted(mvcc.MaxTimestamp) {
+	if !b.hinted(mvcc.TimestampAt(1)) || !b.untaken(1000) || b.untaken(1100) ||
+		b.hinted(mvcc.MaxTimestamp) {
 		t.Error("a backlog begins once, and nothing is hinted while it is there")
 	}
 	if b.taken(1200, false, 250*time.Millisecond) {

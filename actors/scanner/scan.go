@@ -44,10 +44,12 @@ type scan struct {
 	left map[notify.Target]bool
 }
 
-func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog backlogs, stats *counters) *scan {
+func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog backlogs,
+	stats *counters) *scan {
 	s := &scan{
 		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice, backlog: backlog,
-		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample), left: make(map[notify.Target]bool),
+		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
+		left: make(map[notify.Target]bool),
 	}
 	tables := map[mvcc.TableID]int{}
 	for _, t := range cfg.Targets {
@@ -64,8 +66,9 @@ type verdict uint8
 const (
 	goOn     verdict = iota
 	teleport         // another worker is here: go on at another random place
-	leave            // no more of this place: its observer's queue is full, or the tablet does not answer
-	stop             // the turn is over
+	// no more of this place: its observer's queue is full, or the tablet does not answer
+	leave
+	stop // the turn is over
 )
 
 // turn walks from a random place until its requests are used up or everything has been seen once.
@@ -168,7 +171,8 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 }
 
 // page asks for one page of a place's dirty cells, by row. A page that is not the last has entries.
-func (s *scan) page(ctx context.Context, p *spot, from string, after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
+func (s *scan) page(ctx context.Context, p *spot, from string,
+	after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
 	if v != goOn {
 		return nil, true, v
@@ -185,7 +189,8 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	s.stats.requests.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table), wire.Bytes(p.target.Column)
+	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table),
+		wire.Bytes(p.target.Column)
 	req.Limit = uint32(s.cfg.Page)
 	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, req)
 	if err != nil {
@@ -229,7 +234,8 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 // may keep a cell from being found.
 func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	age := nowMillis - n.TS.Millis()
-	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 && age < s.cfg.Young.Milliseconds()
+	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 &&
+		age < s.cfg.Young.Milliseconds()
 }
 
 // hand takes a slot and the advisory lock for each cell, all of one column, and submits

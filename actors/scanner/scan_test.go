@@ -27,7 +27,8 @@ func TestTurnSeesEveryCell(t *testing.T) {
 					seen[c]++
 				}
 				if len(seen) != rows || len(w.offered) != rows {
-					t.Fatalf("seed %d: %d rows, %d per tablet: %d cells offered, %d different", seed, rows, perTablet, len(w.offered), len(seen))
+					t.Fatalf("seed %d: %d rows, %d per tablet: %d cells offered, %d different",
+						seed, rows, perTablet, len(w.offered), len(seen))
 				}
 			}
 		}
@@ -79,7 +80,8 @@ func TestFairStart(t *testing.T) {
 		}
 		for b, n := range counts {
 			if want := turns / c.buckets; n < want/3 {
-				t.Errorf("%d rows: part %d of %d was first %d times, fair is %d (%v)", c.rows, b, c.buckets, n, want, counts)
+				t.Errorf("%d rows: part %d of %d was first %d times, fair is %d (%v)", c.rows, b,
+					c.buckets, n, want, counts)
 			}
 		}
 	}
@@ -151,7 +153,8 @@ func TestPace(t *testing.T) {
 		t.Errorf("after work: pause %v", got)
 	}
 	for name, answer := range map[string]notify.Admission{
-		"collapsed": notify.Collapsed, "deferred": notify.Deferred, "full": notify.Full, "unlinked": notify.Unlinked,
+		"collapsed": notify.Collapsed, "deferred": notify.Deferred, "full": notify.Full,
+		"unlinked": notify.Unlinked,
 	} {
 		w := newWorld(1000)
 		w.split(100)

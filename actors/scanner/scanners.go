@@ -48,11 +48,13 @@ type Stats struct {
 	Resolved     uint64 // locks and intents that the sweeper has had resolved
 	Alive        uint64 // those that the sweeper asked about and that are alive
 	Errors       uint64 // requests that failed
-	Clean        uint64 // tablets not walked, by scanners, for the survey says that there is nothing
+	// tablets not walked, by scanners, for the survey says that there is nothing
+	Clean uint64
 }
 
 type counters struct {
-	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports, resolved, alive, errors, clean atomic.Uint64
+	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports,
+	resolved, alive, errors, clean atomic.Uint64
 }
 
 // Spawn starts the actors. They begin at once. Errors: ErrInvalid, or a name is taken.
@@ -61,7 +63,10 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Scanners{cfg: cfg, system: system, targets: make(map[notify.Target]bool), backlog: newBacklogs(cfg.Targets)}
+	s := &Scanners{
+		cfg: cfg, system: system, targets: make(map[notify.Target]bool),
+		backlog: newBacklogs(cfg.Targets),
+	}
 	for _, t := range cfg.Targets {
 		s.targets[notify.Target{Table: t.Table, Column: t.Column}] = true
 	}
@@ -75,8 +80,10 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 func (s *Scanners) spawn() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hinter{
-		cfg: s.cfg, ctx: ctx, targets: s.targets, locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
-		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting, stats: &s.stats,
+		cfg: s.cfg, ctx: ctx, targets: s.targets,
+		locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
+		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting,
+		stats:   &s.stats,
 		untaken: s.untaken, backlog: s.backlog, done: make(chan struct{}),
 	}
 	// One instance for good: a restart after a panic goes on with what it knows.
@@ -113,8 +120,10 @@ func (s *Scanners) spawn() error {
 }
 
 // turns starts an actor that works in turns, the first at once.
-func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) (*actorkit.Turns, error) {
-	t, err := actorkit.SpawnTurns(s.system, actorkit.TurnsConfig{Name: s.cfg.Name + "-" + name, Turn: turn})
+func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) (*actorkit.Turns,
+	error) {
+	t, err := actorkit.SpawnTurns(s.system,
+		actorkit.TurnsConfig{Name: s.cfg.Name + "-" + name, Turn: turn})
 	if err != nil {
 		return nil, fmt.Errorf("scanner: spawn: %w", err)
 	}
@@ -172,9 +181,12 @@ func (s *Scanners) untaken(t notify.Target) {
 func (s *Scanners) Stats() Stats {
 	c := &s.stats
 	return Stats{
-		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(), HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
-		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(), Parked: c.parked.Load(),
-		Young: c.young.Load(), Teleports: c.teleports.Load(), Resolved: c.resolved.Load(), Alive: c.alive.Load(), Errors: c.errors.Load(),
+		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(),
+		HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
+		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(),
+		Parked: c.parked.Load(),
+		Young:  c.young.Load(), Teleports: c.teleports.Load(), Resolved: c.resolved.Load(),
+		Alive: c.alive.Load(), Errors: c.errors.Load(),
 		Clean: c.clean.Load(),
 	}
 }

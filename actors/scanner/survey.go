@@ -52,7 +52,8 @@ type chosen struct {
 }
 
 // of is what there is by the view; tablets lists all tablets.
-func (c *choice) of(view View, targets []notify.Target, tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
+func (c *choice) of(view View, targets []notify.Target,
+	tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
 	version := view.Version() // before looking: what changes meanwhile is of a later one
 	c.mu.Lock()
 	defer c.mu.Unlock()

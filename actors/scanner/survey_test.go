@@ -55,7 +55,8 @@ func TestSurveyIsBelieved(t *testing.T) {
 		s.turn(t.Context())
 	}
 	if w.walks != 10 || len(w.offered) != 10 {
-		t.Errorf("%d walks and %d cells offered in 10 turns: one tablet of 100 is dirty", w.walks, len(w.offered))
+		t.Errorf("%d walks and %d cells offered in 10 turns: one tablet of 100 is dirty", w.walks,
+			len(w.offered))
 	}
 	delete(survey.dirty, dirty)
 	survey.news++
@@ -175,7 +176,8 @@ func TestSweeperBelievesTheBoard(t *testing.T) {
 // walkerFunc is told what is walked, and finds nothing.
 type walkerFunc func(*pb.TabletDescriptor)
 
-func (f walkerFunc) Walk(_ context.Context, d *pb.TabletDescriptor, _ *pb.WalkRequest) (*pb.WalkResponse, error) {
+func (f walkerFunc) Walk(_ context.Context, d *pb.TabletDescriptor,
+	_ *pb.WalkRequest) (*pb.WalkResponse, error) {
 	f(d)
 	return &pb.WalkResponse{Done: true}, nil
 }

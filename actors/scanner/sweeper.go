@@ -43,7 +43,10 @@ type sweeper struct {
 }
 
 func newSweeper(cfg Config, stats *counters) *sweeper {
-	return &sweeper{cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time), again: &rechecks{every: sweepRechecks * cfg.Recheck}}
+	return &sweeper{
+		cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time),
+		again: &rechecks{every: sweepRechecks * cfg.Recheck},
+	}
 }
 
 // swept is a group of one table (L) or one weak column (I) in one tablet.
@@ -82,7 +85,8 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	version := uint64(0)
 	if w.cfg.Survey != nil {
-		version = w.cfg.Survey.SettledVersion() // before looking: what changes meanwhile is of a later one
+		// before looking: what changes meanwhile is of a later one
+		version = w.cfg.Survey.SettledVersion()
 	}
 	if version == 0 || version != w.version {
 		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
@@ -122,7 +126,9 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 		for _, t := range w.observed(d.GetTabletId()) {
 			add(t.Table)
 			if t.Weak && tables[t.Table] {
-				out = append(out, swept{tablet: d, group: mvcc.GroupIntent, table: t.Table, column: t.Column})
+				out = append(out, swept{
+					tablet: d, group: mvcc.GroupIntent, table: t.Table, column: t.Column,
+				})
 			}
 		}
 	}
@@ -143,7 +149,8 @@ func (w *sweeper) observed(tablet uint64) []notify.Target {
 // whether it resolved anything.
 func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved bool) {
 	req := &pb.WalkRequest{
-		Group: uint32(p.group), Table: uint32(p.table), Column: wire.Bytes(p.column), Limit: uint32(w.cfg.Page),
+		Group: uint32(p.group), Table: uint32(p.table), Column: wire.Bytes(p.column),
+		Limit: uint32(w.cfg.Page),
 	}
 	for *budget > 0 && ctx.Err() == nil {
 		*budget--
@@ -164,8 +171,9 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 		last := resp.Entries[len(resp.Entries)-1]
 		// A new message: the old one may still be looked at by its receiver.
 		req = &pb.WalkRequest{
-			Group: req.Group, Table: req.Table, Column: req.Column, Limit: req.Limit, FromRow: last.GetCell().GetRow(),
-			After: last.GetCell(), AfterTs: last.GetTs(),
+			Group: req.Group, Table: req.Table, Column: req.Column, Limit: req.Limit,
+			FromRow: last.GetCell().GetRow(),
+			After:   last.GetCell(), AfterTs: last.GetTs(),
 		}
 	}
 	return resolved
@@ -190,7 +198,8 @@ func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	if in := e.GetIntent(); in != nil {
 		return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Intent: true, Lock: mvcc.Lock{
-			StartTS: mvcc.Timestamp(e.GetTs()), Primary: wire.Cell(in.GetPrimary()), Expiry: mvcc.Timestamp(in.GetExpiry()),
+			StartTS: mvcc.Timestamp(e.GetTs()), Primary: wire.Cell(in.GetPrimary()),
+			Expiry: mvcc.Timestamp(in.GetExpiry()),
 			Worker: wire.Worker(in.GetWorker()),
 		}}
 	}

@@ -9,7 +9,8 @@ import (
 
 // Sender carries one operation to a tablet: txn.Transport does.
 type Sender interface {
-	Send(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error)
+	Send(ctx context.Context, tablet *pb.TabletDescriptor,
+		req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
 // NewWalker is the Walker that sends a message for each page.
@@ -18,15 +19,18 @@ func NewWalker(s Sender) Walker { return walker{s} }
 type walker struct{ sender Sender }
 
 // Walk implements Walker.
-func (w walker) Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse, error) {
+func (w walker) Walk(ctx context.Context, tablet *pb.TabletDescriptor,
+	req *pb.WalkRequest) (*pb.WalkResponse, error) {
 	resp, err := w.sender.Send(ctx, tablet, &pb.TabletRequest{
-		TabletId: tablet.GetTabletId(), Epoch: tablet.GetEpoch(), Op: &pb.TabletRequest_Walk{Walk: req},
+		TabletId: tablet.GetTabletId(), Epoch: tablet.GetEpoch(),
+		Op: &pb.TabletRequest_Walk{Walk: req},
 	})
 	if err != nil {
 		return nil, err
 	}
 	if e := resp.GetError(); e != nil {
-		return nil, fmt.Errorf("scanner: walk of tablet %d: %s (%v)", tablet.GetTabletId(), e.Message, e.Code)
+		return nil, fmt.Errorf("scanner: walk of tablet %d: %s (%v)", tablet.GetTabletId(),
+			e.Message, e.Code)
 	}
 	if resp.GetWalk() == nil {
 		return nil, fmt.Errorf("scanner: walk of tablet %d: no answer to it", tablet.GetTabletId())

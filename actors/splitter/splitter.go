@@ -60,8 +60,9 @@ type Config struct {
 	// every tablet is asked.
 	Overview Overview
 
-	MaxBytes   uint64        // a larger tablet is split where its size halves
-	MaxLoad    uint64        // operations per second; a busier tablet is split where its load halves
+	MaxBytes uint64 // a larger tablet is split where its size halves
+	// operations per second; a busier tablet is split where its load halves
+	MaxLoad    uint64
 	Interval   time.Duration // pause between turns
 	Cooldown   time.Duration // after a split by load, before the next of either side
 	MaxTablets int           // no tablet is split while there are so many

@@ -28,18 +28,23 @@ type world struct {
 
 // add appends a tablet that begins at a row; each ends where the next begins.
 func (w *world) add(start string, size, load uint64, sizeKey, loadKey string) {
-	d := &pb.TabletDescriptor{TabletId: uint64(len(w.tablets)) + 2, Epoch: 1, StartTable: uint32(mvcc.FirstUserTable), StartRow: []byte(start), EndUnbounded: true}
+	d := &pb.TabletDescriptor{
+		TabletId: uint64(len(w.tablets)) + 2, Epoch: 1, StartTable: uint32(mvcc.FirstUserTable),
+		StartRow: []byte(start), EndUnbounded: true,
+	}
 	if n := len(w.tablets); n > 0 {
 		last := w.tablets[n-1].Tablet
 		last.EndUnbounded, last.EndTable, last.EndRow = false, d.StartTable, d.StartRow
 	}
 	w.tablets = append(w.tablets, &pb.StatusResponse{
-		Tablet: d, Leader: true, SizeBytes: size, Load: load, SizeKey: []byte(sizeKey), LoadKey: []byte(loadKey),
+		Tablet: d, Leader: true, SizeBytes: size, Load: load, SizeKey: []byte(sizeKey),
+		LoadKey: []byte(loadKey),
 	})
 }
 
 // Send implements Client.
-func (w *world) Send(_ context.Context, at wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+func (w *world) Send(_ context.Context, at wire.Position,
+	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {

@@ -19,7 +19,8 @@ func (w *work) turn(ctx context.Context, now time.Time) {
 	tablets, total, err := w.candidates(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.cfg.Logger.Warn("splitter: reading the tablets' status failed; trying again", "error", err)
+			w.cfg.Logger.Warn("splitter: reading the tablets' status failed; trying again", "error",
+				err)
 		}
 		return
 	}
@@ -86,7 +87,8 @@ func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool
 			"tablet", s.Tablet.GetTabletId(), "error", err)
 		return false
 	}
-	w.cfg.Logger.Info("tablet split", "tablet", s.Tablet.GetTabletId(), "bytes", s.SizeBytes, "load", s.Load)
+	w.cfg.Logger.Info("tablet split", "tablet", s.Tablet.GetTabletId(), "bytes", s.SizeBytes,
+		"load", s.Load)
 	return true
 }
 

@@ -15,7 +15,11 @@ import (
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
-	own.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: e.group.Term(), Mark: max(to, e.mark)}}})
+	own.answer(call, &pb.TabletResponse{
+		Result: &pb.TabletResponse_Mark{
+			Mark: &pb.MarkResponse{Term: e.group.Term(), Mark: max(to, e.mark)},
+		},
+	})
 	e.ownEntry(own)
 }
 
@@ -29,7 +33,9 @@ func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 }
 
 func (t *Tablet) markResponse() *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.group.Term(), Mark: t.mark}}}
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.group.Term(), Mark: t.mark}},
+	}
 }
 
 // setCatalogue takes a newer version of the catalogue; evaluation honours it from this
@@ -54,13 +60,18 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()
 	s := &pb.StatusResponse{
-		Tablet: t.descriptor, Leader: t.leading, Term: t.group.Term(), AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,
+		Tablet: t.descriptor, Leader: t.leading, Term: t.group.Term(),
+		AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,
 		CatalogueVersion: t.appliedCatalogue.Version(), Locks: uint64(t.memory.Locks()),
-		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint), Collected: t.history.deleted,
-		Reads: t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches, Proposals: t.counters.proposals,
-		SizeBytes: t.size(req.GetMeasureAbove()), Load: t.loads.perSecond(time.Now(), t.counters.operations()),
-		SizeKey: wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
-		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(), Quiescent: t.group.Quiesced(),
+		Bound: uint64(t.appliedBound), Safepoint: uint64(t.appliedSafepoint),
+		Collected: t.history.deleted,
+		Reads:     t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches,
+		Proposals: t.counters.proposals,
+		SizeBytes: t.size(req.GetMeasureAbove()),
+		Load:      t.loads.perSecond(time.Now(), t.counters.operations()),
+		SizeKey:   wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
+		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
+		Quiescent: t.group.Quiesced(),
 	}
 	if t.cfg.Ticker != nil && !t.group.LeaderKnown() {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
@@ -71,7 +82,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()
 	}
-	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 && s.Load == 0 && t.loads.ops == t.counters.operations() {
+	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
+		s.Load == 0 && t.loads.ops == t.counters.operations() {
 		t.beat.status.Store(s)
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}

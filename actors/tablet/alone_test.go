@@ -16,11 +16,17 @@ import (
 func TestAloneSaysTermAndMark(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	for _, raise := range []uint64{0, 1000, 500, 2000} {
-		asked := r.do(1, &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raise}}}).GetMark()
-		now := r.do(1, &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{}}}).GetMark() // after the turn of the apply
+		asked := r.do(1, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raise}},
+		}).GetMark()
+		// after the turn of the apply
+		now := r.do(1, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{}},
+		}).GetMark()
 		term, mark, ok := r.alone.Confirmed()
 		if !ok || term != now.Term || mark != now.Mark || mark < asked.Mark {
-			t.Errorf("said term %d, mark %d, %v; the tablet answers %v, after raising %v", term, mark, ok, now, asked)
+			t.Errorf("said term %d, mark %d, %v; the tablet answers %v, after raising %v", term,
+				mark, ok, now, asked)
 		}
 	}
 }
@@ -36,14 +42,16 @@ func TestAloneTakesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if term, _, ok := r.alone.Confirmed(); ok {
-		t.Errorf("STALE-LEADER: a tablet that has stepped down still says that it leads in term %d", term)
+		t.Errorf("STALE-LEADER: a tablet that has stepped down still says that it leads in term %d",
+			term)
 	}
 }
 
 // TestAloneSaysNothingAmongSeveral: leadership among several voters needs their word.
 func TestAloneSaysNothingAmongSeveral(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
-	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r, Config{Alone: &Alone{}, Logger: slog.New(slog.DiscardHandler)})
+	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r,
+		Config{Alone: &Alone{}, Logger: slog.New(slog.DiscardHandler)})
 	if err := meta.open(); err != nil {
 		t.Fatal(err)
 	}

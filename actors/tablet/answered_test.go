@@ -88,7 +88,8 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	r.failed = make(chan error, 1)
 	damage := &store.Batch{}
-	damage.Put(store.AppendKey(nil, mvcc.GroupWrite, mvcc.Cell{Table: 16, Row: "bad", Column: "c"}, 0), []byte{0xff})
+	damage.Put(store.AppendKey(nil, mvcc.GroupWrite, mvcc.Cell{Table: 16, Row: "bad", Column: "c"},
+		0), []byte{0xff})
 	if err := r.store.StateWriter().Commit([]*store.Batch{damage}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,9 @@ func TestStoreFaultAnswersTheBatch(t *testing.T) {
 	for _, row := range []string{"before", "bad", "after"} {
 		answers[row] = r.start(2, prewriteOf(r.take(1), row, "1"))
 	}
-	r.until(2, "all have come", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 1+len(answers) })
+	r.until(2, "all have come", func(*pb.StatusResponse) bool {
+		return r.port(2).Queued() >= 1+len(answers)
+	})
 	release()
 	for row, answer := range answers {
 		if a := answered(t, row, answer); a.Err == nil && a.Value.GetError() == nil {
@@ -118,7 +121,9 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 	r.failed = make(chan error, 1)
 	broken, first := r.envelope(nil) // a missing request panics
 	call, second := r.envelope(getOf(r.take(1), "a"))
-	r.system.Root.Send(r.port(2).PID(), &blockedReads{waiters: []waiter{{call: broken}, {call: call}}})
+	r.system.Root.Send(r.port(2).PID(), &blockedReads{
+		waiters: []waiter{{call: broken}, {call: call}},
+	})
 	if err := <-r.failed; !errors.Is(err, ErrPanic) {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		err = t.applyConfChange(a, e)
 	case len(e.Data) > 0:
 		err = t.applyCommand(batch, a, e)
-	case a.term == t.group.Term() && t.pipeline.next() != nil && t.pipeline.next().command.Replicas != nil:
+	case a.term == t.group.Term() && t.pipeline.next() != nil &&
+		t.pipeline.next().command.Replicas != nil:
 		// Raft has put this in the place of a change that it refused. It puts nothing in
 		// the place of other proposals: the entry with which a leadership begins is no
 		// answer to the first of them.
@@ -133,7 +134,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:
 		t.state.raise(command)
-		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound), max(t.memory.Safepoint, t.appliedSafepoint)
+		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound),
+			max(t.memory.Safepoint, t.appliedSafepoint)
 		t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
 	case command.RaiseMark > t.mark:
 		t.mark = command.RaiseMark
@@ -169,7 +171,8 @@ func (t *Tablet) onApplied(m *applied) {
 	var dirty []mvcc.Cell
 	if p := m.proposal; t.pipeline.visible(p) {
 		if m.dropped {
-			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again", t.id))
+			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED,
+				"tablet %d has changed meanwhile; try again", t.id))
 		} else {
 			dirty = t.finish(p)
 		}
@@ -194,7 +197,8 @@ func (t *Tablet) onApplied(m *applied) {
 // cells that became dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
-	p.deliver() // who is answered goes on beside the rest, and meets this tablet only after this turn
+	// who is answered goes on beside the rest, and meets this tablet only after this turn
+	p.deliver()
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.note(p.muts)
 	for _, h := range p.holds {

@@ -140,7 +140,8 @@ func (b *Board) put(n *notice, is uint32) {
 func (t *Tablet) publish() {
 	p := &t.posted
 	locked, changes := t.memory.Locked(), t.memory.Changes()
-	if p.notice == nil || p.changes == changes && p.leading == t.leading && p.locked == locked && p.catalogue == t.memory.Catalogue {
+	if p.notice == nil || p.changes == changes && p.leading == t.leading && p.locked == locked &&
+		p.catalogue == t.memory.Catalogue {
 		return
 	}
 	if p.catalogue != t.memory.Catalogue {
@@ -167,7 +168,9 @@ func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []noti
 	var out []notify.Target
 	for c, how := range catalogue.Columns() {
 		if _, here := wire.Clip(d, mvcc.Span{Table: c.Table}); here {
-			out = append(out, notify.Target{Table: c.Table, Column: c.Column, Weak: how == mvcc.ObservedWeak})
+			out = append(out, notify.Target{
+				Table: c.Table, Column: c.Column, Weak: how == mvcc.ObservedWeak,
+			})
 		}
 	}
 	return out

@@ -13,7 +13,9 @@ import (
 // ended waits for the end of the turn that has answered last.
 func ended(r *rig, tablet uint64) *pb.StatusResponse {
 	r.tb.Helper()
-	return r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()
+	return r.do(tablet, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}).GetStatus()
 }
 
 // checkBoard compares what the board says with what is on disk. It must never say too
@@ -21,7 +23,10 @@ func ended(r *rig, tablet uint64) *pb.StatusResponse {
 func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 	r.tb.Helper()
 	s := ended(r, tablet)
-	span := mvcc.Span{Table: 16, Start: string(s.Tablet.StartRow), End: string(s.Tablet.EndRow), HasEnd: !s.Tablet.EndUnbounded}
+	span := mvcc.Span{
+		Table: 16, Start: string(s.Tablet.StartRow), End: string(s.Tablet.EndRow),
+		HasEnd: !s.Tablet.EndUnbounded,
+	}
 	snap := r.store.Snap()
 	defer snap.Close()
 	var there waiting
@@ -31,14 +36,16 @@ func checkBoard(r *rig, tablet uint64, when string, walked bool) {
 		}
 	}
 	clean, settled := there.pending == 0, there.intents == 0 && s.Locks == 0
-	if saysClean, saysSettled := r.board.IsClean(tablet), r.board.IsSettled(tablet); (saysClean && !clean) || (saysSettled && !settled) {
+	if saysClean, saysSettled := r.board.IsClean(tablet),
+		r.board.IsSettled(tablet); (saysClean && !clean) || (saysSettled && !settled) {
 		r.tb.Fatalf("%s: tablet %d has %d dirty cells, %d intents and %d locks: clean %t, settled %t", when, tablet, there.pending, there.intents,
 			s.Locks, saysClean, saysSettled)
 	}
 	if !walked {
 		return
 	}
-	for end := time.Now().Add(10 * time.Second); r.board.IsClean(tablet) != clean || r.board.IsSettled(tablet) != settled; ended(r, tablet) {
+	for end := time.Now().Add(10 * time.Second); r.board.IsClean(tablet) != clean ||
+		r.board.IsSettled(tablet) != settled; ended(r, tablet) {
 		if time.Now().After(end) { // a worker may count
 			r.tb.Fatalf("%s: tablet %d has %d dirty cells, %d intents and %d locks, and is not known to be clean, settled", when, tablet,
 				there.pending, there.intents, s.Locks)
@@ -57,7 +64,13 @@ func (r *rig) listed(tablet uint64) bool {
 func TestBoard(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	walk := func() {
-		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(mvcc.GroupNotify), Table: 16, Column: []byte("c")}}})
+		r.do(2, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Walk{
+				Walk: &pb.WalkRequest{
+					Group: uint32(mvcc.GroupNotify), Table: 16, Column: []byte("c"),
+				},
+			},
+		})
 	}
 	check := func(what string, clean, settled, news bool, do func()) {
 		t.Helper()
@@ -75,7 +88,9 @@ func TestBoard(t *testing.T) {
 		}
 	}
 	ended(r, 2)
-	check("a catalogue with columns that nobody has looked at", false, false, true, func() { observe(r, 2) })
+	check("a catalogue with columns that nobody has looked at", false, false, true, func() {
+		observe(r, 2)
+	})
 	check("a walk", true, true, true, walk)
 	check("another walk", true, true, false, walk)
 	at := r.take(1)
@@ -88,7 +103,11 @@ func TestBoard(t *testing.T) {
 	check("a new leader", false, false, true, func() { reopen(t, r, 2, 0) })
 	check("a walk of the new leader", false, true, false, walk)
 	check("the end of the notification", true, true, true, func() {
-		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{Cell: cellOf("a"), UpTo: uint64(r.take(1))}}})
+		r.do(2, &pb.TabletRequest{
+			Op: &pb.TabletRequest_ClearNotify{
+				ClearNotify: &pb.ClearNotifyRequest{Cell: cellOf("a"), UpTo: uint64(r.take(1))},
+			},
+		})
 	})
 	if _, ids := r.board.Clean(1); len(ids) != 1 {
 		t.Errorf("asked for one, got %v", ids)
@@ -114,8 +133,12 @@ func TestBoardOfLeader(t *testing.T) {
 		return nodes
 	}
 	lead := g.leader(groupTablet)
-	g.wait("the leader says that the tablet is clean", func() bool { return slices.Equal(says(), []uint64{lead}) })
+	g.wait("the leader says that the tablet is clean", func() bool {
+		return slices.Equal(says(), []uint64{lead})
+	})
 	next := g.others(lead)[0]
 	g.do(groupTablet, transferTo(next))
-	g.wait("the next leader alone says so", func() bool { return slices.Equal(says(), []uint64{next}) })
+	g.wait("the next leader alone says so", func() bool {
+		return slices.Equal(says(), []uint64{next})
+	})
 }

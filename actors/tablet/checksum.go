@@ -43,7 +43,8 @@ type checksumJob struct {
 
 // NewChecksums starts the worker; Close joins it.
 func NewChecksums(st *store.Store, logger *slog.Logger) *Checksums {
-	c := &Checksums{store: st, log: logger, jobs: make(chan *checksumJob, maxChecksumJobs), results: map[uint64][]*pb.ChecksumResponse{},
+	c := &Checksums{store: st, log: logger, jobs: make(chan *checksumJob, maxChecksumJobs),
+		results: map[uint64][]*pb.ChecksumResponse{},
 		pending: map[checksumName]bool{}}
 	c.done.Go(func() {
 		for j := range c.jobs {
@@ -95,7 +96,9 @@ func (c *Checksums) run(j *checksumJob) {
 		clear(c.results)
 	}
 	kept := c.results[j.tablet]
-	kept = append(kept, &pb.ChecksumResponse{Id: j.id, Done: true, Checksum: hash.hash.Sum64(), Index: j.index, Entries: n})
+	kept = append(kept, &pb.ChecksumResponse{
+		Id: j.id, Done: true, Checksum: hash.hash.Sum64(), Index: j.index, Entries: n,
+	})
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
 
@@ -122,7 +125,11 @@ func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 // computes nothing, never has the result: a snapshot has taken it past the entry, it was
 // started anew since, or too much was to be computed.
 func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: t.cfg.Checksums.result(t.id, id, t.group.Visible())}}
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_Checksum{
+			Checksum: t.cfg.Checksums.result(t.id, id, t.group.Visible()),
+		},
+	}
 }
 
 // beginChecksum proposes that every replica computes its checksum at one place of the
@@ -130,7 +137,11 @@ func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
 	own.command.Checksum = e.group.Term()<<32 | own.number&(1<<32-1)
-	own.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: &pb.ChecksumResponse{Id: own.command.Checksum}}})
+	own.answer(call, &pb.TabletResponse{
+		Result: &pb.TabletResponse_Checksum{
+			Checksum: &pb.ChecksumResponse{Id: own.command.Checksum},
+		},
+	})
 	e.ownEntry(own)
 }
 
@@ -148,7 +159,9 @@ func (t *Tablet) fenceChecksum(w *write, a *applied) {
 	if t.cfg.Checksums == nil {
 		return
 	}
-	job, sums, done := &checksumJob{tablet: t.id, id: a.checksum, index: a.index, rows: rowsOf(t.descriptor)}, t.cfg.Checksums, w.done
+	job, sums, done := &checksumJob{
+		tablet: t.id, id: a.checksum, index: a.index, rows: rowsOf(t.descriptor),
+	}, t.cfg.Checksums, w.done
 	w.fence = true
 	w.done = func(err error) {
 		if err == nil {

@@ -16,7 +16,8 @@ func checksumOf(id uint64) *pb.TabletRequest {
 // awaitChecksum asks until the replica has the result.
 func (r *rig) awaitChecksum(tablet, id uint64) *pb.ChecksumResponse {
 	r.tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(
+		time.Millisecond) {
 		if c := r.do(tablet, checksumOf(id)).GetChecksum(); c.Done {
 			return c
 		}
@@ -58,8 +59,10 @@ func TestChecksumsForget(t *testing.T) {
 			t.Fatalf("asked for at entry %d: %v", at[i], c)
 		}
 	}
-	if c := r.do(2, checksumOf(ids[0])).GetChecksum(); c.Done || c.Computing || c.Applied < at[0] || at[0] == 0 {
-		t.Errorf("the first of %d, at entry %d, is still known, or may yet come: %v", len(ids), at[0], c)
+	if c := r.do(2, checksumOf(ids[0])).GetChecksum(); c.Done || c.Computing || c.Applied < at[0] ||
+		at[0] == 0 {
+		t.Errorf("the first of %d, at entry %d, is still known, or may yet come: %v", len(ids),
+			at[0], c)
 	}
 	if c := r.do(2, checksumOf(ids[1])).GetChecksum(); !c.Done {
 		t.Error("the second is forgotten")

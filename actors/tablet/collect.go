@@ -116,7 +116,8 @@ func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	// many entries, and those that are deleted are counted off all that wait.
 	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
 	if h.unknown || late || h.surveyWorth(safepoint) || (dropped && !h.dropped) {
-		h.garbage = newGarbage() // what is written from here on is remembered, what was before is found
+		// what is written from here on is remembered, what was before is found
+		h.garbage = newGarbage()
 		h.unknown = true
 		h.pass = &pass{safepoint: safepoint, survey: true, dropped: dropped}
 	} else if due := h.takeDue(safepoint); len(due) > 0 {
@@ -207,7 +208,8 @@ type collectStep struct{}
 // keeps its history.
 func (t *Tablet) beginPass() {
 	if t.leading && t.id != MetaTabletID {
-		dropped := t.appliedCatalogue.DroppedAt(mvcc.TableID(t.descriptor.StartTable), t.appliedSafepoint)
+		dropped := t.appliedCatalogue.DroppedAt(mvcc.TableID(t.descriptor.StartTable),
+			t.appliedSafepoint)
 		t.history.begin(t.appliedSafepoint, dropped)
 	}
 }
@@ -226,7 +228,10 @@ func (t *Tablet) onCollectStep() {
 		t.makeStep(p)
 	case p.survey && !p.place.Done():
 		p.asked = true
-		t.background.submit(&surveyJob{tablet: t, pass: p, place: p.place, descriptor: t.descriptor, catalogue: t.appliedCatalogue})
+		t.background.submit(&surveyJob{
+			tablet: t, pass: p, place: p.place, descriptor: t.descriptor,
+			catalogue: t.appliedCatalogue,
+		})
 	default:
 		if h.end(); p.safepoint < t.appliedSafepoint {
 			t.beginPass()
@@ -244,7 +249,8 @@ func (t *Tablet) makeStep(p *pass) {
 	defer snap.Close()
 	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal()}
 	list := p.list[:min(len(p.list), stepGarbage)]
-	step, done, err := mvcc.CollectCells(e.view, list, mvcc.CollectLimits{Entries: stepEntries, Bytes: stepBytes, Looked: stepLooked})
+	step, done, err := mvcc.CollectCells(e.view, list,
+		mvcc.CollectLimits{Entries: stepEntries, Bytes: stepBytes, Looked: stepLooked})
 	if err != nil {
 		t.fail(err)
 		return

@@ -21,7 +21,10 @@ func (r *rig) restart(tablet uint64) *Tablet {
 	if err := r.logs.Barrier(); err != nil {
 		r.tb.Fatal(err)
 	}
-	cfg := Config{Board: &r.board, Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		Board: &r.board, Pipeline: r.pipeline, Limits: mvcc.DefaultLimits(),
+		Logger: slog.New(slog.DiscardHandler),
+	}
 	t := newTablet(r.system, r.store, r.logs, r.readers, tablet, r, cfg)
 	port, err := t.spawn(r.system)
 	if err != nil {
@@ -37,7 +40,9 @@ func (r *rig) restart(tablet uint64) *Tablet {
 // quiet waits until nothing is left to collect.
 func (r *rig) quiet(tablet uint64) {
 	r.tb.Helper()
-	r.until(tablet, "nothing left to collect", func(s *pb.StatusResponse) bool { return s.Garbage == 0 })
+	r.until(tablet, "nothing left to collect", func(s *pb.StatusResponse) bool {
+		return s.Garbage == 0
+	})
 }
 
 // remove is a delete of the row.
@@ -111,12 +116,16 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	}
 	statusOf(t, "a read below", r.do(2, getOf(old, "a")), pb.Status_STATUS_TOO_OLD)
 	statusOf(t, "a read at the bound", r.do(2, getOf(bound, "a")), pb.Status_STATUS_OK)
-	statusOf(t, "a one-phase commit below", r.do(2, onePhaseOf(old, put("c", "1"))), pb.Status_STATUS_TOO_OLD)
-	statusOf(t, "a prewrite at the bound", r.do(2, prewriteOf(bound, "d", "1")), pb.Status_STATUS_OK)
-	if c := r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(old)})).GetCollect(); c.GetBound() != uint64(bound) {
+	statusOf(t, "a one-phase commit below", r.do(2, onePhaseOf(old, put("c", "1"))),
+		pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "a prewrite at the bound", r.do(2, prewriteOf(bound, "d", "1")),
+		pb.Status_STATUS_OK)
+	if c := r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(
+		old)})).GetCollect(); c.GetBound() != uint64(bound) {
 		t.Errorf("a lower bound: %v", c)
 	}
-	for _, bad := range []*pb.CollectRequest{{}, {Bound: 1, Confirm: 1}, {Bound: ^uint64(0)}, {Confirm: uint64(bound) + 1}} {
+	for _, bad := range []*pb.CollectRequest{{}, {Bound: 1, Confirm: 1}, {Bound: ^uint64(0)},
+		{Confirm: uint64(bound) + 1}} {
 		if e := r.try(2, collectOf(bad)).GetError(); e.GetCode() != pb.Error_CODE_INVALID {
 			t.Errorf("%v: %v", bad, e)
 		}
@@ -126,7 +135,8 @@ func TestBoundRefusesWhatIsBelow(t *testing.T) {
 	status := &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
 		Primary: cellOf("c"), StartTs: uint64(old), Now: uint64(r.take(1)),
 	}}}
-	statusOf(t, "the status of a transaction below the safepoint", r.do(2, status), pb.Status_STATUS_UNKNOWN)
+	statusOf(t, "the status of a transaction below the safepoint", r.do(2, status),
+		pb.Status_STATUS_UNKNOWN)
 	if n := r.rowsOf()[mvcc.GroupRollback]; n != 0 {
 		t.Errorf("%d rollback records were written", n)
 	}
@@ -141,15 +151,21 @@ func TestBoundSurvives(t *testing.T) {
 	r.raise(2, safepoint)
 	r.do(2, collectOf(&pb.CollectRequest{Bound: uint64(bound)}))
 	r.restart(2)
-	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3}}})
+	r.do(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3},
+		},
+	})
 	r.awaitLeader()
 	for id := uint64(2); id <= 3; id++ {
 		if s := r.status(id); s.Bound != uint64(bound) || s.Safepoint != uint64(safepoint) {
-			t.Errorf("tablet %d: bound %d, safepoint %d; want %d, %d", id, s.Bound, s.Safepoint, bound, safepoint)
+			t.Errorf("tablet %d: bound %d, safepoint %d; want %d, %d", id, s.Bound, s.Safepoint,
+				bound, safepoint)
 		}
 	}
 	statusOf(t, "a read below", r.do(2, getOf(old, "a")), pb.Status_STATUS_TOO_OLD)
-	statusOf(t, "a prewrite below, right of the split", r.do(3, prewriteOf(old, "z", "1")), pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "a prewrite below, right of the split", r.do(3, prewriteOf(old, "z", "1")),
+		pb.Status_STATUS_TOO_OLD)
 }
 
 // TestConfirmWaitsForReservations: a one-phase commit that began below the bound, and
@@ -175,20 +191,30 @@ func TestConfirmWaitsForReservations(t *testing.T) {
 	if c := r.do(2, confirm).GetCollect(); !c.Confirmed {
 		t.Errorf("not confirmed after it: %v", c)
 	}
-	statusOf(t, "another below", r.do(2, onePhaseOf(older, put("b", "1"))), pb.Status_STATUS_TOO_OLD)
+	statusOf(t, "another below", r.do(2, onePhaseOf(older, put("b", "1"))),
+		pb.Status_STATUS_TOO_OLD)
 }
 
 // TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory
 // and on disk.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
-	catalogue := &pb.Catalogue{Version: 1, Observers: []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c"), Weak: true}}}
-	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: catalogue}}})
+	catalogue := &pb.Catalogue{
+		Version: 1, Observers: []*pb.ObserverInfo{
+			{Name: "o", Table: 16, Column: []byte("c"), Weak: true},
+		},
+	}
+	r.do(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_SetCatalogue{
+			SetCatalogue: &pb.SetCatalogueRequest{Catalogue: catalogue},
+		},
+	})
 	start := r.take(1)
 	primary := &pb.Cell{Table: 16, Row: []byte("p"), Column: []byte("data")}
 	prewrite := &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-		StartTs: uint64(start), Primary: primary, Expiry: uint64(start), Worker: &pb.Worker{}, Intents: []*pb.Cell{cellOf("i")},
-		Writes: []*pb.CellWrite{{Cell: primary, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}},
+		StartTs: uint64(start), Primary: primary, Expiry: uint64(start), Worker: &pb.Worker{},
+		Intents: []*pb.Cell{cellOf("i")},
+		Writes:  []*pb.CellWrite{{Cell: primary, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}},
 	}}}
 	bound := start + 1
 	r.take(5)
@@ -254,7 +280,8 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		}
 		r.raise(2, keep)
 		r.until(2, "half of it", func(s *pb.StatusResponse) bool { return s.Collected > 0 })
-		if got := r.do(2, getOf(keep, "r015")).GetGet().Results[0]; string(got.Value) != long+"195" {
+		if got := r.do(2, getOf(keep, "r015")).GetGet().Results[0]; string(got.Value) != long+
+			"195" {
 			t.Errorf("a read at the safepoint finds %d bytes", len(got.Value))
 		}
 		r.raise(2, r.take(1))
@@ -263,7 +290,8 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		if groups[mvcc.GroupWrite] != 20 || groups[mvcc.GroupData] != 20 || len(groups) != 2 {
 			t.Errorf("restarted %t: left are %v", restarted, groups)
 		}
-		if got := r.do(2, getOf(r.take(1), "r015")).GetGet().Results[0]; string(got.Value) != long+"285" {
+		if got := r.do(2, getOf(r.take(1), "r015")).GetGet().Results[0]; string(got.Value) != long+
+			"285" {
 			t.Errorf("a read finds %d bytes", len(got.Value))
 		}
 	}
@@ -277,7 +305,9 @@ func TestCollectsDroppedTable(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	observed := []*pb.ObserverInfo{{Name: "o", Table: 16, Column: []byte("c")}}
 	set := func(c *pb.Catalogue) {
-		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}}})
+		r.do(2, &pb.TabletRequest{
+			Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: c}},
+		})
 	}
 	set(&pb.Catalogue{Version: 1, Observers: observed})
 	for i := range 200 {
@@ -287,21 +317,26 @@ func TestCollectsDroppedTable(t *testing.T) {
 	r.do(2, prewriteOf(start, "late", "v"))
 	set(&pb.Catalogue{Version: 2, DroppedTables: []uint32{16}})
 	dropped := r.take(1)
-	set(&pb.Catalogue{Version: 3, DroppedTables: []uint32{16}, DroppedTs: []uint64{uint64(dropped)}})
+	set(&pb.Catalogue{
+		Version: 3, DroppedTables: []uint32{16}, DroppedTs: []uint64{uint64(dropped)},
+	})
 	if e := r.try(2, getOf(r.take(1), "r00")).GetError(); e.GetCode() != pb.Error_CODE_NO_TABLE {
 		t.Errorf("a read of a dropped table: %v", e)
 	}
 	commit := r.take(1)
 	statusOf(t, "a late commit", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
 	r.raise(2, dropped)
-	r.until(2, "all but the late record", func(*pb.StatusResponse) bool { return r.rowsOf()[mvcc.GroupWrite] == 1 })
+	r.until(2, "all but the late record", func(*pb.StatusResponse) bool {
+		return r.rowsOf()[mvcc.GroupWrite] == 1
+	})
 	statusOf(t, "its commit again", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_OK)
 	r.raise(2, r.take(1))
 	r.quiet(2)
 	if groups := r.rowsOf(); len(groups) != 0 {
 		t.Errorf("left are %v", groups)
 	}
-	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")), pb.Status_STATUS_UNKNOWN)
+	statusOf(t, "its commit once more", r.do(2, commitOf(start, commit, "late")),
+		pb.Status_STATUS_UNKNOWN)
 }
 
 // TestLostStepIsMadeUpFor: a step that a split drops, and a bound that is lost with it,
@@ -318,7 +353,8 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
 		if before == nil {
 			// A split, and behind it, still under the old epoch, what it will drop.
-			left, right := splitDescriptor(inside.descriptor, &pb.SplitRequest{Table: 16, Row: []byte("s"), NewTabletId: 3})
+			left, right := splitDescriptor(inside.descriptor,
+				&pb.SplitRequest{Table: 16, Row: []byte("s"), NewTabletId: 3})
 			before = inside.newProposal()
 			before.command.Split = &wire.Split{Left: left, Right: right}
 			inside.propose(before)
@@ -344,11 +380,14 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 		t.Errorf("the commit beside it: %v", resp)
 	}
 	r.awaitLeader()
-	r.until(2, "the dropped entries are through", func(s *pb.StatusResponse) bool { return s.AppliedIndex == s.LastIndex })
+	r.until(2, "the dropped entries are through", func(s *pb.StatusResponse) bool {
+		return s.AppliedIndex == s.LastIndex
+	})
 	if s := r.status(2); s.Bound != 0 || s.Safepoint != 0 || s.Collected != 0 {
 		t.Errorf("after the loss: %v", s)
 	}
-	statusOf(t, "a read below the lost bound", r.do(2, getOf(safepoint-1, "r1")), pb.Status_STATUS_OK)
+	statusOf(t, "a read below the lost bound", r.do(2, getOf(safepoint-1, "r1")),
+		pb.Status_STATUS_OK)
 	if n := r.rowsOf()[mvcc.GroupHistory]; n < 36 {
 		t.Errorf("%d older records are left of 36", n)
 	}

@@ -18,18 +18,21 @@ func (c *check) collect(r *pb.CollectRequest) {
 		}
 	}
 	if n != 1 {
-		c.refuse(failure(pb.Error_CODE_INVALID, "one of bound, confirm and safepoint must be set, not %d", n))
+		c.refuse(failure(pb.Error_CODE_INVALID,
+			"one of bound, confirm and safepoint must be set, not %d", n))
 	}
 }
 
 // collect carries out one step of design section 4, invariant 11.
 func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
-	bound, confirm, safepoint := mvcc.Timestamp(r.GetBound()), mvcc.Timestamp(r.GetConfirm()), mvcc.Timestamp(r.GetSafepoint())
+	bound, confirm, safepoint := mvcc.Timestamp(r.GetBound()), mvcc.Timestamp(r.GetConfirm()),
+		mvcc.Timestamp(r.GetSafepoint())
 	switch {
 	case confirm != 0:
 		e.confirm(call, confirm)
 	case safepoint > e.memory.Bound:
-		call.Reply(failure(pb.Error_CODE_INVALID, "the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
+		call.Reply(failure(pb.Error_CODE_INVALID,
+			"the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
@@ -39,14 +42,16 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 
 func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
-		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed, Unsettled: unsettled,
+		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed,
+		Unsettled: unsettled,
 	}}}
 }
 
 // raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours
 // it from this moment: whatever is evaluated after it is after it in the log as well.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
-	e.memory.Bound, e.memory.Safepoint = max(e.memory.Bound, bound), max(e.memory.Safepoint, safepoint)
+	e.memory.Bound, e.memory.Safepoint = max(e.memory.Bound, bound),
+		max(e.memory.Safepoint, safepoint)
 	e.seenSafepoint.Store(uint64(e.memory.Safepoint))
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
@@ -58,7 +63,8 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 
 // restore goes back to what is applied or still in flight, after a proposal was lost.
 func (t *Tablet) restore() {
-	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint, t.appliedCatalogue
+	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint,
+		t.appliedCatalogue
 	for _, p := range t.pipeline.inflight {
 		t.memory.Bound = max(t.memory.Bound, mvcc.Timestamp(p.command.Bound))
 		t.memory.Safepoint = max(t.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
@@ -78,7 +84,8 @@ const maxUnsettled = 64
 // read worker, in what is visible after that.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
-		call.Reply(failure(pb.Error_CODE_INVALID, "what began below %d is not settled while the bound is %d", below, e.memory.Bound))
+		call.Reply(failure(pb.Error_CODE_INVALID,
+			"what began below %d is not settled while the bound is %d", below, e.memory.Bound))
 		return
 	}
 	settled := below <= e.appliedBound
@@ -96,7 +103,8 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
 	})
 	if !taken {
-		call.Reply(failure(pb.Error_CODE_OVERLOADED, "tablet %d has too many confirmations waiting; try again", e.id))
+		call.Reply(failure(pb.Error_CODE_OVERLOADED,
+			"tablet %d has too many confirmations waiting; try again", e.id))
 	}
 }
 
@@ -118,7 +126,8 @@ func (j *confirmJob) run() {
 	for _, span := range wire.Spans(j.descriptor) {
 		for i, err := range snap.AllIntents(span) {
 			if err != nil {
-				j.call.Reply(failure(pb.Error_CODE_INTERNAL, "tablet %d could not read its store: %v", j.tablet.id, err))
+				j.call.Reply(failure(pb.Error_CODE_INTERNAL,
+					"tablet %d could not read its store: %v", j.tablet.id, err))
 				return
 			}
 			if i.StartTS >= j.below {
@@ -128,13 +137,16 @@ func (j *confirmJob) run() {
 			if len(j.unsettled) >= maxUnsettled {
 				break
 			}
-			j.unsettled = append(j.unsettled, wire.LockInfoPB(mvcc.LockInfo{Cell: i.Cell, Intent: true, Lock: mvcc.Lock{
-				StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry, Worker: i.Intent.Worker,
-			}}))
+			j.unsettled = append(j.unsettled,
+				wire.LockInfoPB(mvcc.LockInfo{Cell: i.Cell, Intent: true, Lock: mvcc.Lock{
+					StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry,
+					Worker: i.Intent.Worker,
+				}}))
 		}
 	}
 	if j.tablet.servedTerm.Load() != j.term {
-		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id))
+		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
+			j.tablet.id))
 		return
 	}
 	r := j.answer.GetCollect()

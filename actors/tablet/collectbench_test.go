@@ -40,7 +40,8 @@ func BenchmarkOverwrite(b *testing.B) {
 			for c := range callers {
 				writers.Go(func() {
 					for i := c; i < b.N; i += callers {
-						r.do(2, onePhaseOf(r.take(1), put(fmt.Sprintf("%d-%d", c, i%16), "0123456789abcdef")))
+						r.do(2, onePhaseOf(r.take(1),
+							put(fmt.Sprintf("%d-%d", c, i%16), "0123456789abcdef")))
 					}
 				})
 			}

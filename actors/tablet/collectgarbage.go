@@ -58,7 +58,8 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 		return
 	}
 	kept := *m
-	kept.Cell.Row, kept.Cell.Column = strings.Clone(m.Cell.Row), strings.Clone(m.Cell.Column) // not the request they came in
+	// not the request they came in
+	kept.Cell.Row, kept.Cell.Column = strings.Clone(m.Cell.Row), strings.Clone(m.Cell.Column)
 	k.cell = kept.Cell
 	g.known[k] = kept
 	g.bytes += size

@@ -29,11 +29,15 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 		r.readers.reads.lane().submit(busy)
 	}
 	read := r.start(2, getOf(at, "a"))
-	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool { return r.readers.reads.waiting() > 0 })
+	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool {
+		return r.readers.reads.waiting() > 0
+	})
 	safepoint := uint64(r.take(1))
 	r.do(2, collectOf(&pb.CollectRequest{Bound: safepoint}))
 	r.do(2, collectOf(&pb.CollectRequest{Safepoint: safepoint}))
-	r.until(2, "the old value is collected", func(s *pb.StatusResponse) bool { return s.Collected > 0 })
+	r.until(2, "the old value is collected", func(s *pb.StatusResponse) bool {
+		return s.Collected > 0
+	})
 	close(busy.gate)
 	if got := await(t, read).GetGet().Results[0]; got.Status != pb.Status_STATUS_TOO_OLD {
 		t.Errorf("STALE-BOUND: a read at %d, safepoint %d, is answered: %v", at, safepoint, got)
@@ -158,7 +162,9 @@ func TestForgottenGarbageIsFound(t *testing.T) {
 	}
 	r.now.Add(uint64(mvcc.TimestampAt(2000)))
 	r.raise(2, r.take(1))
-	r.until(2, "what is remembered is collected", func(s *pb.StatusResponse) bool { return s.Collected > hot*(versions-1) })
+	r.until(2, "what is remembered is collected", func(s *pb.StatusResponse) bool {
+		return s.Collected > hot*(versions-1)
+	})
 	r.now.Add(uint64(mvcc.TimestampAt(5 * longestRest.Milliseconds())))
 	r.raise(2, r.take(1))
 	r.quiet(2)

@@ -79,9 +79,11 @@ func (w *collectWorkload) write(rng *rand.Rand, n int) {
 }
 
 // commit returns the commit timestamp; 0: given up.
-func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row string, writes []*pb.CellWrite) mvcc.Timestamp {
+func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row string,
+	writes []*pb.CellWrite) mvcc.Timestamp {
 	if rng.IntN(2) == 0 {
-		if res := w.on(onePhaseOf(start, writes)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
+		if res := w.on(onePhaseOf(start,
+			writes)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
 			return mvcc.Timestamp(res.CommitTs)
 		}
 		return 0
@@ -91,7 +93,8 @@ func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row strin
 	res := w.on(prewrite).GetMutation()
 	if res.GetStatus() == pb.Status_STATUS_OK && rng.IntN(6) > 0 {
 		commit := w.take(1)
-		if res := w.on(commitOf(start, commit, row)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
+		if res := w.on(commitOf(start, commit,
+			row)).GetMutation(); res.GetStatus() == pb.Status_STATUS_OK {
 			return mvcc.Timestamp(res.CommitTs)
 		}
 		w.tb.Errorf("a prewritten transaction does not commit: %v", res)
@@ -105,7 +108,9 @@ func (w *collectWorkload) commit(rng *rand.Rand, start mvcc.Timestamp, row strin
 // read keeps a snapshot open for a while, and reads from it what is not locked.
 func (w *collectWorkload) read(rng *rand.Rand) {
 	for !w.stop.Load() {
-		w.mu.Lock() // the collector takes its next bound either before the snapshot is open, and then below it, or after
+		// the collector takes its next bound either before the snapshot is open, and then
+		// below it, or after
+		w.mu.Lock()
 		at := w.take(1)
 		w.snapshot.Store(uint64(at))
 		w.mu.Unlock()
@@ -154,7 +159,8 @@ func (w *collectWorkload) step(r *pb.CollectRequest) bool {
 	for id := uint64(2); id <= 3 && w.port(id) != nil; id++ {
 		resp := w.try(id, collectOf(r))
 		switch code := resp.GetError().GetCode(); code {
-		case 0, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_INVALID: // the right side of a split that has not got the bound yet
+		// the right side of a split that has not got the bound yet
+		case 0, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_INVALID:
 		default:
 			w.tb.Errorf("tablet %d: %v", id, resp.Error)
 		}
@@ -166,13 +172,17 @@ func (w *collectWorkload) step(r *pb.CollectRequest) bool {
 // check compares what was read, and what is there at the end, with what was committed.
 func (w *collectWorkload) check() {
 	for row := range w.history {
-		slices.SortFunc(w.history[row], func(a, b seenVersion) int { return int(a.commit) - int(b.commit) })
+		slices.SortFunc(w.history[row], func(a, b seenVersion) int {
+			return int(a.commit) - int(b.commit)
+		})
 	}
 	live := 0
 	now := w.take(1)
 	for i := range w.rows {
 		row := fmt.Sprintf("r%02d", i)
-		w.reads = append(w.reads, seenRead{row: row, at: now, value: string(w.on(getOf(now, row)).GetGet().Results[0].Value)})
+		w.reads = append(w.reads, seenRead{
+			row: row, at: now, value: string(w.on(getOf(now, row)).GetGet().Results[0].Value),
+		})
 		if w.at(row, now) != "" {
 			live++
 		}
@@ -182,7 +192,8 @@ func (w *collectWorkload) check() {
 			w.tb.Errorf("%s at %d: %.20q, want %.20q", r.row, r.at, r.value, want)
 		}
 	}
-	if groups := w.rowsOf(); groups[mvcc.GroupWrite] != live || groups[mvcc.GroupHistory]+groups[mvcc.GroupRollback] != 0 {
+	if groups := w.rowsOf(); groups[mvcc.GroupWrite] != live ||
+		groups[mvcc.GroupHistory]+groups[mvcc.GroupRollback] != 0 {
 		w.tb.Errorf("%d rows live; left are %v", live, groups)
 	}
 }
@@ -211,7 +222,11 @@ func TestCollectionAgainstModel(t *testing.T) {
 			others.Go(func() { w.read(rand.New(rand.NewPCG(seed, 99))) })
 			others.Go(w.collect)
 			if seed%2 == 1 {
-				r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("r10"), NewTabletId: 3}}})
+				r.do(2, &pb.TabletRequest{
+					Op: &pb.TabletRequest_Split{
+						Split: &pb.SplitRequest{Table: 16, Row: []byte("r10"), NewTabletId: 3},
+					},
+				})
 			}
 			writers.Wait()
 			w.stop.Store(true)
@@ -223,7 +238,8 @@ func TestCollectionAgainstModel(t *testing.T) {
 			}
 			w.check()
 			if r.status(2).Collected == 0 || len(w.reads) < 100 {
-				t.Errorf("%d collected, %d reads: nothing was tested", r.status(2).Collected, len(w.reads))
+				t.Errorf("%d collected, %d reads: nothing was tested", r.status(2).Collected,
+					len(w.reads))
 			}
 		})
 	}

@@ -42,7 +42,8 @@ func (j *surveyJob) run() {
 	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.safepoint)}
 	out := &surveyed{pass: j.pass}
 	for _, span := range wire.Spans(j.descriptor) { // there is one
-		out.found, _, out.place, out.err = mvcc.Survey(view, span, j.place, surveyFinds, surveyLooked)
+		out.found, _, out.place, out.err = mvcc.Survey(view, span, j.place, surveyFinds,
+			surveyLooked)
 	}
 	out.spent = time.Since(begin)
 	j.tablet.root.Send(j.tablet.self, out)

@@ -15,7 +15,8 @@ type Config struct {
 	// Pipeline is how many proposals may be in flight before mutations wait for the next
 	// batch; default 1.
 	Pipeline int
-	MaxWait  time.Duration // how long an operation without a deadline may wait inside the tablet; default 10 s
+	// how long an operation without a deadline may wait inside the tablet; default 10 s
+	MaxWait time.Duration
 	// Indexed is how many entries of the notify group, and of the intent group, are kept
 	// in memory for each observed column; default DefaultIndexed. A column with more is
 	// counted only, and walked on disk, until it is worked off.

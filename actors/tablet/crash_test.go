@@ -37,7 +37,8 @@ func (m *member) imageState(to string) {
 	}
 	m.g.wait("a store that rests", func() bool {
 		before := files()
-		if err := errors.Join(os.RemoveAll(to), tryCopyDir(from, to)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(os.RemoveAll(to), tryCopyDir(from, to)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			m.g.tb.Fatal(err)
 		}
 		return before == files()

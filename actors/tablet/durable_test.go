@@ -15,7 +15,9 @@ import (
 )
 
 func rawWrite(row, value string) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put(row, value)}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put(row, value)}},
+	}
 }
 
 // raw is what the store has of the cell.
@@ -100,7 +102,8 @@ func TestLongAndShortEntries(t *testing.T) {
 		case 3:
 			value += strings.Repeat("x", 512<<10)
 		case 4:
-			answers = append(answers, r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}))
+			answers = append(answers, r.start(2,
+				&pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}))
 		}
 		want[row] = value
 		if written := r.start(2, rawWrite(row, value)); i%9 == 0 {
@@ -134,15 +137,23 @@ func TestTermEndsWhileWritten(t *testing.T) {
 	release := m.hold()
 	start := g.take(1)
 	written := g.tell(1, groupTablet, onePhaseOf(start, put("a", "2")))
-	g.wait("the entry is on its way", func() bool { return g.status(1, groupTablet).Proposals > before.Proposals })
+	g.wait("the entry is on its way", func() bool {
+		return g.status(1, groupTablet).Proposals > before.Proposals
+	})
 	vote, err := proto.Marshal(&raftpb.Message{
-		Type: raftpb.MsgVote.Enum(), From: proto.Uint64(9), To: proto.Uint64(1), Term: proto.Uint64(before.Term + 5),
-		LogTerm: proto.Uint64(before.Term + 4), Index: proto.Uint64(1), Context: []byte("CampaignTransfer"),
+		Type: raftpb.MsgVote.Enum(), From: proto.Uint64(9), To: proto.Uint64(1),
+		Term:    proto.Uint64(before.Term + 5),
+		LogTerm: proto.Uint64(before.Term + 4), Index: proto.Uint64(1),
+		Context: []byte("CampaignTransfer"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	Receive(m.system, m.port(groupTablet).PID(), &wire.RaftMessage{TabletId: groupTablet, FromReplica: 9, ToReplica: 1, FromNode: 9, ToNode: 1, Message: vote})
+	Receive(m.system, m.port(groupTablet).PID(),
+		&wire.RaftMessage{
+			TabletId: groupTablet, FromReplica: 9, ToReplica: 1, FromNode: 9, ToNode: 1,
+			Message: vote,
+		})
 	if code := g.code(written); code != pb.Error_CODE_UNKNOWN {
 		t.Errorf("answered with %v", code)
 	}
@@ -166,7 +177,9 @@ func TestTermEndsWhileWritten(t *testing.T) {
 func TestAsManyGoEarly(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	proposed := func(n uint64) {
-		r.until(2, fmt.Sprint(n, " are proposed"), func(s *pb.StatusResponse) bool { return s.Proposals >= n })
+		r.until(2, fmt.Sprint(n, " are proposed"), func(s *pb.StatusResponse) bool {
+			return s.Proposals >= n
+		})
 	}
 	inside := r.restart(2)
 	logs := func() *write { return &write{append: &logAppend{}} }
@@ -182,7 +195,8 @@ func TestAsManyGoEarly(t *testing.T) {
 	release()
 	<-held
 	proposed(3)
-	answers = append(answers, r.start(2, rawWrite("b", "4")), r.start(2, rawWrite("b", "4"))) // fewer
+	// fewer
+	answers = append(answers, r.start(2, rawWrite("b", "4")), r.start(2, rawWrite("b", "4")))
 	for _, a := range answers[:2] {
 		await(t, a)
 	}
@@ -197,6 +211,7 @@ func TestAsManyGoEarly(t *testing.T) {
 	}
 	r.do(2, getOf(r.take(1), "a")) // reads are not counted
 	if inside.pipeline.taken != 3 || raw(t, r.store, "a") != "3" || raw(t, r.store, "b") != "5" {
-		t.Errorf("%d in the last batch; %q, %q", inside.pipeline.taken, raw(t, r.store, "a"), raw(t, r.store, "b"))
+		t.Errorf("%d in the last batch; %q, %q", inside.pipeline.taken, raw(t, r.store, "a"),
+			raw(t, r.store, "b"))
 	}
 }

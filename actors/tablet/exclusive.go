@@ -27,7 +27,8 @@ func (t *Tablet) exclude(x *exclusive) {
 // tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
 func (t *Tablet) tryExclusive() {
 	x := t.exclusive
-	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 || len(t.reservations.held) > 0 {
+	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
+		len(t.reservations.held) > 0 {
 		return
 	}
 	switch {
@@ -61,7 +62,8 @@ func (t *Tablet) loseExclusive(p *proposal) {
 		return
 	}
 	if x.call != nil {
-		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again", t.id))
+		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d has changed meanwhile; try again", t.id))
 	}
 	t.endExclusive()
 }

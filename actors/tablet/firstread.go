@@ -108,7 +108,8 @@ func (t *Tablet) onStamped(m *stamped) {
 	t.inHand = append(t.inHand, m.calls...)
 	if m.err != nil {
 		for _, call := range m.calls {
-			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again", m.err))
+			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again",
+				m.err))
 		}
 	} else {
 		noteTimestamps(m.calls, m.first)

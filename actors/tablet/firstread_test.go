@@ -44,7 +44,8 @@ func TestFirstReadAsksBeforeItReads(t *testing.T) {
 		t.Fatalf("the read is at %d; it must be above %d", got.At, commit)
 	}
 	if string(got.Results[0].Value) != "new" {
-		t.Errorf("LATE-START: a read at %d has not seen the commit at %d: %v", got.At, commit, got.Results[0])
+		t.Errorf("LATE-START: a read at %d has not seen the commit at %d: %v", got.At, commit,
+			got.Results[0])
 	}
 }
 
@@ -59,7 +60,9 @@ func TestFirstReadsHaveTheirOwnTimestamps(t *testing.T) {
 	for range 20 { // share the next question
 		reads = append(reads, r.start(2, getOf(0, "a", "b")))
 	}
-	r.until(2, "all have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= len(reads) })
+	r.until(2, "all have arrived", func(*pb.StatusResponse) bool {
+		return r.port(2).Queued() >= len(reads)
+	})
 	grant(nil)
 	seen := map[uint64]bool{}
 	for i, read := range reads {
@@ -93,7 +96,9 @@ func TestFirstReadKeepsItsTimestamp(t *testing.T) {
 	grantRead := <-asked
 	grantRead(nil)
 	at := r.now.Load()
-	r.until(2, "the read has met the reservation", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
+	r.until(2, "the read has met the reservation", func(s *pb.StatusResponse) bool {
+		return s.Reads >= 1
+	})
 	grantCommit(nil)
 	if got := await(t, commit).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Fatalf("one-phase commit: %v", got)
@@ -111,7 +116,9 @@ func TestFirstReadWithoutOracle(t *testing.T) {
 	first := r.start(2, getOf(0, "a"))
 	grant := <-asked
 	second := r.start(2, getOf(0, "a"))
-	r.until(2, "both have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 2 })
+	r.until(2, "both have arrived", func(*pb.StatusResponse) bool {
+		return r.port(2).Queued() >= 2
+	})
 	grant(errors.New("no oracle"))
 	if a := <-first; a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
 		t.Errorf("answered %v, %v", a.Value, a.Err)
@@ -128,7 +135,9 @@ func TestFirstReadsAnsweredAtStop(t *testing.T) {
 	first := r.start(2, getOf(0, "a"))
 	grant := <-asked
 	second := r.start(2, getOf(0, "a"))
-	r.until(2, "both have arrived", func(*pb.StatusResponse) bool { return r.port(2).Queued() >= 2 })
+	r.until(2, "both have arrived", func(*pb.StatusResponse) bool {
+		return r.port(2).Queued() >= 2
+	})
 	_ = r.system.Root.StopFuture(r.port(2).PID()).Wait()
 	grant(nil)
 	for _, read := range []<-chan result{first, second} {

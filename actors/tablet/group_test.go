@@ -78,7 +78,8 @@ func newGroup(tb testing.TB, n, voters int, tick time.Duration) *cluster {
 // newGroupOnDisk is newGroup with nodes that can crash.
 func newGroupOnDisk(tb testing.TB, n, voters int, tick time.Duration) *cluster {
 	tb.Helper()
-	return startGroup(&cluster{tb: tb, nodes: map[uint64]*member{}, dir: tb.TempDir()}, n, voters, tick)
+	return startGroup(&cluster{tb: tb, nodes: map[uint64]*member{}, dir: tb.TempDir()}, n, voters,
+		tick)
 }
 
 func startGroup(g *cluster, n, voters int, tick time.Duration) *cluster {
@@ -88,7 +89,10 @@ func startGroup(g *cluster, n, voters int, tick time.Duration) *cluster {
 	for id := uint64(1); id <= uint64(n); id++ {
 		g.nodes[id] = g.newMember(id, tick)
 	}
-	d := &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 1, StartTable: 16, EndUnbounded: true, NextReplicaId: uint64(voters) + 1}
+	d := &pb.TabletDescriptor{
+		TabletId: groupTablet, Epoch: 1, StartTable: 16, EndUnbounded: true,
+		NextReplicaId: uint64(voters) + 1,
+	}
 	for id := uint64(1); id <= uint64(voters); id++ {
 		d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id})
 	}
@@ -105,7 +109,10 @@ func startGroup(g *cluster, n, voters int, tick time.Duration) *cluster {
 
 func (g *cluster) newMember(id uint64, tick time.Duration) *member {
 	logger := slog.New(slog.DiscardHandler)
-	m := &member{g: g, id: id, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{}, removed: map[uint64]bool{}, made: map[uint64]bool{}}
+	m := &member{
+		g: g, id: id, system: actorkit.NewSystem(logger), ports: map[uint64]*Port{},
+		removed: map[uint64]bool{}, made: map[uint64]bool{},
+	}
 	if g.dir != "" {
 		m.dir = filepath.Join(g.dir, fmt.Sprint(id))
 	}
@@ -120,8 +127,9 @@ func (g *cluster) newMember(id uint64, tick time.Duration) *member {
 func (m *member) open() {
 	logger := slog.New(slog.DiscardHandler)
 	st, err := store.Open(store.Options{
-		Dir: m.dir, InMemory: m.dir == "", MemTableSize: 16 << 20, Logger: logger, ReclaimInterval: -1,
-		FreeBytes: func() (uint64, error) { return m.free.Load(), nil },
+		Dir: m.dir, InMemory: m.dir == "", MemTableSize: 16 << 20, Logger: logger,
+		ReclaimInterval: -1,
+		FreeBytes:       func() (uint64, error) { return m.free.Load(), nil },
 	})
 	if err != nil {
 		m.g.tb.Fatal(err)
@@ -139,7 +147,10 @@ func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {
 }
 
 func (m *member) spawn(id uint64) {
-	cfg := Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id, Ticker: m.ticker, Board: &m.board, Checksums: m.sums}
+	cfg := Config{
+		Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler), NodeID: m.id,
+		Ticker: m.ticker, Board: &m.board, Checksums: m.sums,
+	}
 	if id == groupTablet {
 		cfg.Alone = &m.alone
 	}
@@ -216,7 +227,9 @@ func (g *cluster) lose(drop func(m *wire.RaftMessage) bool) {
 
 // cut separates a node from all others; 0 heals everything.
 func (g *cluster) cut(node uint64) {
-	g.lose(func(m *wire.RaftMessage) bool { return node != 0 && (m.FromNode == node || m.ToNode == node) })
+	g.lose(func(m *wire.RaftMessage) bool {
+		return node != 0 && (m.FromNode == node || m.ToNode == node)
+	})
 }
 
 // SendRaft implements Host.
@@ -299,7 +312,9 @@ func (g *cluster) others(but uint64) (ids []uint64) {
 func (g *cluster) tell(node, tablet uint64, req *pb.TabletRequest) <-chan result {
 	g.tb.Helper()
 	answer := make(chan result, 1)
-	if err := g.nodes[node].port(tablet).Tell(req, time.Time{}, true, func(a result) { answer <- a }); err != nil {
+	if err := g.nodes[node].port(tablet).Tell(req, time.Time{}, true, func(a result) {
+		answer <- a
+	}); err != nil {
 		g.tb.Fatal(err)
 	}
 	return answer
@@ -343,7 +358,11 @@ func (g *cluster) change(tablet uint64, steps ...*pb.ReplicaChange) (d *pb.Table
 }
 
 func changeOf(epoch uint64, steps ...*pb.ReplicaChange) *pb.TabletRequest {
-	return &pb.TabletRequest{Epoch: epoch, Op: &pb.TabletRequest_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasRequest{Changes: steps}}}
+	return &pb.TabletRequest{
+		Epoch: epoch, Op: &pb.TabletRequest_ChangeReplicas{
+			ChangeReplicas: &pb.ChangeReplicasRequest{Changes: steps},
+		},
+	}
 }
 
 func step(kind pb.ReplicaChange_Kind, node uint64) *pb.ReplicaChange {

@@ -36,7 +36,9 @@ func (g *cluster) status(node, tablet uint64) *pb.StatusResponse {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	r, err := p.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}, true)
+	r, err := p.Ask(ctx, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}, true)
 	if err != nil {
 		return nil
 	}
@@ -79,12 +81,14 @@ func (g *cluster) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletRespo
 }
 
 // try asks whoever leads, until there is an answer that says what became of the request.
-func (g *cluster) try(tablet uint64, req *pb.TabletRequest, except ...uint64) (r *pb.TabletResponse) {
+func (g *cluster) try(tablet uint64, req *pb.TabletRequest,
+	except ...uint64) (r *pb.TabletResponse) {
 	g.tb.Helper()
 	g.wait("an answer", func() bool {
 		r = g.at(g.leader(tablet, except...), tablet, req)
 		switch r.GetError().GetCode() {
-		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_OVERLOADED:
+		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE,
+			pb.Error_CODE_OVERLOADED:
 			return false
 		}
 		return true
@@ -131,7 +135,8 @@ func (g *cluster) even(tablet uint64, nodes ...uint64) (index uint64) {
 	g.wait("all have applied the same", func() bool {
 		index = g.status(nodes[0], tablet).GetAppliedIndex()
 		for _, id := range nodes {
-			if s := g.status(id, tablet); s == nil || s.AppliedIndex != index || s.LastIndex != index {
+			if s := g.status(id, tablet); s == nil || s.AppliedIndex != index ||
+				s.LastIndex != index {
 				return false
 			}
 		}
@@ -160,5 +165,9 @@ func mustUnmarshal(data []byte, m proto.Message) bool {
 }
 
 func splitOf(row string, right uint64) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte(row), NewTabletId: right}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: 16, Row: []byte(row), NewTabletId: right},
+		},
+	}
 }

@@ -39,8 +39,9 @@ type rig struct {
 	ports      map[uint64]*Port
 	hints      []mvcc.Cell
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
-	nearStop   func()                                        // called in the tablet's turn before a near timestamp is given
-	alone      Alone                                         // what meta says
+	// called in the tablet's turn before a near timestamp is given
+	nearStop func()
+	alone    Alone // what meta says
 }
 
 func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
@@ -93,12 +94,16 @@ func (r *rig) Failed(id uint64, err error) {
 func (r *rig) Leading(d *pb.TabletDescriptor) { r.leading <- d }
 
 func (r *rig) spawn(id uint64) {
-	cfg := Config{Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed, MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		Board: &r.board, Checksums: r.sums, Pipeline: r.pipeline, Indexed: r.indexed,
+		MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
+	}
 	if id == MetaTabletID {
 		cfg.Alone = &r.alone
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock() // held until the port is there: whoever hears that the tablet leads may ask for it
+	// held until the port is there: whoever hears that the tablet leads may ask for it
+	defer r.mu.Unlock()
 	p, err := Spawn(r.system, r.store, r.logs, r.readers, id, r, cfg)
 	if err != nil {
 		r.tb.Error(err)
@@ -133,7 +138,10 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st, ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64)}
+	r := &rig{
+		tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st,
+		ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64),
+	}
 	r.logs = SpawnWriters(r.system, st, actorkit.BatchConfig{}, o.Logger)
 	r.readers = NewReadPool(2)
 	r.sums = NewChecksums(st, o.Logger)
@@ -197,14 +205,20 @@ func (r *rig) try(tablet uint64, req *pb.TabletRequest) *pb.TabletResponse {
 	return resp
 }
 
-func cellOf(row string) *pb.Cell { return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("c")} }
+func cellOf(row string) *pb.Cell {
+	return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("c")}
+}
 
 func put(row, value string) []*pb.CellWrite {
 	return []*pb.CellWrite{{Cell: cellOf(row), Kind: pb.Kind_KIND_PUT, Value: []byte(value)}}
 }
 
 func onePhaseOf(start mvcc.Timestamp, writes []*pb.CellWrite) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: uint64(start), Writes: writes}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_OnePhase{
+			OnePhase: &pb.OnePhaseRequest{StartTs: uint64(start), Writes: writes},
+		},
+	}
 }
 
 func getOf(at mvcc.Timestamp, rows ...string) *pb.TabletRequest {

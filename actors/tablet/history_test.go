@@ -26,7 +26,9 @@ func (r *rig) raise(tablet uint64, ts mvcc.Timestamp) {
 
 func (r *rig) status(tablet uint64) *pb.StatusResponse {
 	r.tb.Helper()
-	return r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()
+	return r.do(tablet, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}).GetStatus()
 }
 
 // TestHistorySpace overwrites 1 MiB many times over, in one cell and in a few, with a
@@ -53,7 +55,8 @@ func TestHistorySpace(t *testing.T) {
 			value[j] = byte(i + j*j)
 		}
 		r.now.Store(max(r.now.Load(), uint64(mvcc.TimestampAt(time.Now().UnixMilli()))))
-		res := r.do(2, onePhaseOf(r.take(1), put("row"+strconv.Itoa(i%4), string(value)))).GetMutation()
+		res := r.do(2, onePhaseOf(r.take(1),
+			put("row"+strconv.Itoa(i%4), string(value)))).GetMutation()
 		if res.Status != pb.Status_STATUS_OK {
 			t.Fatal(res)
 		}
@@ -67,10 +70,12 @@ func TestHistorySpace(t *testing.T) {
 		n := r.store.Stats().DiskBytes
 		most = max(most, n)
 		s := r.status(2)
-		t.Logf("%5.0f s: %5d values, %5d MiB on disk, %d collected, %d wait, log %d to %d", time.Since(begin).Seconds(), i+1, n>>20,
+		t.Logf("%5.0f s: %5d values, %5d MiB on disk, %d collected, %d wait, log %d to %d",
+			time.Since(begin).Seconds(), i+1, n>>20,
 			s.Collected, s.Garbage, s.FirstIndex, s.LastIndex)
 	}
-	t.Logf("%d values of 1 MiB in %v: at most %d MiB on disk", count, time.Since(begin).Round(time.Second), most>>20)
+	t.Logf("%d values of 1 MiB in %v: at most %d MiB on disk", count,
+		time.Since(begin).Round(time.Second), most>>20)
 	r.raise(2, r.take(1))
 	for r.status(2).Garbage > 0 {
 	}
@@ -80,7 +85,8 @@ func TestHistorySpace(t *testing.T) {
 	if left := r.store.Stats().DiskBytes; left > 64<<20 {
 		t.Errorf("%d bytes are left of 4 MiB", left)
 	}
-	t.Logf("after collection and a compaction: %d MiB; keys %v", r.store.Stats().DiskBytes>>20, r.store.RawKeys())
+	t.Logf("after collection and a compaction: %d MiB; keys %v", r.store.Stats().DiskBytes>>20,
+		r.store.RawKeys())
 	if most > limit {
 		t.Errorf("the directory took up to %d bytes, limit %d", most, int64(limit))
 	}

@@ -32,11 +32,16 @@ func TestWaitersAreNotDisturbed(t *testing.T) {
 	const waiters, others = 16, 40
 	var answers []<-chan result
 	for range waiters {
-		answers = append(answers, r.start(2, onePhaseOf(r.take(1), put("hot", "2"))), r.start(2, getOf(r.take(1), "hot")))
+		answers = append(answers, r.start(2, onePhaseOf(r.take(1), put("hot", "2"))),
+			r.start(2, getOf(r.take(1), "hot")))
 	}
-	r.until(2, "all wait", func(s *pb.StatusResponse) bool { return s.Mutations >= 1+waiters && s.Reads >= waiters })
+	r.until(2, "all wait", func(s *pb.StatusResponse) bool {
+		return s.Mutations >= 1+waiters && s.Reads >= waiters
+	})
 	status := func() *pb.StatusResponse {
-		return r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()
+		return r.do(2, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+		}).GetStatus()
 	}
 	before := status()
 	for i := range others {
@@ -44,8 +49,10 @@ func TestWaitersAreNotDisturbed(t *testing.T) {
 	}
 	after := status()
 	// A read may come back from its worker in the meantime, once.
-	if m, n := after.Mutations-before.Mutations, after.Reads-before.Reads; m > others || n > waiters {
-		t.Errorf("%d waiters and %d operations elsewhere: %d evaluations and %d reads", 2*waiters, others, m, n)
+	if m, n := after.Mutations-before.Mutations, after.Reads-before.Reads; m > others ||
+		n > waiters {
+		t.Errorf("%d waiters and %d operations elsewhere: %d evaluations and %d reads", 2*waiters,
+			others, m, n)
 	}
 	grant()
 	await(t, holder)
@@ -74,7 +81,9 @@ func hotCell(b *testing.B, callers int) {
 	var left, committed atomic.Int64
 	left.Store(int64(b.N))
 	status := func() *pb.StatusResponse {
-		return r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus()
+		return r.do(2, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+		}).GetStatus()
 	}
 	before, cpu := status(), cpuTime()
 	b.ResetTimer()
@@ -86,7 +95,8 @@ func hotCell(b *testing.B, callers int) {
 		wait.Go(func() {
 			for left.Add(-1) >= 0 {
 				read := r.do(2, getOf(0, row)).GetGet()
-				if m := r.do(2, onePhaseOf(mvcc.Timestamp(read.At), put(row, "x"))).GetMutation(); m.Status == pb.Status_STATUS_OK {
+				if m := r.do(2, onePhaseOf(mvcc.Timestamp(read.At),
+					put(row, "x"))).GetMutation(); m.Status == pb.Status_STATUS_OK {
 					committed.Add(1)
 				}
 			}

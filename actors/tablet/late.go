@@ -16,6 +16,7 @@ func tooLate(call *Call, now time.Time) bool {
 	if call.Deadline.IsZero() || !now.After(call.Deadline) {
 		return false
 	}
-	call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "the deadline has passed before the tablet got to the operation; it is surely not done"))
+	call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
+		"the deadline has passed before the tablet got to the operation; it is surely not done"))
 	return !broken.DroppedDone
 }

@@ -12,7 +12,9 @@ import (
 func (r *rig) startBy(tablet uint64, deadline time.Time, req *pb.TabletRequest) <-chan result {
 	r.tb.Helper()
 	answer := make(chan result, 1)
-	if err := r.port(tablet).Tell(req, deadline, false, func(a result) { answer <- a }); err != nil {
+	if err := r.port(tablet).Tell(req, deadline, false, func(a result) {
+		answer <- a
+	}); err != nil {
 		r.tb.Fatal(err)
 	}
 	return answer
@@ -31,20 +33,29 @@ func TestLateOperationsAreDropped(t *testing.T) {
 		"a one-phase commit": r.startBy(2, past, onePhaseOf(r.take(1), put("b", "1"))),
 	}
 	release := r.hold()
-	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1"))) // in flight: what comes now is held, or parked at its reservation
+	// in flight: what comes now is held, or parked at its reservation
+	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1")))
 	r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
-	behind := r.start(2, prewriteOf(r.take(1), "y", "1")) // as many as that one: it need not wait, and all others must
-	r.until(2, "it is proposed as well", func(s *pb.StatusResponse) bool { return s.Proposals >= 2 })
+	// as many as that one: it need not wait, and all others must
+	behind := r.start(2, prewriteOf(r.take(1), "y", "1"))
+	r.until(2, "it is proposed as well", func(s *pb.StatusResponse) bool {
+		return s.Proposals >= 2
+	})
 	soon := time.Now().Add(20 * time.Millisecond)
-	answers["a prewrite that waits for the pipeline"] = r.startBy(2, soon, prewriteOf(r.take(1), "c", "1"))
-	answers["a one-phase commit that waits for the pipeline"] = r.startBy(2, soon, onePhaseOf(r.take(1), put("d", "1")))
+	answers["a prewrite that waits for the pipeline"] = r.startBy(2, soon,
+		prewriteOf(r.take(1), "c", "1"))
+	answers["a one-phase commit that waits for the pipeline"] = r.startBy(2, soon,
+		onePhaseOf(r.take(1), put("d", "1")))
 	answers["a read that waits for a reservation"] = r.startBy(2, soon, getOf(r.take(1), "x"))
-	r.until(2, "their time is over", func(*pb.StatusResponse) bool { return time.Now().After(soon) })
+	r.until(2, "their time is over", func(*pb.StatusResponse) bool {
+		return time.Now().After(soon)
+	})
 	release()
 	await(t, holder)
 	await(t, behind)
 	for what, answer := range answers {
-		if a := answered(t, what, answer); a.Err != nil || a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
+		if a := answered(t, what, answer); a.Err != nil ||
+			a.Value.GetError().GetCode() != pb.Error_CODE_NOT_PROPOSED {
 			t.Errorf("%s: answered %v, %v", what, a.Value, a.Err)
 		}
 	}

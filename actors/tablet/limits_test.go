@@ -59,7 +59,9 @@ func TestSmallStore(t *testing.T) {
 	for i := range 50 {
 		answers = append(answers, r.start(2, prewriteOf(r.take(1), fmt.Sprint(i), value)))
 	}
-	r.until(2, "one batch is proposed, the others gather", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
+	r.until(2, "one batch is proposed, the others gather", func(s *pb.StatusResponse) bool {
+		return s.Proposals >= 1
+	})
 	release()
 	for _, a := range answers {
 		await(t, a)
@@ -103,7 +105,8 @@ func TestManyValuesBeyondTheirRoom(t *testing.T) {
 			get.MaxAnswerBytes = e.NeedsBytes
 			continue
 		}
-		if got := resp.GetGet().GetResults(); len(got) != values+1 || len(got[values].Value) != 400<<10 {
+		if got := resp.GetGet().GetResults(); len(got) != values+1 ||
+			len(got[values].Value) != 400<<10 {
 			t.Errorf("answered %v, %d results", resp.GetError(), len(got))
 		}
 		if tries > 6 {
@@ -122,7 +125,9 @@ func TestTinyCellsFillPages(t *testing.T) {
 		writes = append(writes, put(fmt.Sprint(i), "")...)
 	}
 	r.do(2, onePhaseOf(r.take(1), writes))
-	scan := &pb.ScanRequest{At: uint64(r.take(1)), Span: &pb.Span{Table: cellOf("a").Table}, MaxBytes: 64 << 10}
+	scan := &pb.ScanRequest{
+		At: uint64(r.take(1)), Span: &pb.Span{Table: cellOf("a").Table}, MaxBytes: 64 << 10,
+	}
 	page := r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}).GetScan()
 	if n := len(page.GetCells()); n > 1024 || n == 0 || page.Done {
 		t.Errorf("%d cells in a page of 64 KiB", n)

@@ -26,7 +26,8 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	leader := newTablet(r.system, r.store, r.logs, r.readers, id, r, Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
+	leader := newTablet(r.system, r.store, r.logs, r.readers, id, r,
+		Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
 	if err := leader.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,9 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		appendTo(t, r.store, id, []*raftpb.Entry{{Index: proto.Uint64(index), Term: e.Term, Data: e.Data}}, nil)
+		appendTo(t, r.store, id, []*raftpb.Entry{
+			{Index: proto.Uint64(index), Term: e.Term, Data: e.Data},
+		}, nil)
 		a := &applied{index: index, term: term}
 		if err := leader.applyEntry(a, e); err != nil {
 			t.Fatal(err)
@@ -54,7 +57,8 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 	change.command.Replicas = &pb.TabletDescriptor{}
 	leader.pipeline.inflight = []*proposal{first, change, last}
 	if a := apply(nil); a.proposal != nil || a.dropped {
-		t.Errorf("the first entry of a leadership passes for proposal %d, dropped", a.proposal.number)
+		t.Errorf("the first entry of a leadership passes for proposal %d, dropped",
+			a.proposal.number)
 	}
 	if a := apply(first.command); a.proposal != first || a.dropped {
 		t.Errorf("the entry of proposal 1 passes for %+v", a.proposal)

@@ -31,7 +31,10 @@ func (t *Tablet) mutate(calls []*Call) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal().roomFor(len(calls)), full: t.store.WriteBlocked()}
+	e := &evaluation{
+		Tablet: t, view: t.memory.View(snap), proposal: t.newProposal().roomFor(len(calls)),
+		full: t.store.WriteBlocked(),
+	}
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)
@@ -115,7 +118,8 @@ func (e *evaluation) refuse(call *Call, err error) {
 		call.Reply(r)
 		return
 	}
-	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err))
+	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
+		err))
 	e.fail(err)
 }
 
@@ -161,13 +165,16 @@ func (t *Tablet) armSweep() {
 func (t *Tablet) onSweep() {
 	t.parked.sweeping = false
 	now := time.Now()
-	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: waited too long for a commit in progress; try again", t.id))
+	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
+		"tablet %d: waited too long for a commit in progress; try again", t.id))
 	t.settle() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
 	expired, asking := t.asked.expired(now)
 	for _, b := range expired {
 		for _, call := range b.calls {
-			call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d: its replicas did not confirm its leadership within %v", t.id, t.cfg.MaxWait))
+			call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+				"tablet %d: its replicas did not confirm its leadership within %v", t.id,
+				t.cfg.MaxWait))
 		}
 	}
 	if asking {
@@ -176,7 +183,8 @@ func (t *Tablet) onSweep() {
 	}
 	overdue, granting := t.reservations.overdue(now)
 	for _, o := range overdue {
-		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
+		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
 	}
 	if len(overdue) > 0 {
 		t.settle()

@@ -53,8 +53,11 @@ func TestNearOnePhase(t *testing.T) {
 	below, late := r.take(1), r.take(1)
 	release := r.hold()
 	committed := r.start(2, onePhaseOf(r.take(1), put("a", "1")))
-	r.until(2, "the commit is proposed", func(s *pb.StatusResponse) bool { return s.Mutations >= 1 })
-	if got := await(t, r.start(2, getOf(below, "a"))).GetGet().Results[0]; got.Found || got.Status != pb.Status_STATUS_OK {
+	r.until(2, "the commit is proposed", func(s *pb.StatusResponse) bool {
+		return s.Mutations >= 1
+	})
+	if got := await(t, r.start(2, getOf(below, "a"))).GetGet().Results[0]; got.Found ||
+		got.Status != pb.Status_STATUS_OK {
 		t.Errorf("a read below it: %v", got)
 	}
 	above := r.start(2, getOf(r.take(1), "a"))
@@ -83,7 +86,8 @@ func TestNearOnePhase(t *testing.T) {
 	if got := await(t, other).GetMutation(); got.Status != pb.Status_STATUS_CONFLICT {
 		t.Errorf("a commit that began before it: %v", got)
 	}
-	if got := r.do(2, onePhaseOf(r.take(1), put("a", "3"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
+	if got := r.do(2, onePhaseOf(r.take(1),
+		put("a", "3"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Errorf("the cell is not free: %v", got)
 	}
 }

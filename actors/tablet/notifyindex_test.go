@@ -24,7 +24,9 @@ func observe(r *rig, tablet uint64) {
 	}}})
 }
 
-func weakCell(row string) *pb.Cell { return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("w")} }
+func weakCell(row string) *pb.Cell {
+	return &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("w")}
+}
 
 // waiting is what the store has of an observed column's notifications and intents.
 type waiting struct {
@@ -67,9 +69,15 @@ func (w *waiting) count(snap *store.Snap, o *pb.ObserverInfo, span mvcc.Span) er
 func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 	r.tb.Helper()
 	checkBoard(r, tablet, when, false)
-	got := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}).GetPending()
-	d := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}).GetStatus().Tablet
-	span := mvcc.Span{Table: 16, Start: string(d.StartRow), End: string(d.EndRow), HasEnd: !d.EndUnbounded}
+	got := r.do(tablet, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+	}).GetPending()
+	d := r.do(tablet, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}).GetStatus().Tablet
+	span := mvcc.Span{
+		Table: 16, Start: string(d.StartRow), End: string(d.EndRow), HasEnd: !d.EndUnbounded,
+	}
 	snap := r.store.Snap()
 	defer snap.Close()
 	for i, o := range observedColumns {
@@ -80,22 +88,31 @@ func checkIndex(r *rig, tablet uint64, when string) (entries int) {
 		walked := want.entries
 		entries += len(walked)
 		expected := &pb.ObserverPending{
-			Name: o.Name, Notifications: uint64(want.pending), Parked: uint64(want.parked), Intents: uint64(want.intents), OldestTs: uint64(want.oldest),
+			Name: o.Name, Notifications: uint64(want.pending), Parked: uint64(want.parked),
+			Intents: uint64(want.intents), OldestTs: uint64(want.oldest),
 		}
 		// The oldest is exact until it goes before others of its second.
-		if of := got.Observers[i]; mvcc.Timestamp(of.OldestTs).Millis()/1000 == want.oldest.Millis()/1000 && of.OldestTs <= expected.OldestTs {
+		if of := got.Observers[i]; mvcc.Timestamp(
+			of.OldestTs).Millis()/1000 == want.oldest.Millis()/1000 &&
+			of.OldestTs <= expected.OldestTs {
 			of.OldestTs = expected.OldestTs
 		}
 		if !proto.Equal(got.Observers[i], expected) {
-			r.tb.Fatalf("%s: tablet %d counts %v, the store has %v", when, tablet, got.Observers[i], expected)
+			r.tb.Fatalf("%s: tablet %d counts %v, the store has %v", when, tablet, got.Observers[i],
+				expected)
 		}
 		checkQueue(r, tablet, when, o.Column, want.pending)
 		var through []string
 		for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-			w := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: o.Column}}}).GetWalk()
+			w := r.do(tablet, &pb.TabletRequest{
+				Op: &pb.TabletRequest_Walk{
+					Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: o.Column},
+				},
+			}).GetWalk()
 			for _, e := range w.Entries {
 				if g == mvcc.GroupNotify {
-					through = append(through, fmt.Sprint("N ", string(e.Cell.Row), e.Notify.Ts, e.Notify.ParkedTs))
+					through = append(through,
+						fmt.Sprint("N ", string(e.Cell.Row), e.Notify.Ts, e.Notify.ParkedTs))
 				} else {
 					through = append(through, fmt.Sprint("I ", string(e.Cell.Row), e.Ts))
 				}
@@ -116,7 +133,8 @@ func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 	rows := map[string]bool{}
 	for place := uint64(0); ; {
 		w := r.do(tablet, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
-			Group: uint32(mvcc.GroupNotify), Table: 16, Column: column, Limit: 2, Oldest: true, AfterPlace: place,
+			Group: uint32(mvcc.GroupNotify), Table: 16, Column: column, Limit: 2, Oldest: true,
+			AfterPlace: place,
 		}}}).GetWalk()
 		if !w.Ordered {
 			return // there are, or were, more than it has room for
@@ -133,7 +151,8 @@ func checkQueue(r *rig, tablet uint64, when string, column []byte, want int) {
 		place = w.Place
 	}
 	if r.indexed == 0 && len(rows) != want {
-		r.tb.Fatalf("%s: tablet %d hands out %d notifications, %d wait", when, tablet, len(rows), want)
+		r.tb.Fatalf("%s: tablet %d hands out %d notifications, %d wait", when, tablet, len(rows),
+			want)
 	}
 }
 
@@ -159,18 +178,29 @@ func (w *notifyWork) step(tablet func(row string) uint64) {
 	send := func(req *pb.TabletRequest) { w.r.do(tablet(row), req) }
 	switch w.rng.IntN(6) {
 	case 0:
-		send(&pb.TabletRequest{Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: uint64(at), Cells: []*pb.Cell{weakCell(row), weakCell(row)}}}})
+		send(&pb.TabletRequest{
+			Op: &pb.TabletRequest_Notify{
+				Notify: &pb.NotifyRequest{
+					Ts: uint64(at), Cells: []*pb.Cell{weakCell(row), weakCell(row)},
+				},
+			},
+		})
 	case 1:
 		send(onePhaseOf(at, put(row, "v")))
 	case 2:
 		cell := []*pb.Cell{weakCell(row), cellOf(row)}[w.rng.IntN(2)]
-		send(&pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{Cell: cell, UpTo: uint64(at)}}})
+		send(&pb.TabletRequest{
+			Op: &pb.TabletRequest_ClearNotify{
+				ClearNotify: &pb.ClearNotifyRequest{Cell: cell, UpTo: uint64(at)},
+			},
+		})
 	case 3:
 		w.fail(send, row, at)
 	case 4:
 		row = "r05" // all intents are in one row, so that a split leaves transactions in one tablet
 		send(&pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-			StartTs: uint64(at), Primary: cellOf("r00"), Expiry: uint64(mvcc.MaxTimestamp - 1), Worker: &pb.Worker{}, Intents: []*pb.Cell{weakCell(row)},
+			StartTs: uint64(at), Primary: cellOf("r00"), Expiry: uint64(mvcc.MaxTimestamp - 1),
+			Worker: &pb.Worker{}, Intents: []*pb.Cell{weakCell(row)},
 		}}})
 		w.open = append(w.open, at)
 	case 5:
@@ -186,7 +216,9 @@ func (w *notifyWork) fail(send func(*pb.TabletRequest), row string, at mvcc.Time
 	if err != nil || !there {
 		return
 	}
-	f := &pb.FailNotifyRequest{Cell: weakCell(row), Ts: uint64(n.TS), Attempts: n.Attempts + 1, Error: "failed"}
+	f := &pb.FailNotifyRequest{
+		Cell: weakCell(row), Ts: uint64(n.TS), Attempts: n.Attempts + 1, Error: "failed",
+	}
 	if w.rng.IntN(2) == 0 {
 		f.ParkedTs = uint64(at)
 	}
@@ -232,7 +264,11 @@ func TestNotifyIndexIsTheStore(t *testing.T) {
 				}
 				reopen(t, r, 2, indexed)
 				checkIndex(r, 2, "opened anew")
-				r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("r12"), NewTabletId: 3}}})
+				r.do(2, &pb.TabletRequest{
+					Op: &pb.TabletRequest_Split{
+						Split: &pb.SplitRequest{Table: 16, Row: []byte("r12"), NewTabletId: 3},
+					},
+				})
 				r.awaitLeader()
 				side := func(row string) uint64 {
 					if row < "r12" {
@@ -274,10 +310,15 @@ func TestUnobservedColumnsAreNotIndexed(t *testing.T) {
 	for i := range 20 {
 		column := fmt.Sprint(i)
 		for _, g := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-			r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: []byte(column)}}})
+			r.do(2, &pb.TabletRequest{
+				Op: &pb.TabletRequest_Walk{
+					Walk: &pb.WalkRequest{Group: uint32(g), Table: 16, Column: []byte(column)},
+				},
+			})
 		}
 		r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
-			Cell: &pb.Cell{Table: 16, Row: []byte("a"), Column: []byte(column)}, UpTo: uint64(r.take(1)),
+			Cell: &pb.Cell{Table: 16, Row: []byte("a"), Column: []byte(column)},
+			UpTo: uint64(r.take(1)),
 		}}})
 	}
 	checkIndex(r, 2, "after walks of other columns")

@@ -27,7 +27,9 @@ type onePhase struct {
 
 // lock is what the cells are reserved with.
 func (o *onePhase) lock() *mvcc.Lock {
-	return &mvcc.Lock{StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut}
+	return &mvcc.Lock{
+		StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut,
+	}
 }
 
 // granted is the oracle's answer for the one-phase commits that asked together.
@@ -158,7 +160,8 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 func (t *Tablet) onGranted(m *granted) {
 	if m.err != nil {
 		for _, o := range m.waiting {
-			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "no commit timestamp: %v; try again", m.err))
+			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+				"no commit timestamp: %v; try again", m.err))
 		}
 		t.settle()
 		return
@@ -174,8 +177,10 @@ func (t *Tablet) onGranted(m *granted) {
 }
 
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
-	if !broken.GrantUnchecked && (!e.reservations.holds(o) || o.term != e.group.Term() || !e.leading) {
-		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changed its leader in between; try again", e.id))
+	if !broken.GrantUnchecked && (!e.reservations.holds(o) || o.term != e.group.Term() ||
+		!e.leading) {
+		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d changed its leader in between; try again", e.id))
 		return
 	}
 	e.memory.Took(commitTS)
@@ -185,7 +190,8 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 			e.reservations.abandon(o, answer)
 			return
 		}
-		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not read its store: %v", e.id, err))
+		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d could not read its store: %v", e.id, err))
 		e.fail(err)
 		return
 	}

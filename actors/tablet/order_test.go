@@ -44,7 +44,9 @@ type result = actorkit.Result[*pb.TabletResponse]
 func (r *rig) start(tablet uint64, req *pb.TabletRequest) <-chan result {
 	r.tb.Helper()
 	answer := make(chan result, 1)
-	if err := r.port(tablet).Tell(req, time.Time{}, false, func(a result) { answer <- a }); err != nil {
+	if err := r.port(tablet).Tell(req, time.Time{}, false, func(a result) {
+		answer <- a
+	}); err != nil {
 		r.tb.Fatal(err)
 	}
 	return answer
@@ -77,7 +79,8 @@ func await(t *testing.T, answer <-chan result) *pb.TabletResponse {
 
 func prewriteOf(start mvcc.Timestamp, row, value string) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-		StartTs: uint64(start), Primary: cellOf(row), Expiry: uint64(mvcc.MaxTimestamp - 1), Worker: &pb.Worker{}, Writes: put(row, value),
+		StartTs: uint64(start), Primary: cellOf(row), Expiry: uint64(mvcc.MaxTimestamp - 1),
+		Worker: &pb.Worker{}, Writes: put(row, value),
 	}}}
 }
 
@@ -96,7 +99,8 @@ func TestAnswersWaitUntilApplied(t *testing.T) {
 }
 
 func answersWait(t *testing.T, hold func(*rig) func()) {
-	r := newPipelinedRig(t, store.Options{InMemory: true}, 8) // the status is evaluated while the commit is in flight
+	// the status is evaluated while the commit is in flight
+	r := newPipelinedRig(t, store.Options{InMemory: true}, 8)
 	start, commit := r.take(1), r.take(1)
 	r.do(2, prewriteOf(start, "a", "1"))
 	release := hold(r)
@@ -119,7 +123,8 @@ func answersWait(t *testing.T, hold func(*rig) func()) {
 	if got := await(t, committed).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Errorf("commit: %v", got)
 	}
-	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED || got.CommitTs != uint64(commit) {
+	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED ||
+		got.CommitTs != uint64(commit) {
 		t.Errorf("status: %v", got)
 	}
 }
@@ -132,7 +137,9 @@ func TestReadSeesLockOrWrite(t *testing.T) {
 	r.do(2, prewriteOf(start, "a", "new"))
 	releaseApply := r.holdApplies()
 	committed := r.start(2, commitOf(start, commit, "a"))
-	r.until(2, "the entry is in the log", func(s *pb.StatusResponse) bool { return s.LastIndex > s.AppliedIndex })
+	r.until(2, "the entry is in the log", func(s *pb.StatusResponse) bool {
+		return s.LastIndex > s.AppliedIndex
+	})
 	read := r.start(2, getOf(r.take(1), "a"))
 	r.until(2, "the read is under way", func(s *pb.StatusResponse) bool { return s.Reads >= 1 })
 	releaseApply()
@@ -149,7 +156,11 @@ func TestAppliedIndexMatchesEffects(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	cell := mvcc.Cell{Table: 16, Row: "n", Column: "c"}
 	raw := func(i int) *pb.TabletRequest {
-		return &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{Writes: put("n", fmt.Sprint(i))}}}
+		return &pb.TabletRequest{
+			Op: &pb.TabletRequest_RawWrite{
+				RawWrite: &pb.RawWriteRequest{Writes: put("n", fmt.Sprint(i))},
+			},
+		}
 	}
 	look := func() (index uint64, n int) {
 		snap := r.store.Snap()
@@ -189,13 +200,21 @@ func TestReaderWaitsForReservation(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	asked := make(chan func(), 1)
 	r.mu.Lock()
-	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { asked <- func() { then(r.take(n), nil) } }
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) {
+		asked <- func() { then(r.take(n), nil) }
+	}
 	r.mu.Unlock()
 	commit := r.start(2, onePhaseOf(r.take(1), put("a", "1")))
 	grant := <-asked
 	read := r.start(2, getOf(r.take(1), "a")) // below the commit timestamp, which is not known yet
-	rollback := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: 1, Cells: []*pb.Cell{cellOf("a")}}}})
-	r.until(2, "all are under way", func(s *pb.StatusResponse) bool { return s.Reads >= 1 && s.Mutations >= 2 })
+	rollback := r.start(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Rollback{
+			Rollback: &pb.RollbackRequest{StartTs: 1, Cells: []*pb.Cell{cellOf("a")}},
+		},
+	})
+	r.until(2, "all are under way", func(s *pb.StatusResponse) bool {
+		return s.Reads >= 1 && s.Mutations >= 2
+	})
 	grant()
 	if got := await(t, commit).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Fatalf("one-phase commit: %v", got)
@@ -211,18 +230,27 @@ func TestReaderWaitsForReservation(t *testing.T) {
 // TestRefusedGrantReleases: a one-phase commit that its commit timestamp does not suit
 // has no effects. Its cells are free again, and it does not hold up a split.
 func TestRefusedGrantReleases(t *testing.T) {
-	t.Run("by a message", func(t *testing.T) { refusedGrantReleases(t, newRig(t, store.Options{InMemory: true})) })
-	t.Run("at once", func(t *testing.T) { refusedGrantReleases(t, nearRig(t, store.Options{InMemory: true})) })
+	t.Run("by a message", func(t *testing.T) {
+		refusedGrantReleases(t, newRig(t, store.Options{InMemory: true}))
+	})
+	t.Run("at once", func(t *testing.T) {
+		refusedGrantReleases(t, nearRig(t, store.Options{InMemory: true}))
+	})
 }
 
 func refusedGrantReleases(t *testing.T, r *rig) {
 	future := mvcc.MaxTimestamp - 1
-	if got := r.do(2, onePhaseOf(future, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
+	if got := r.do(2, onePhaseOf(future,
+		put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_COMMIT_TS_TOO_LOW {
 		t.Fatalf("answered %v", got)
 	}
 	await(t, r.start(2, onePhaseOf(r.take(1), put("a", "2"))))
 	await(t, r.start(2, getOf(r.take(1), "a")))
-	await(t, r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3}}}))
+	await(t, r.start(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3},
+		},
+	}))
 	r.awaitLeader()
 }
 
@@ -233,13 +261,15 @@ func TestOracleFailureReleases(t *testing.T) {
 	r.mu.Lock()
 	r.timestamps = func(_ int, then func(mvcc.Timestamp, error)) { then(0, errStopping) }
 	r.mu.Unlock()
-	if e := r.try(2, onePhaseOf(r.take(1), put("a", "1"))).GetError(); e.GetCode() != pb.Error_CODE_NOT_PROPOSED {
+	if e := r.try(2, onePhaseOf(r.take(1),
+		put("a", "1"))).GetError(); e.GetCode() != pb.Error_CODE_NOT_PROPOSED {
 		t.Fatalf("answered %v", e)
 	}
 	r.mu.Lock()
 	r.timestamps = nil
 	r.mu.Unlock()
-	if got := r.do(2, onePhaseOf(r.take(1), put("a", "2"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
+	if got := r.do(2, onePhaseOf(r.take(1),
+		put("a", "2"))).GetMutation(); got.Status != pb.Status_STATUS_OK {
 		t.Errorf("the cell is not free: %v", got)
 	}
 }
@@ -276,7 +306,8 @@ func TestLostGrantReleases(t *testing.T) {
 		then(r.take(n), nil)
 	}
 	r.mu.Unlock()
-	if got := r.do(2, onePhaseOf(start, put("a", "1"))).GetMutation(); got.Status != pb.Status_STATUS_OK || got.CommitTs <= early {
+	if got := r.do(2, onePhaseOf(start, put("a",
+		"1"))).GetMutation(); got.Status != pb.Status_STATUS_OK || got.CommitTs <= early {
 		t.Fatalf("LATE-GRANT: sent again: %v, not after %d", got, early)
 	}
 	got := r.do(2, getOf(r.take(1), "a")).GetGet().Results[0]
@@ -318,7 +349,8 @@ func TestNextBatchMeetsTheApply(t *testing.T) {
 	default:
 	}
 	releaseApply()
-	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED || got.CommitTs != uint64(commit) {
+	if got := await(t, checked).GetMutation(); got.Status != pb.Status_STATUS_COMMITTED ||
+		got.CommitTs != uint64(commit) {
 		t.Errorf("status: %v", got)
 	}
 	for _, answer := range []<-chan result{committed, other, third} {

@@ -66,7 +66,9 @@ func (p *pipeline) visible(q *proposal) bool {
 
 // has reports whether the proposal with the number is in flight.
 func (p *pipeline) has(number uint64) bool {
-	return number != 0 && slices.ContainsFunc(p.inflight, func(q *proposal) bool { return q.number == number })
+	return number != 0 && slices.ContainsFunc(p.inflight, func(q *proposal) bool {
+		return q.number == number
+	})
 }
 
 // clear gives up all that is in flight and all that is held, and returns both.

@@ -52,7 +52,8 @@ func room(st *store.Store) (bytes, entries int) {
 // roomFor makes room for what that many small operations do: a record each, and the one
 // that it supersedes.
 func (p *proposal) roomFor(operations int) *proposal {
-	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations), make([]*wire.Effect, 0, 2*operations)
+	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations),
+		make([]*wire.Effect, 0, 2*operations)
 	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
 	return p
 }
@@ -97,21 +98,25 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	f := encode(muts)
 	maxBytes, maxEntries := room(e.store)
 	if f.bytes > maxBytes || f.entries > maxEntries {
-		return failure(pb.Error_CODE_TOO_LARGE, "the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
+		return failure(pb.Error_CODE_TOO_LARGE,
+			"the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
 			f.bytes, f.entries, maxBytes, maxEntries)
 	}
 	p := e.proposal
-	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxBytes) || p.entries+f.entries > maxEntries) {
+	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxBytes) ||
+		p.entries+f.entries > maxEntries) {
 		e.proposal = e.newProposal()
 		if !e.propose(p) { // what was evaluated on top of it must not survive it
-			return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose what came before; try again", e.id)
+			return failure(pb.Error_CODE_NOT_PROPOSED,
+				"tablet %d could not propose what came before; try again", e.id)
 		}
 		p = e.proposal
 	}
 	var err error
 	if p.notes, err = e.memory.Evaluated(e.view, p.number, muts, p.notes); err != nil {
 		e.fail(err)
-		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id, err)
+		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
+			err)
 	}
 	p.muts = append(p.muts, muts...)
 	p.command.Effects = append(p.command.Effects, f.wires...)
@@ -140,7 +145,8 @@ func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
 		if n := len(t.pipeline.inflight); n > 0 {
 			last := t.pipeline.inflight[n-1]
-			last.replies, last.holds = append(last.replies, p.replies...), append(last.holds, p.holds...)
+			last.replies, last.holds = append(last.replies, p.replies...),
+				append(last.holds, p.holds...)
 			return true
 		}
 		for _, h := range p.holds {
@@ -161,7 +167,8 @@ func (t *Tablet) propose(p *proposal) bool {
 		}
 	}
 	if err != nil {
-		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again", t.id, err))
+		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
+			t.id, err))
 		return false
 	}
 	t.group.Wake()
@@ -218,7 +225,8 @@ func (t *Tablet) stepDown(cause error) {
 	if !errors.Is(cause, errLost) {
 		t.dropTransfer()
 	}
-	unknown := failure(pb.Error_CODE_UNKNOWN, "tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
+	unknown := failure(pb.Error_CODE_UNKNOWN,
+		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
 	lost, held := t.pipeline.clear()
 	for _, p := range lost {
 		t.lose(p, unknown)
@@ -229,14 +237,18 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	waiting := [][]*Call{t.batch.Take(), held, callsOf(t.parked.mutations), callsOf(t.parked.reads), t.firstReads.calls, t.reads.calls}
+	waiting := [][]*Call{
+		t.batch.Take(), held, callsOf(t.parked.mutations), callsOf(t.parked.reads),
+		t.firstReads.calls, t.reads.calls,
+	}
 	for _, b := range t.asked.batches {
 		waiting = append(waiting, b.calls)
 	}
 	if x := t.exclusive; x != nil {
 		waiting = append(waiting, x.deferred)
 		switch {
-		case x.call == nil || (x.target != 0 && t.transferCall != nil): // a handing over is answered when it is known who leads
+		// a handing over is answered when it is known who leads
+		case x.call == nil || (x.target != 0 && t.transferCall != nil):
 		case x.proposed || (x.change != nil && x.change.Leaving()):
 			x.call.Reply(unknown)
 		default:
@@ -254,11 +266,13 @@ func (t *Tablet) stepDown(cause error) {
 	t.memory.Clear()
 	t.restore()
 	t.history = newHistory(t.history.remind)
-	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false // its next piece would not be asked for
+	// its next piece would not be asked for
+	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 
 // effectsOnly reports whether the command changes nothing but rows.
 func effectsOnly(c *wire.Command) bool {
-	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 && c.Safepoint == 0 &&
+	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 &&
+		c.Safepoint == 0 &&
 		c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
 }

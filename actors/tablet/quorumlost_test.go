@@ -32,7 +32,8 @@ func TestLeaderWithoutQuorumResigns(t *testing.T) {
 	for range 10 * group.ElectionTicks {
 		g.tick(lead)
 	}
-	if s := g.status(lead, groupTablet); s.Leader || s.LeaderNode != 0 || s.Quiescent || s.LeaderlessMs == 0 {
+	if s := g.status(lead, groupTablet); s.Leader || s.LeaderNode != 0 || s.Quiescent ||
+		s.LeaderlessMs == 0 {
 		t.Errorf("without a quorum: %v", s)
 	}
 	g.cut(0)

@@ -157,7 +157,11 @@ func (t *Tablet) onLeader() {
 // append sends what is to be written to the log actor.
 func (t *Tablet) append(a *group.Append) {
 	m := &appended{responses: a.Done}
-	w := &write{append: &logAppend{tablet: t.id, entries: a.Entries, hard: a.HardState, truncate: a.Truncate}, stream: t.writes}
+	w := &write{
+		append: &logAppend{
+			tablet: t.id, entries: a.Entries, hard: a.HardState, truncate: a.Truncate,
+		}, stream: t.writes,
+	}
 	w.done = func(err error) {
 		m.err = err
 		t.root.Send(t.self, m)

@@ -100,7 +100,8 @@ func (q *readIndexes) expired(now time.Time) (expired []*readBatch, waiting bool
 
 // dispatch lets the reads of a batch go to the read workers.
 func (t *Tablet) dispatch(b *readBatch) {
-	if b.epoch != t.descriptor.Epoch { // range and replicas have changed while the others were asked
+	// range and replicas have changed while the others were asked
+	if b.epoch != t.descriptor.Epoch {
 		b.calls = t.stillOurs(b.calls)
 	}
 	reads := b.calls[:0] // the batch is the tablet's own

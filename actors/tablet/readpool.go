@@ -146,7 +146,8 @@ func (w *readWorkers) close() {
 
 func (j *readJob) run() {
 	defer j.tablet.reads.finished(j.tablet)
-	if j.tablet.servedTerm.Load() != j.term { // what waited for a worker since then is not read for nothing
+	// what waited for a worker since then is not read for nothing
+	if j.tablet.servedTerm.Load() != j.term {
 		for _, call := range j.calls {
 			call.Reply(j.lostLeadership())
 		}
@@ -235,10 +236,12 @@ func (j *readJob) beside(req *pb.TabletRequest) int {
 }
 
 // evaluate answers one read. A panic costs that read only, not the process.
-func (j *readJob) evaluate(v *memory.ReadView, call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+func (j *readJob) evaluate(v *memory.ReadView,
+	call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack", string(debug.Stack()))
+			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack",
+				string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
@@ -256,7 +259,8 @@ func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	case !ok:
 		return failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.tablet.id)
 	case a.Epoch != j.epoch:
-		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again", j.tablet.id)
+		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again",
+			j.tablet.id)
 	}
 	return nil
 }

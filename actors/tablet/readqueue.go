@@ -93,7 +93,10 @@ func (t *Tablet) submitJobs() {
 	}
 	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && q.room(); jobs-- {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
-		job := &readJob{tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, capture: c, calls: q.calls[:n:n], snap: q.snap}
+		job := &readJob{
+			tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, capture: c,
+			calls: q.calls[:n:n], snap: q.snap,
+		}
 		q.calls = q.calls[n:]
 		q.unfinished.Add(1)
 		q.submit(job)

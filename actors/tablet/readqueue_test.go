@@ -30,12 +30,18 @@ func (r *rig) occupy() (release func()) {
 	for range 2 {
 		r.readers.reads.lane().submit(&blockJob{gate})
 	}
-	r.until(1, "the workers are busy", func(*pb.StatusResponse) bool { return r.readers.reads.waiting() == 0 })
+	r.until(1, "the workers are busy", func(*pb.StatusResponse) bool {
+		return r.readers.reads.waiting() == 0
+	})
 	return sync.OnceFunc(func() { close(gate) })
 }
 
 func scanOf(at mvcc.Timestamp) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: uint64(at), Span: &pb.Span{Table: cellOf("a").Table}}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_Scan{
+			Scan: &pb.ScanRequest{At: uint64(at), Span: &pb.Span{Table: cellOf("a").Table}},
+		},
+	}
 }
 
 // flood is scans that were sent to a tablet, and how each has ended.
@@ -51,7 +57,9 @@ func (r *rig) flood(n int) *flood {
 	f := &flood{answers: make(chan result, n)}
 	at := r.take(1)
 	for range n {
-		switch err := r.port(2).Tell(scanOf(at), time.Time{}, false, func(a result) { f.answers <- a }); {
+		switch err := r.port(2).Tell(scanOf(at), time.Time{}, false, func(a result) {
+			f.answers <- a
+		}); {
 		case errors.Is(err, actorkit.ErrOverloaded):
 			f.refused++
 		case err != nil:
@@ -120,7 +128,9 @@ func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	release := r.occupy()
 	defer release()
 	f := r.flood(5000)
-	r.until(2, "all have come", func(s *pb.StatusResponse) bool { return r.readers.reads.waiting() > 0 })
+	r.until(2, "all have come", func(s *pb.StatusResponse) bool {
+		return r.readers.reads.waiting() > 0
+	})
 	if err := r.system.Root.StopFuture(r.port(2).PID()).Wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,10 @@ func TestReplay(t *testing.T) {
 	m.stop(groupTablet)
 	term := g.staleEntry(m, last+1)
 	m.spawn(groupTablet)
-	g.wait("the next term", func() bool { s := g.status(1, groupTablet); return s.GetLeader() && s.Term > term })
+	g.wait("the next term", func() bool {
+		s := g.status(1, groupTablet)
+		return s.GetLeader() && s.Term > term
+	})
 	g.write(groupTablet, "row3", "last")
 	g.even(groupTablet, 1)
 	now, image := m.facts(groupTablet), m.image()
@@ -125,7 +128,8 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at, err := log.Checkpoint(); at >= sum.GetIndex() || err != nil {
-		t.Fatalf("the checkpoint is at %d, and should not be at the checksum's %d: %v", at, sum.GetIndex(), err)
+		t.Fatalf("the checkpoint is at %d, and should not be at the checksum's %d: %v", at,
+			sum.GetIndex(), err)
 	}
 	for seed := range uint64(6) {
 		m.goBack(image)
@@ -137,15 +141,19 @@ func TestReplay(t *testing.T) {
 		g.leader(groupTablet)
 		g.even(groupTablet, 1)
 		m.facts(groupTablet).check(t, now)
-		if c := g.do(groupTablet, checksumOf(sum.GetId())).GetChecksum(); c.GetDone() || c.GetComputing() || c.GetApplied() < sum.GetIndex() {
+		if c := g.do(groupTablet, checksumOf(sum.GetId())).GetChecksum(); c.GetDone() ||
+			c.GetComputing() || c.GetApplied() < sum.GetIndex() {
 			t.Errorf("an entry that is applied once more has a checksum: %v", c)
 		}
-		if got := g.at(1, groupTablet, getOf(g.take(1), "locked")).GetGet().GetResults()[0]; got.GetStatus() != pb.Status_STATUS_LOCKED {
+		if got := g.at(1, groupTablet, getOf(g.take(1),
+			"locked")).GetGet().GetResults()[0]; got.GetStatus() != pb.Status_STATUS_LOCKED {
 			t.Errorf("the lock is gone: %v", got)
 		}
 		g.write(groupTablet, "after", "1")
 		began := g.do(groupTablet, checksumOf(0)).GetChecksum()
-		g.wait("a checksum", func() bool { return g.do(groupTablet, checksumOf(began.GetId())).GetChecksum().GetDone() })
+		g.wait("a checksum", func() bool {
+			return g.do(groupTablet, checksumOf(began.GetId())).GetChecksum().GetDone()
+		})
 		m.stop(groupTablet)
 		m.sums.Close()
 		if t.Failed() {
@@ -173,7 +181,9 @@ func changeEverything(t *testing.T, g *cluster) *pb.ChecksumResponse {
 	g.change(groupTablet, step(addLearner, 2))
 	g.write(groupTablet, "row1", "again")
 	sum := g.do(groupTablet, checksumOf(0)).GetChecksum()
-	g.wait("the checksum", func() bool { return g.do(groupTablet, checksumOf(sum.GetId())).GetChecksum().GetDone() })
+	g.wait("the checksum", func() bool {
+		return g.do(groupTablet, checksumOf(sum.GetId())).GetChecksum().GetDone()
+	})
 	g.write(groupTablet, "row5", "again")
 	g.change(groupTablet, step(dismiss, 2))
 	g.write(groupTablet, "row7", "and again")
@@ -193,7 +203,9 @@ func (g *cluster) staleEntry(m *member, index uint64) (term uint64) {
 		g.tb.Fatal(err)
 	}
 	e := groupEntry(mvcc.GroupRaw, 16, "stale", "v")
-	data, err := proto.Marshal(&wire.Command{Epoch: 1, Effects: []*wire.Effect{{Key: e.Key, Value: e.Value}}})
+	data, err := proto.Marshal(&wire.Command{
+		Epoch: 1, Effects: []*wire.Effect{{Key: e.Key, Value: e.Value}},
+	})
 	if err != nil {
 		g.tb.Fatal(err)
 	}
@@ -236,7 +248,8 @@ func TestSplitReplayed(t *testing.T) {
 	copyDir(t, m.dir, image) // all but the log
 	m.goBack(image)
 	stored, err := StoredReplicas(m.store)
-	if len(stored) != 1 || stored[0].Tablet != groupTablet || stored[0].Descriptor.Epoch != 1 || err != nil {
+	if len(stored) != 1 || stored[0].Tablet != groupTablet || stored[0].Descriptor.Epoch != 1 ||
+		err != nil {
 		t.Fatalf("after the crash the replicas are %v: %v", stored, err)
 	}
 	m.spawn(groupTablet)
@@ -250,7 +263,8 @@ func TestSplitReplayed(t *testing.T) {
 			t.Errorf("%s is %q, want %q", c.row, got, c.value)
 		}
 	}
-	if got := g.at(1, 3, getOf(g.take(1), "z")).GetGet().GetResults()[0]; got.GetStatus() != pb.Status_STATUS_LOCKED {
+	if got := g.at(1, 3, getOf(g.take(1),
+		"z")).GetGet().GetResults()[0]; got.GetStatus() != pb.Status_STATUS_LOCKED {
 		t.Errorf("the lock is gone: %v", got)
 	}
 	g.write(3, "y", "3")
@@ -263,7 +277,8 @@ func TestSplitReplayed(t *testing.T) {
 		g.leader(id)
 		g.even(id, 1)
 		have := m.facts(id)
-		have.Bytes, have.Rough = want[i].Bytes, want[i].Rough // the leader may have measured it since
+		// the leader may have measured it since
+		have.Bytes, have.Rough = want[i].Bytes, want[i].Rough
 		have.check(t, want[i])
 	}
 }
@@ -290,9 +305,12 @@ func TestOldVoterAfterCrash(t *testing.T) {
 	lead := g.leader(groupTablet, 1)
 	g.write(groupTablet, "a", "2", 1)
 	// Node 1 was a voter among two when the last change came.
-	g.wait("it has applied what it knows", func() bool { return len(g.status(1, groupTablet).GetTablet().GetReplicas()) == 3 })
+	g.wait("it has applied what it knows", func() bool {
+		return len(g.status(1, groupTablet).GetTablet().GetReplicas()) == 3
+	})
 	if s := g.status(1, groupTablet); s.GetLeader() || s.GetLastIndex() > before.GetLastIndex() {
-		t.Fatalf("FORGOT-COMMIT: cut off, it has led with entries up to %d, after %d", s.GetLastIndex(), before.GetLastIndex())
+		t.Fatalf("FORGOT-COMMIT: cut off, it has led with entries up to %d, after %d",
+			s.GetLastIndex(), before.GetLastIndex())
 	}
 	g.cut(0)
 	g.even(groupTablet, 1, 2, 3)
@@ -348,7 +366,8 @@ func TestReopenedAfterPanic(t *testing.T) {
 		t.Errorf("r is %q", got)
 	}
 	if hard, _, err := log.InitialState(); hard.GetCommit() < applied || err != nil {
-		t.Errorf("an entry is behind %d, and the log commits %d: %v", applied, hard.GetCommit(), err)
+		t.Errorf("an entry is behind %d, and the log commits %d: %v", applied, hard.GetCommit(),
+			err)
 	}
 	r.do(2, rawWrite("r", "after"))
 	if got := raw(t, r.store, "r"); got != "after" {
@@ -371,7 +390,8 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 	for i := range uint64(10) {
 		entries = append(entries, logEntry(store.InitialIndex+1+i, nil))
 	}
-	appendTo(t, here.store, groupTablet, entries, &raftpb.HardState{Term: proto.Uint64(store.InitialTerm)})
+	appendTo(t, here.store, groupTablet, entries,
+		&raftpb.HardState{Term: proto.Uint64(store.InitialTerm)})
 	tablet := newTablet(here.system, here.store, here.logs, readers, groupTablet, nil, Config{
 		Snapshots: sender, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -393,9 +413,12 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 		t.Helper()
 		e := &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm + 1)}
 		tablet.group.Step(&group.Incoming{
-			RaftMessage: &wire.RaftMessage{TabletId: groupTablet, FromNode: 2, FromReplica: 2, ToReplica: 1},
+			RaftMessage: &wire.RaftMessage{
+				TabletId: groupTablet, FromNode: 2, FromReplica: 2, ToReplica: 1,
+			},
 			Raft: &raftpb.Message{
-				Type: raftpb.MsgApp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: e.Term,
+				Type: raftpb.MsgApp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1),
+				Term:  e.Term,
 				Index: proto.Uint64(index - 1), LogTerm: &before, Entries: []*raftpb.Entry{e},
 			},
 		})

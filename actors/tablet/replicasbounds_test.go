@@ -25,13 +25,15 @@ func TestManyReplicasCameAndWent(t *testing.T) {
 	m := g.nodes[1]
 	for id := uint64(100); id < 100+2*64; id++ {
 		message, err := proto.Marshal(&raftpb.Message{
-			Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: proto.Uint64(1), Term: proto.Uint64(1),
+			Type: raftpb.MsgHeartbeatResp.Enum(), From: &id, To: proto.Uint64(1),
+			Term: proto.Uint64(1),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		Receive(m.system, m.port(groupTablet).PID(), &wire.RaftMessage{
-			TabletId: groupTablet, FromNode: 9, FromReplica: id, ToNode: 1, ToReplica: 1, Message: message,
+			TabletId: groupTablet, FromNode: 9, FromReplica: id, ToNode: 1, ToReplica: 1,
+			Message: message,
 		})
 	}
 	g.change(groupTablet, step(addLearner, 2))
@@ -42,7 +44,9 @@ func TestManyReplicasCameAndWent(t *testing.T) {
 // whichever step it is.
 func TestChangeNotTaken(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
-	d := &pb.TabletDescriptor{TabletId: 9, Epoch: 1, StartTable: 99, EndUnbounded: true, NextReplicaId: 5}
+	d := &pb.TabletDescriptor{
+		TabletId: 9, Epoch: 1, StartTable: 99, EndUnbounded: true, NextReplicaId: 5,
+	}
 	for id := uint64(1); id <= 4; id++ {
 		d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id})
 	}
@@ -51,11 +55,13 @@ func TestChangeNotTaken(t *testing.T) {
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	follower := newTablet(r.system, r.store, r.logs, r.readers, 9, r, Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
+	follower := newTablet(r.system, r.store, r.logs, r.readers, 9, r,
+		Config{Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler)})
 	if err := follower.open(); err != nil {
 		t.Fatal(err)
 	}
-	follower.self, follower.leading = r.port(1).PID(), true // it has lost its quorum, and does not know yet
+	// it has lost its quorum, and does not know yet
+	follower.self, follower.leading = r.port(1).PID(), true
 	calls, answered := make(chan *Call, 1), make(chan result, 1)
 	asker := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		if call, ok := c.Message().(*Call); ok {
@@ -67,7 +73,9 @@ func TestChangeNotTaken(t *testing.T) {
 	if err := port.Tell(req, time.Time{}, true, func(a result) { answered <- a }); err != nil {
 		t.Fatal(err)
 	}
-	follower.exclusive = &exclusive{call: <-calls, change: group.NewChange(req.GetChangeReplicas().Changes)}
+	follower.exclusive = &exclusive{
+		call: <-calls, change: group.NewChange(req.GetChangeReplicas().Changes),
+	}
 	follower.tryExclusive()
 	select {
 	case a := <-answered:

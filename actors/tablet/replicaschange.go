@@ -29,7 +29,8 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 	case done:
 		e.proposal.answer(call, changeResponse(e.descriptor))
 	case group.IsJoint(e.descriptor):
-		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again", e.id))
+		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again",
+			e.id))
 	case len(group.Voters(next)) == 0:
 		call.Reply(failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
 	default:
@@ -42,14 +43,19 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 }
 
 func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_ChangeReplicas{ChangeReplicas: &pb.ChangeReplicasResponse{Tablet: d}}}
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_ChangeReplicas{
+			ChangeReplicas: &pb.ChangeReplicasResponse{Tablet: d},
+		},
+	}
 }
 
 // proposeChange proposes the next entry of a change.
 func (t *Tablet) proposeChange(x *exclusive) {
 	next, err := t.group.Next(x.change)
 	if err != nil {
-		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: its replicas have changed meanwhile; try again", t.id))
+		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d: its replicas have changed meanwhile; try again", t.id))
 		t.endExclusive()
 		return
 	}
@@ -64,7 +70,8 @@ func (t *Tablet) proposeChange(x *exclusive) {
 	x.proposed = true
 	if !t.propose(p) {
 		if x.call != nil { // of an entry that is not the last, the proposal has nobody to tell
-			x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose a change of its replicas; try again", t.id))
+			x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
+				"tablet %d could not propose a change of its replicas; try again", t.id))
 		}
 		x.proposed = false
 		t.endExclusive()

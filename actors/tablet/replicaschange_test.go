@@ -48,7 +48,8 @@ func (g *cluster) caughtUp(tablet, node uint64) {
 // confirms leadership by himself once others can be elected.
 func TestOneThreeOne(t *testing.T) {
 	g := newGroup(t, 3, 1, testTick)
-	stop := g.writing(groupTablet, 256+512/2) // nobody sends snapshots here: the log must begin at its first entry
+	// nobody sends snapshots here: the log must begin at its first entry
+	stop := g.writing(groupTablet, 256+512/2)
 	g.change(groupTablet, step(addLearner, 2))
 	g.change(groupTablet, step(addLearner, 3))
 	g.caughtUp(groupTablet, 2)
@@ -83,7 +84,8 @@ func TestOneThreeOne(t *testing.T) {
 			defer m.mu.Unlock()
 			return m.removed[groupTablet]
 		})
-		if e := g.at(node, groupTablet, getOf(g.take(1), "w0000")).GetError(); e.GetCode() != pb.Error_CODE_WRONG_TABLET {
+		if e := g.at(node, groupTablet, getOf(g.take(1),
+			"w0000")).GetError(); e.GetCode() != pb.Error_CODE_WRONG_TABLET {
 			t.Errorf("removed replica on node %d: %v", node, e)
 		}
 	}
@@ -128,8 +130,10 @@ func TestRefusedChanges(t *testing.T) {
 	refused("no kind", pb.Error_CODE_INVALID, changeOf(1, step(0, 1)))
 	g.lose(func(m *wire.RaftMessage) bool { return m.ToNode == 2 })
 	g.change(groupTablet, step(addLearner, 2))
-	refused("a learner that nobody has heard of", pb.Error_CODE_NOT_PROPOSED, changeOf(2, step(promote, 2)))
-	if r := g.at(1, groupTablet, changeOf(2, step(addLearner, 2))); r.Error != nil || r.GetChangeReplicas().Tablet.Epoch != 2 {
+	refused("a learner that nobody has heard of", pb.Error_CODE_NOT_PROPOSED,
+		changeOf(2, step(promote, 2)))
+	if r := g.at(1, groupTablet, changeOf(2, step(addLearner, 2))); r.Error != nil ||
+		r.GetChangeReplicas().Tablet.Epoch != 2 {
 		t.Errorf("once more the same: %v", r)
 	}
 	refused("a learner to lead", pb.Error_CODE_UNAVAILABLE, transferTo(2))
@@ -141,7 +145,11 @@ func TestRefusedChanges(t *testing.T) {
 }
 
 func transferTo(node uint64) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: node}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_TransferLeader{
+			TransferLeader: &pb.TransferLeaderRequest{NodeId: node},
+		},
+	}
 }
 
 // TestTransfer: leadership goes where it is asked to; nothing under way becomes unknown by it.
@@ -160,8 +168,11 @@ func TestTransfer(t *testing.T) {
 			if r.GetTransferLeader().LeaderNode != to {
 				t.Errorf("to %d: %v", to, r)
 			}
-			g.wait("it leads", func() bool { return g.status(to, groupTablet).GetLeader() || g.leader(groupTablet) != lead })
-		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNAVAILABLE: // an election came in between, or the other was slow
+			g.wait("it leads", func() bool {
+				return g.status(to, groupTablet).GetLeader() || g.leader(groupTablet) != lead
+			})
+		// an election came in between, or the other was slow
+		case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNAVAILABLE:
 		default:
 			t.Errorf("to %d: %v", to, r)
 		}
@@ -172,7 +183,9 @@ func TestTransfer(t *testing.T) {
 		}
 	}
 	lead := g.leader(groupTablet)
-	if r := g.at(lead, groupTablet, transferTo(lead)); r.GetTransferLeader().GetLeaderNode() != lead && r.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
+	if r := g.at(lead, groupTablet, transferTo(
+		lead)); r.GetTransferLeader().GetLeaderNode() != lead &&
+		r.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
 		t.Errorf("to itself: %v", r)
 	}
 	g.wait("away", func() bool {

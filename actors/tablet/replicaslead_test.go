@@ -71,7 +71,9 @@ func TestAcknowledgedByQuorum(t *testing.T) {
 	g, old, lead := replaced(t)
 	before := g.status(old, groupTablet).LastIndex
 	answer := g.tell(old, groupTablet, prewriteOf(g.take(1), "b", "lost"))
-	g.wait("it is in the old leader's log", func() bool { return g.status(old, groupTablet).LastIndex > before })
+	g.wait("it is in the old leader's log", func() bool {
+		return g.status(old, groupTablet).LastIndex > before
+	})
 	g.status(old, groupTablet)
 	select {
 	case a := <-answer:
@@ -87,7 +89,8 @@ func TestAcknowledgedByQuorum(t *testing.T) {
 	if code := g.code(waiting); code != pb.Error_CODE_NOT_LEADER {
 		t.Errorf("what was not proposed ended with %v", code)
 	}
-	if got := g.do(groupTablet, getOf(g.take(1), "b"), old).GetGet().Results[0]; got.Status != pb.Status_STATUS_OK || got.Found {
+	if got := g.do(groupTablet, getOf(g.take(1), "b"),
+		old).GetGet().Results[0]; got.Status != pb.Status_STATUS_OK || got.Found {
 		t.Errorf("of the lost write there is %v", got)
 	}
 }
@@ -99,7 +102,8 @@ func TestQuorumLost(t *testing.T) {
 	lead := g.elect(groupTablet, 1, 2, 3)
 	g.write(groupTablet, "a", "1")
 	g.cut(lead)
-	read, write := g.tell(lead, groupTablet, getOf(g.take(1), "a")), g.tell(lead, groupTablet, prewriteOf(g.take(1), "b", "?"))
+	read, write := g.tell(lead, groupTablet, getOf(g.take(1), "a")),
+		g.tell(lead, groupTablet, prewriteOf(g.take(1), "b", "?"))
 	g.status(lead, groupTablet)
 	g.wait("it steps down", func() bool {
 		g.tick(lead)
@@ -111,7 +115,8 @@ func TestQuorumLost(t *testing.T) {
 	if code := g.code(write); code != pb.Error_CODE_UNKNOWN {
 		t.Errorf("the write ended with %v", code)
 	}
-	if e := g.at(lead, groupTablet, getOf(g.take(1), "a")).GetError(); e.GetCode() != pb.Error_CODE_NOT_LEADER || e.LeaderNode != 0 {
+	if e := g.at(lead, groupTablet, getOf(g.take(1),
+		"a")).GetError(); e.GetCode() != pb.Error_CODE_NOT_LEADER || e.LeaderNode != 0 {
 		t.Errorf("afterwards %v", e)
 	}
 }
@@ -142,7 +147,8 @@ func TestLeaderHasAllBeforeItReads(t *testing.T) {
 	g.nodes[old].stop(groupTablet)
 	g.lose(func(m *wire.RaftMessage) bool { // the next one is elected, and then alone for a while
 		k := kind(m)
-		return (m.FromNode == third && k == raftpb.MsgPreVote) || (m.FromNode == next && (k == raftpb.MsgApp || k == raftpb.MsgHeartbeat))
+		return (m.FromNode == third && k == raftpb.MsgPreVote) ||
+			(m.FromNode == next && (k == raftpb.MsgApp || k == raftpb.MsgHeartbeat))
 	})
 	g.nodes[third].ticker.Suspect(old) // it would not vote against a leader that it believes in
 	g.wait("its own entry is in its log", func() bool {
@@ -179,7 +185,8 @@ func TestReadAfterSplit(t *testing.T) {
 	g.write(groupTablet, "y", "1")
 	g.lose(func(m *wire.RaftMessage) bool { return kind(m) == raftpb.MsgHeartbeatResp })
 	at := g.take(1)
-	left, right := g.tell(lead, groupTablet, getOf(at, "b")), g.tell(lead, groupTablet, getOf(at, "y"))
+	left, right := g.tell(lead, groupTablet, getOf(at, "b")),
+		g.tell(lead, groupTablet, getOf(at, "y"))
 	g.do(groupTablet, splitOf("m", 3))
 	g.lose(nil)
 	g.wait("both answers", func() bool {
@@ -189,7 +196,8 @@ func TestReadAfterSplit(t *testing.T) {
 	if a := <-left; string(a.Value.GetGet().GetResults()[0].GetValue()) != "1" {
 		t.Errorf("the row that stayed: %v", a.Value)
 	}
-	if a := <-right; a.Value.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET || len(a.Value.GetError().GetDescriptors()) != 2 {
+	if a := <-right; a.Value.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET ||
+		len(a.Value.GetError().GetDescriptors()) != 2 {
 		t.Errorf("EPOCH: the row that went: %v", a.Value)
 	}
 }

@@ -18,7 +18,8 @@ func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse 
 
 // wrongTablet answers with the descriptors that heal the sender's map.
 func (t *Tablet) wrongTablet(format string, args ...any) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format, append([]any{t.id}, args...)...)
+	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format,
+		append([]any{t.id}, args...)...)
 	r.Error.Descriptors = append(r.Error.Descriptors, t.descriptor)
 	if t.sibling != nil {
 		r.Error.Descriptors = append(r.Error.Descriptors, t.sibling)
@@ -68,7 +69,8 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 		}
 	case *pb.TabletRequest_Mark:
 		if t.id != MetaTabletID {
-			c.refuse(failure(pb.Error_CODE_INVALID, "the oracle's mark is kept by the meta tablet, not by tablet %d", t.id))
+			c.refuse(failure(pb.Error_CODE_INVALID,
+				"the oracle's mark is kept by the meta tablet, not by tablet %d", t.id))
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())
@@ -87,7 +89,8 @@ func dropped(c *memory.Catalogue, s *wire.Subject) bool {
 	}
 	cell := func(p *pb.Cell) bool { return c.Dropped(mvcc.TableID(p.GetTable())) }
 	write := func(w *pb.CellWrite) bool { return cell(w.GetCell()) }
-	return slices.ContainsFunc(s.Cells, cell) || slices.ContainsFunc(s.Intents, cell) || slices.ContainsFunc(s.Writes, write) ||
+	return slices.ContainsFunc(s.Cells, cell) || slices.ContainsFunc(s.Intents, cell) ||
+		slices.ContainsFunc(s.Writes, write) ||
 		(s.Span != nil && c.Dropped(mvcc.TableID(s.Span.GetTable())))
 }
 
@@ -111,7 +114,8 @@ func (c *check) startTS(ts uint64) {
 }
 
 func (c *check) row(table uint32, row []byte) {
-	if !wire.Holds(c.tablet.descriptor, wire.Position{Table: mvcc.TableID(table), Row: wire.String(row)}) {
+	if !wire.Holds(c.tablet.descriptor, wire.Position{Table: mvcc.TableID(table),
+		Row: wire.String(row)}) {
 		c.refuse(c.tablet.wrongTablet("a range without table %d row %q", table, clip(row)))
 	}
 }
@@ -125,9 +129,11 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 	case p.Class > uint32(mvcc.ClassAck):
 		c.refuse(failure(pb.Error_CODE_INVALID, "unknown column class %d", p.Class))
 	case len(p.Row) > lim.Row:
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row), lim.Row))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row),
+			lim.Row))
 	case len(p.Column) > lim.Column:
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column), lim.Column))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column),
+			lim.Column))
 	case inRange:
 		c.row(p.Table, p.Row)
 	}
@@ -135,7 +141,8 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 
 func (c *check) cells(ps []*pb.Cell) {
 	if len(ps) > maxOperationCells {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps), maxOperationCells))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps),
+			maxOperationCells))
 		return
 	}
 	for _, p := range ps {
@@ -157,15 +164,18 @@ func (c *check) writes(ws []*pb.CellWrite) {
 			c.refuse(failure(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind()))
 		}
 		if len(w.GetValue()) > lim.Value {
-			c.refuse(failure(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d", len(w.GetValue()), lim.Value))
+			c.refuse(failure(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d",
+				len(w.GetValue()), lim.Value))
 		}
 		c.bytes += len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}
 	if c.bytes > lim.Batch {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes, lim.Batch))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes,
+			lim.Batch))
 	}
 	if len(ws) > maxOperationCells {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws), maxOperationCells))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws),
+			maxOperationCells))
 	}
 }
 

@@ -33,7 +33,8 @@ func readsAtRest(t *testing.T) {
 	g.rest(1, 2, 3)
 	ticks, sent := g.ticks(), g.messages()
 	for range 20 {
-		if got := string(g.at(lead, groupTablet, getOf(g.take(1), "a")).GetGet().GetResults()[0].GetValue()); got != "1" {
+		if got := string(g.at(lead, groupTablet,
+			getOf(g.take(1), "a")).GetGet().GetResults()[0].GetValue()); got != "1" {
 			t.Fatalf("a is %q", got)
 		}
 	}
@@ -129,7 +130,8 @@ func TestOldLeaderAtRest(t *testing.T) {
 		g.tick(1, 2, 3)
 		select {
 		case r := <-answer:
-			if r.Err == nil && r.Value.GetError() == nil && string(r.Value.GetGet().GetResults()[0].GetValue()) != "2" {
+			if r.Err == nil && r.Value.GetError() == nil &&
+				string(r.Value.GetGet().GetResults()[0].GetValue()) != "2" {
 				t.Errorf("STALE-READ: %v", r.Value)
 			}
 			return true

@@ -9,7 +9,11 @@ import (
 )
 
 func rollbackOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
-	return &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: uint64(start), Cells: []*pb.Cell{cellOf(row)}}}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_Rollback{
+			Rollback: &pb.RollbackRequest{StartTs: uint64(start), Cells: []*pb.Cell{cellOf(row)}},
+		},
+	}
 }
 
 // TestRolledBackStaysSo: a transaction that was rolled back writes nothing afterwards,
@@ -22,7 +26,8 @@ func TestRolledBackStaysSo(t *testing.T) {
 			r.near.Store(near)
 			refused := func(when string, start mvcc.Timestamp, row string) {
 				t.Helper()
-				for what, req := range map[string]*pb.TabletRequest{"one phase": onePhaseOf(start, put(row, "late")), "prewrite": prewriteOf(start, row, "late")} {
+				for what, req := range map[string]*pb.TabletRequest{"one phase": onePhaseOf(start,
+					put(row, "late")), "prewrite": prewriteOf(start, row, "late")} {
 					if got := r.do(2, req).GetMutation(); got.GetStatus() != pb.Status_STATUS_ROLLED_BACK {
 						t.Errorf("ROLLED-BACK: %s, %s: %v", when, what, got)
 					}
@@ -32,7 +37,8 @@ func TestRolledBackStaysSo(t *testing.T) {
 			r.do(2, rollbackOf(before, "a"))
 			refused("before anything was committed", before, "a")
 			r.restart(2)
-			r.do(2, onePhaseOf(r.take(1), put("other", "1"))) // the leader has been given a timestamp
+			// the leader has been given a timestamp
+			r.do(2, onePhaseOf(r.take(1), put("other", "1")))
 			refused("by an earlier leader", before, "a")
 			after := r.take(1)
 			r.do(2, rollbackOf(after, "b"))
@@ -43,14 +49,17 @@ func TestRolledBackStaysSo(t *testing.T) {
 			flying := r.take(1)
 			release := r.hold()
 			rolled := r.start(2, rollbackOf(flying, "d"))
-			r.until(2, "the rollback is proposed", func(s *pb.StatusResponse) bool { return s.LastIndex > s.AppliedIndex || s.Mutations >= 9 })
+			r.until(2, "the rollback is proposed", func(s *pb.StatusResponse) bool {
+				return s.LastIndex > s.AppliedIndex || s.Mutations >= 9
+			})
 			late := r.start(2, onePhaseOf(flying, put("d", "late")))
 			release()
 			await(t, rolled)
 			if got := await(t, late).GetMutation(); got.GetStatus() != pb.Status_STATUS_ROLLED_BACK {
 				t.Errorf("ROLLED-BACK: in flight: %v", got)
 			}
-			if got := r.do(2, onePhaseOf(r.take(1), put("a", "1"))).GetMutation(); got.GetStatus() != pb.Status_STATUS_OK {
+			if got := r.do(2, onePhaseOf(r.take(1),
+				put("a", "1"))).GetMutation(); got.GetStatus() != pb.Status_STATUS_OK {
 				t.Errorf("another transaction: %v", got)
 			}
 		})

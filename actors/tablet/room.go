@@ -5,11 +5,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// What a replica does while its node's disk is full. Raft hands out what is to be written once, so
-// a writer keeps what the store refuses for want of room, and writes it when there is some.
-// Until then the replica takes nothing on that would have to be written: a leader proposes nothing,
-// its group ignores appends, as if they were lost on the way, and tries to have another voter lead. It acknowledges nothing, and goes
-// on reading. All of it runs on the tablet's goroutine.
+// What a replica does while its node's disk is full. Raft hands out what is to be written
+// once, so a writer keeps what the store refuses for want of room, and writes it when
+// there is some. Until then the replica takes nothing on that would have to be written: a
+// leader proposes nothing, its group ignores appends, as if they were lost on the way,
+// and tries to have another voter lead. It acknowledges nothing, and goes on reading. All
+// of it runs on the tablet's goroutine.
 
 // noRoom returns store.ErrDiskFull, wrapped, while nothing may be taken on that has to be
 // written.

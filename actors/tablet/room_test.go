@@ -30,7 +30,9 @@ const (
 func fullRig(t *testing.T) (*rig, *atomic.Uint64) {
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
-	r := newRig(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) { return free.Load(), nil }})
+	r := newRig(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) {
+		return free.Load(), nil
+	}})
 	return r, free
 }
 
@@ -41,7 +43,8 @@ const longValue = 3 << 20
 
 // longOf is an operation for which the store looks at the free space by itself.
 func longOf(start mvcc.Timestamp, row string) *pb.TabletRequest {
-	return onePhaseOf(start, append(put(row, strings.Repeat("x", longValue)), put(row+"'", strings.Repeat("x", longValue))...))
+	return onePhaseOf(start, append(put(row, strings.Repeat("x", longValue)),
+		put(row+"'", strings.Repeat("x", longValue))...))
 }
 
 func askStatus() *pb.TabletRequest {
@@ -62,7 +65,8 @@ func TestReadsOnFullDisk(t *testing.T) {
 		free.Store(c.free)
 		look(r.store)
 		before := r.do(2, askStatus()).GetStatus().LastIndex
-		if e := r.try(2, onePhaseOf(r.take(1), put("a", "refused"))).GetError(); e.GetCode() != pb.Error_CODE_DISK_FULL {
+		if e := r.try(2, onePhaseOf(r.take(1),
+			put("a", "refused"))).GetError(); e.GetCode() != pb.Error_CODE_DISK_FULL {
 			t.Errorf("%d bytes free: a write is answered %v", c.free, e)
 		}
 		if e := r.try(2, commitOf(locked, r.take(1), "b")).GetError(); e.GetCode() != c.commit {
@@ -115,7 +119,9 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 func TestGiveUpWaitingForRoom(t *testing.T) {
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)
-	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) { return free.Load(), nil }})
+	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) {
+		return free.Load(), nil
+	}})
 	free.Store(freeNone)
 	stream := &writeStream{}
 	send := func(name string) {
@@ -241,7 +247,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 				g.write(groupTablet, "a", "2")
 			}
 			if s := g.status(slow.id, groupTablet); s.LastIndex != before {
-				t.Errorf("the follower's log has grown from %d to %d on a full disk", before, s.LastIndex)
+				t.Errorf("the follower's log has grown from %d to %d on a full disk", before,
+					s.LastIndex)
 			}
 			slow.free.Store(math.MaxUint64)
 			look(slow.store)
@@ -263,7 +270,8 @@ func TestLeaderOnFullDisk(t *testing.T) {
 	full.free.Store(freeNone)
 	outcome := g.tell(leader, groupTablet, longOf(g.take(1), "b"))
 	g.leader(groupTablet, leader)
-	if code := g.code(outcome); code != pb.Error_CODE_UNKNOWN && code != pb.Error_CODE_NOT_PROPOSED && code != 0 {
+	if code := g.code(outcome); code != pb.Error_CODE_UNKNOWN &&
+		code != pb.Error_CODE_NOT_PROPOSED && code != 0 {
 		t.Errorf("what waited for room is answered %v", code)
 	}
 	g.write(groupTablet, "a", "2")
@@ -286,10 +294,12 @@ func TestAllOnFullDisks(t *testing.T) {
 	}
 	for range 50 {
 		r := g.at(leader, groupTablet, onePhaseOf(g.take(1), put("a", "2")))
-		if code := r.GetError().GetCode(); code != pb.Error_CODE_DISK_FULL || r.Error.RetryAfterMs == 0 {
+		if code := r.GetError().GetCode(); code != pb.Error_CODE_DISK_FULL ||
+			r.Error.RetryAfterMs == 0 {
 			t.Fatalf("a write is answered %v", r)
 		}
-		if r := g.at(leader, groupTablet, getOf(g.take(1), "a")); string(r.GetGet().GetResults()[0].GetValue()) != "1" {
+		if r := g.at(leader, groupTablet,
+			getOf(g.take(1), "a")); string(r.GetGet().GetResults()[0].GetValue()) != "1" {
 			t.Fatalf("a read is answered %v", r)
 		}
 	}

@@ -49,7 +49,9 @@ func TestTickerStandsStill(t *testing.T) {
 func TestSaid(t *testing.T) {
 	g := newGroup(t, 3, 3, 0)
 	lead := g.elect(groupTablet, 1, 2, 3)
-	ask := &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1 << 30}}}
+	ask := &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1 << 30}},
+	}
 	g.at(lead, groupTablet, ask)
 	if s := g.nodes[lead].ticker.LastStatus(groupTablet); s != nil {
 		t.Errorf("kept of a replica that is awake: %v", s)
@@ -60,7 +62,8 @@ func TestSaid(t *testing.T) {
 			t.Errorf("nobody has asked node %d: %v", node, s)
 		}
 		said := g.at(node, groupTablet, ask).GetStatus()
-		if s := m.ticker.LastStatus(groupTablet); !proto.Equal(s, said) || !s.Quiescent || s.Leader != (node == lead) {
+		if s := m.ticker.LastStatus(groupTablet); !proto.Equal(s, said) || !s.Quiescent ||
+			s.Leader != (node == lead) {
 			t.Errorf("kept of node %d: %v; it has said %v", node, s, said)
 		}
 	}

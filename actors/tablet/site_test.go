@@ -41,7 +41,10 @@ func newSite(t *testing.T, dir string) *site {
 func (s *site) open() {
 	s.t.Helper()
 	var err error
-	s.store, err = store.Open(store.Options{Dir: s.dir, InMemory: s.dir == "", MinFreeBytes: max(s.free, 1<<20), MemTableSize: 16 << 20, ReclaimInterval: -1})
+	s.store, err = store.Open(store.Options{
+		Dir: s.dir, InMemory: s.dir == "", MinFreeBytes: max(s.free, 1<<20), MemTableSize: 16 << 20,
+		ReclaimInterval: -1,
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -98,8 +101,11 @@ const (
 
 func sentDescriptor() *pb.TabletDescriptor {
 	return &pb.TabletDescriptor{
-		TabletId: sentTablet, Epoch: 4, StartTable: 16, StartRow: []byte("b"), EndTable: 17, EndRow: []byte("n"),
-		Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 10}, {ReplicaId: sentReplica, NodeId: hereNode, Learner: true}}, NextReplicaId: 3,
+		TabletId: sentTablet, Epoch: 4, StartTable: 16, StartRow: []byte("b"), EndTable: 17,
+		EndRow: []byte("n"),
+		Replicas: []*pb.Replica{
+			{ReplicaId: 1, NodeId: 10}, {ReplicaId: sentReplica, NodeId: hereNode, Learner: true},
+		}, NextReplicaId: 3,
 	}
 }
 
@@ -110,7 +116,8 @@ func groupEntry(g mvcc.Group, table mvcc.TableID, row, value string) store.Entry
 }
 
 var allGroups = []mvcc.Group{
-	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw,
+	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
+	mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw,
 }
 
 // newSource is a store with a leader's replica: entries of every group inside its range,
@@ -125,12 +132,15 @@ func newSource(t *testing.T, d *pb.TabletDescriptor) *site {
 func (s *site) fill(d *pb.TabletDescriptor) {
 	t := s.t
 	t.Helper()
-	conf, err := proto.Marshal(&raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{sentReplica}})
+	conf, err := proto.Marshal(&raftpb.ConfState{
+		Voters: []uint64{1}, Learners: []uint64{sentReplica},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	state, err := proto.Marshal(&wire.TabletState{
-		Tablet: d, Bound: 5, Safepoint: 4, Catalogue: &pb.Catalogue{Version: 3}, ReplicaId: 1, ConfState: conf,
+		Tablet: d, Bound: 5, Safepoint: 4, Catalogue: &pb.Catalogue{Version: 3}, ReplicaId: 1,
+		ConfState: conf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,18 +166,25 @@ func (s *site) fill(d *pb.TabletDescriptor) {
 func (s *site) job() (*snapshotJob, chan error) {
 	end := make(chan error, 1)
 	m := &raftpb.Message{
-		Type: raftpb.MsgSnap.Enum(), From: proto.Uint64(1), To: proto.Uint64(sentReplica), Term: proto.Uint64(6),
-		Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(38), Term: proto.Uint64(6)}},
+		Type: raftpb.MsgSnap.Enum(), From: proto.Uint64(1), To: proto.Uint64(sentReplica),
+		Term: proto.Uint64(6),
+		Snapshot: &raftpb.Snapshot{
+			Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(38), Term: proto.Uint64(6)},
+		},
 	}
 	return &snapshotJob{
-		store: s.store, id: sentTablet, to: sentReplica, node: hereNode, message: m, index: 38, done: func(err error) { end <- err },
+		store: s.store, id: sentTablet, to: sentReplica, node: hereNode, message: m, index: 38,
+		done: func(err error) {
+			end <- err
+		},
 	}, end
 }
 
 // pieces are those of a snapshot.
 func (s *site) pieces(bytes int) (out []*wire.SnapshotChunk) {
 	s.t.Helper()
-	sender := NewSnapshotSender(func(_ uint64, _ time.Time, c *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+	sender := NewSnapshotSender(func(_ uint64, _ time.Time, c *wire.SnapshotChunk,
+		then func(*wire.SnapshotAnswer, error)) {
 		out = append(out, proto.CloneOf(c))
 		then(&wire.SnapshotAnswer{Next: c.Sequence + 1, Installed: c.Last}, nil)
 	}, SnapshotConfig{PieceBytes: bytes})
@@ -205,13 +222,17 @@ func (s *site) arrive(pieces []*wire.SnapshotChunk) (*Arrival, error) {
 func (s *site) old() *pb.TabletDescriptor {
 	d := sentDescriptor()
 	d.Epoch, d.EndRow = 3, []byte("zz")
-	state, err := proto.Marshal(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ReplicaId: sentReplica})
+	state, err := proto.Marshal(&wire.TabletState{
+		Tablet: d, Catalogue: &pb.Catalogue{}, ReplicaId: sentReplica,
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.commit(func(b *store.Batch) {
 		b.PutTabletState(sentTablet, state)
-		b.PutApplied(sentTablet, store.Applied{Index: store.InitialIndex, Term: store.InitialTerm, Epoch: 3})
+		b.PutApplied(sentTablet, store.Applied{
+			Index: store.InitialIndex, Term: store.InitialTerm, Epoch: 3,
+		})
 		b.InitialLog(sentTablet, store.InitialIndex, store.InitialTerm)
 		for _, g := range allGroups {
 			for _, row := range []string{"bold", "m", "x", "zzz"} {
@@ -222,9 +243,12 @@ func (s *site) old() *pb.TabletDescriptor {
 	})
 	var entries []*raftpb.Entry
 	for i := uint64(store.InitialIndex + 1); i < 30; i++ {
-		entries = append(entries, &raftpb.Entry{Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e")})
+		entries = append(entries, &raftpb.Entry{
+			Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e"),
+		})
 	}
-	appendTo(s.t, s.store, sentTablet, entries, &raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
+	appendTo(s.t, s.store, sentTablet, entries,
+		&raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
 	s.commit(func(b *store.Batch) {
 		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
 	})
@@ -249,8 +273,10 @@ func (s *site) checkInstalled(want []string) {
 		s.t.Fatal(err)
 	}
 	defer c.snap.Close()
-	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) || c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
-		c.state.Catalogue.GetVersion() != 3 || !slices.Equal(c.conf.Learners, []uint64{sentReplica}) {
+	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) ||
+		c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
+		c.state.Catalogue.GetVersion() != 3 ||
+		!slices.Equal(c.conf.Learners, []uint64{sentReplica}) {
 		s.t.Fatalf("installed %v at %v", c.state, c.applied)
 	}
 	if _, ok, _ := c.snap.Installing(sentTablet); ok {
@@ -272,7 +298,8 @@ func (s *site) checkInstalled(want []string) {
 }
 
 // appendTo appends to the log of a tablet whose actor does not run.
-func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry, hard *raftpb.HardState) {
+func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry,
+	hard *raftpb.HardState) {
 	t.Helper()
 	b := &raftlog.Batch{}
 	b.Append(tablet, entries, hard)

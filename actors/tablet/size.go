@@ -25,7 +25,9 @@ type sizing struct {
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
-	again  bool // the last measurement may be wrong by much: bytes were on their way meanwhile. To be repeated when none are
+	// the last measurement may be wrong by much: bytes were on their way meanwhile. To be
+	// repeated when none are
+	again bool
 }
 
 // measuring is a measurement under way.
@@ -77,12 +79,15 @@ const valueShare = 16
 // as large; 0: that is not asked for.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
-	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 && t.bytes >= above && !s.halved ||
+	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 &&
+		t.bytes >= above && !s.halved ||
 		s.again && len(t.pipeline.inflight) == 0
 	if due && t.leading && t.failed == nil && s.run == nil {
 		s.again = false
 		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.pipeline.inflight)}
-		t.background.submit(&weighJob{tablet: t, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep})
+		t.background.submit(&weighJob{
+			tablet: t, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep,
+		})
 	}
 	return t.bytes
 }
@@ -121,7 +126,9 @@ type weighOn struct{ of *measuring }
 // onWeighOn asks a read worker for the next piece.
 func (t *Tablet) onWeighOn(m *weighOn) {
 	if r := t.sizing.run; r == m.of && t.leading && t.failed == nil {
-		t.background.submit(&weighJob{tablet: t, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step})
+		t.background.submit(&weighJob{
+			tablet: t, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step,
+		})
 	}
 }
 
@@ -139,7 +146,9 @@ func (t *Tablet) onWeighed(m *weighed) {
 	if r.add(m.weights); !m.place.Done() {
 		r.place = m.place
 		self, root := t.self, t.root
-		time.AfterFunc(min(busyPause*m.spent, longestPause), func() { root.Send(self, &weighOn{r}) })
+		time.AfterFunc(min(busyPause*m.spent, longestPause), func() {
+			root.Send(self, &weighOn{r})
+		})
 		return
 	}
 	s.run = nil
@@ -151,7 +160,10 @@ func (t *Tablet) onWeighed(m *weighed) {
 		return
 	}
 	p := t.newProposal()
-	p.command.Sized = &wire.Sized{Bytes: uint64(max(int64(total)+s.grown-r.began, 0)) + putBytes(t.pipeline.inflight[t.pipeline.matched:])}
+	p.command.Sized = &wire.Sized{
+		Bytes: uint64(max(int64(total)+s.grown-r.began,
+			0)) + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
+	}
 	t.propose(p)
 	t.ready()
 }
@@ -190,7 +202,9 @@ func (r *measuring) add(weights []store.Weight) {
 // halve adds the weights up and finds the row that comes nearest to halving them; none if
 // there is but one row.
 func (r *measuring) halve() (total uint64, half string) {
-	slices.SortStableFunc(r.weights, func(a, b store.Weight) int { return strings.Compare(a.Row, b.Row) })
+	slices.SortStableFunc(r.weights, func(a, b store.Weight) int {
+		return strings.Compare(a.Row, b.Row)
+	})
 	for _, w := range r.weights {
 		total += w.Bytes
 	}

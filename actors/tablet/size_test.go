@@ -18,10 +18,12 @@ func TestHalve(t *testing.T) {
 		weights []store.Weight
 		half    string
 	}{
-		"nothing":      {nil, ""},
-		"one row":      {[]store.Weight{w("a", 50), w("a", 50), w("a", 50)}, ""},
-		"even":         {[]store.Weight{w("a", 10), w("b", 10), w("c", 10), w("d", 10)}, "c"},
-		"two groups":   {[]store.Weight{w("a", 1), w("d", 1), w("f", 1), w("c", 40), w("e", 40)}, "d"},
+		"nothing": {nil, ""},
+		"one row": {[]store.Weight{w("a", 50), w("a", 50), w("a", 50)}, ""},
+		"even":    {[]store.Weight{w("a", 10), w("b", 10), w("c", 10), w("d", 10)}, "c"},
+		"two groups": {
+			[]store.Weight{w("a", 1), w("d", 1), w("f", 1), w("c", 40), w("e", 40)}, "d",
+		},
 		"heavy first":  {[]store.Weight{w("a", 90), w("b", 1), w("c", 1)}, "b"},
 		"heavy last":   {[]store.Weight{w("a", 1), w("b", 1), w("c", 90)}, "c"},
 		"heavy in two": {[]store.Weight{w("a", 50), w("a", 50), w("b", 1)}, "b"},
@@ -48,7 +50,8 @@ func TestWeightsBounded(t *testing.T) {
 		}
 	}
 	total, half := r.halve()
-	if total != 2*n || half < fmt.Sprintf("%06d", n/2-n/50) || half > fmt.Sprintf("%06d", n/2+n/50) {
+	if total != 2*n || half < fmt.Sprintf("%06d", n/2-n/50) ||
+		half > fmt.Sprintf("%06d", n/2+n/50) {
 		t.Errorf("%d bytes, half at %s", total, half)
 	}
 }
@@ -57,7 +60,13 @@ func TestWeightsBounded(t *testing.T) {
 // use in a split.
 func TestLoadHalf(t *testing.T) {
 	get := func(row string) []*Call {
-		return []*Call{{Req: &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{Cells: []*pb.Cell{{Row: []byte(row)}}}}}}}
+		return []*Call{
+			{Req: &pb.TabletRequest{
+				Op: &pb.TabletRequest_Get{
+					Get: &pb.GetRequest{Cells: []*pb.Cell{{Row: []byte(row)}}},
+				},
+			}},
+		}
 	}
 	for name, tc := range map[string]struct {
 		row  func(i int) string
@@ -65,11 +74,17 @@ func TestLoadHalf(t *testing.T) {
 		low  string
 		high string
 	}{
-		"spread":       {func(i int) string { return fmt.Sprintf("%03d", i*37%256) }, true, "112", "144"},
-		"one row":      {func(int) string { return "hot" }, false, "", ""},
-		"mostly one":   {func(i int) string { return fmt.Sprintf("%d", max(0, i%10-8)) }, false, "", ""},
-		"two rows":     {func(i int) string { return []string{"a", "b"}[i%2] }, true, "b", "b"},
-		"hot and cold": {func(i int) string { return []string{"a", "hot", "hot", "z"}[i%4] }, true, "hot", "z"},
+		"spread": {func(i int) string {
+			return fmt.Sprintf("%03d", i*37%256)
+		}, true, "112", "144"},
+		"one row": {func(int) string { return "hot" }, false, "", ""},
+		"mostly one": {func(i int) string {
+			return fmt.Sprintf("%d", max(0, i%10-8))
+		}, false, "", ""},
+		"two rows": {func(i int) string { return []string{"a", "b"}[i%2] }, true, "b", "b"},
+		"hot and cold": {func(i int) string {
+			return []string{"a", "hot", "hot", "z"}[i%4]
+		}, true, "hot", "z"},
 	} {
 		l := &loads{}
 		for i := range 1000 {
@@ -91,7 +106,8 @@ func TestLoadRate(t *testing.T) {
 		after time.Duration
 		ops   uint64
 		want  uint64
-	}{{0, 100, 0}, {time.Second, 5000, 0}, {2 * time.Second, 10_100, 5000}, {3 * time.Second, 20_000, 5000}, {4 * time.Second, 10_100, 0}} {
+	}{{0, 100, 0}, {time.Second, 5000, 0}, {2 * time.Second, 10_100, 5000},
+		{3 * time.Second, 20_000, 5000}, {4 * time.Second, 10_100, 0}} {
 		if got := l.perSecond(begin.Add(step.after), step.ops); got != step.want {
 			t.Errorf("after %v: %d per second, want %d", step.after, got, step.want)
 		}
@@ -109,10 +125,16 @@ func TestMeasuredBesideAWrite(t *testing.T) {
 	release := r.holdApplies()
 	late := r.start(2, onePhaseOf(r.take(1), put("row9", strings.Repeat("v", 2*size))))
 	r.until(2, "it is counted", func(s *pb.StatusResponse) bool { return s.SizeBytes >= 6*size })
-	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1}}})
+	r.do(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: 1}},
+	})
 	r.until(2, "it is measured", func(s *pb.StatusResponse) bool { return len(s.SizeKey) > 0 })
 	release()
 	await(t, late)
-	r.until(2, "the result is applied", func(s *pb.StatusResponse) bool { return s.Proposals >= 6 && s.AppliedIndex == s.LastIndex })
-	r.until(2, "all is in it", func(s *pb.StatusResponse) bool { return s.SizeBytes >= 6*size && s.SizeBytes < 6*size+size/10 })
+	r.until(2, "the result is applied", func(s *pb.StatusResponse) bool {
+		return s.Proposals >= 6 && s.AppliedIndex == s.LastIndex
+	})
+	r.until(2, "all is in it", func(s *pb.StatusResponse) bool {
+		return s.SizeBytes >= 6*size && s.SizeBytes < 6*size+size/10
+	})
 }

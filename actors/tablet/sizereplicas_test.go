@@ -13,17 +13,18 @@ import (
 // same of their size, which is within a tenth of what was written.
 func (g *cluster) sameSize(tablet, written uint64, nodes ...uint64) {
 	g.tb.Helper()
-	g.wait(fmt.Sprintf("tablet %d takes about %d bytes on nodes %v", tablet, written, nodes), func() bool {
-		said := map[string]bool{} // all are asked: the leader measures when it is
-		for _, id := range nodes {
-			s := g.status(id, tablet)
-			said[fmt.Sprint(s.GetAppliedIndex(), s.GetSizeBytes())] = true
-			if n := s.GetSizeBytes(); n < written-written/10 || n > written+written/10 {
-				said["far off"] = true
+	g.wait(fmt.Sprintf("tablet %d takes about %d bytes on nodes %v", tablet, written, nodes),
+		func() bool {
+			said := map[string]bool{} // all are asked: the leader measures when it is
+			for _, id := range nodes {
+				s := g.status(id, tablet)
+				said[fmt.Sprint(s.GetAppliedIndex(), s.GetSizeBytes())] = true
+				if n := s.GetSizeBytes(); n < written-written/10 || n > written+written/10 {
+					said["far off"] = true
+				}
 			}
-		}
-		return len(said) == 1 && !said["far off"]
-	})
+			return len(said) == 1 && !said["far off"]
+		})
 }
 
 // TestReplicasAgreeOnSize: what a replica says of its size depends on what the tablet

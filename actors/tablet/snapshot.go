@@ -46,7 +46,9 @@ const maxPieceEntries = 4096
 func rowsOf(d *pb.TabletDescriptor) store.Rows {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
-	return store.Rows{Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded}
+	return store.Rows{
+		Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded,
+	}
 }
 
 // EmptyRange reports whether the tablet holds no rows: that of a replica that waits for
@@ -108,7 +110,8 @@ func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 
 // inConf reports whether the replica is one of the configuration's.
 func inConf(conf *raftpb.ConfState, replica uint64) bool {
-	for _, ids := range [][]uint64{conf.Voters, conf.Learners, conf.VotersOutgoing, conf.LearnersNext} {
+	for _, ids := range [][]uint64{conf.Voters, conf.Learners, conf.VotersOutgoing,
+		conf.LearnersNext} {
 		if slices.Contains(ids, replica) {
 			return true
 		}
@@ -170,7 +173,8 @@ type snapshotSent struct {
 // onSnapshotSent tells the group.
 func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 	if m.err != nil {
-		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks", "tablet", t.id, "replica", m.to, "error", m.err)
+		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks",
+			"tablet", t.id, "replica", m.to, "error", m.err)
 	}
 	t.group.SnapshotEnded(m.to, true)
 	t.ready()

@@ -69,15 +69,16 @@ func TestInstallCutShort(t *testing.T) {
 					t.Fatal(err)
 				}
 				reached, seen := false, 0
-				err = a.install(&installer{store: here.store, logs: here.logs, cut: func(s string) error {
-					if s == step {
-						if seen++; seen > skip {
-							reached = true
-							return errCrash
+				err = a.install(&installer{store: here.store, logs: here.logs,
+					cut: func(s string) error {
+						if s == step {
+							if seen++; seen > skip {
+								reached = true
+								return errCrash
+							}
 						}
-					}
-					return nil
-				}}, before)
+						return nil
+					}}, before)
 				if reached != errors.Is(err, errCrash) {
 					t.Fatal(err)
 				}
@@ -91,7 +92,8 @@ func TestInstallCutShort(t *testing.T) {
 					}
 					return
 				}
-				if r, ok, err := StoredReplica(here.store, sentTablet); !ok || err != nil || r.Descriptor.Epoch != 4 {
+				if r, ok, err := StoredReplica(here.store, sentTablet); !ok || err != nil ||
+					r.Descriptor.Epoch != 4 {
 					t.Fatalf("HALF-INSTALLED: a crash at %q leaves the old state over what is there of the new: %v %v", step, r.Descriptor, err)
 				}
 				here.checkInstalled(want)
@@ -120,21 +122,37 @@ func TestSnapshotRefused(t *testing.T) {
 		pieces []*wire.SnapshotChunk
 		want   error
 	}{
-		{"a changed value", edit(1, func(c *wire.SnapshotChunk) { c.Entries[0].Value = []byte("other") }), ErrSnapshotDamaged},
-		{"a lost entry", edit(1, func(c *wire.SnapshotChunk) { c.Entries = c.Entries[1:] }), ErrSnapshotDamaged},
-		{"another whole", edit(last, func(c *wire.SnapshotChunk) { c.Total++ }), ErrSnapshotDamaged},
+		{"a changed value", edit(1, func(c *wire.SnapshotChunk) {
+			c.Entries[0].Value = []byte("other")
+		}), ErrSnapshotDamaged},
+		{"a lost entry", edit(1, func(c *wire.SnapshotChunk) {
+			c.Entries = c.Entries[1:]
+		}), ErrSnapshotDamaged},
+		{"another whole", edit(last, func(c *wire.SnapshotChunk) {
+			c.Total++
+		}), ErrSnapshotDamaged},
 		{"a lost piece", slices.Concat(good[:2], good[3:]), ErrSnapshotOrder},
 		{"a doubled piece", slices.Concat(good[:2], good[1:]), ErrSnapshotOrder},
 		{"no first piece", good[1:], ErrSnapshotOrder},
-		{"pieces of another", edit(2, func(c *wire.SnapshotChunk) { c.Id = "other" }), ErrSnapshotOrder},
+		{"pieces of another", edit(2, func(c *wire.SnapshotChunk) {
+			c.Id = "other"
+		}), ErrSnapshotOrder},
 		{"a row of another tablet", edit(1, func(c *wire.SnapshotChunk) {
 			c.Entries = []*wire.Effect{{Key: outside.Key, Value: outside.Value}}
 			c.Checksum = sumOf(c.Entries)
 		}), store.ErrForeignEntry},
-		{"another tablet", edit(0, func(c *wire.SnapshotChunk) { c.TabletId++ }), ErrSnapshotForeign},
-		{"another replica", edit(0, func(c *wire.SnapshotChunk) { c.ToReplica = 1 }), ErrSnapshotDamaged},
-		{"another index", edit(0, func(c *wire.SnapshotChunk) { c.Header.Index++ }), ErrSnapshotDamaged},
-		{"a state that is none", edit(0, func(c *wire.SnapshotChunk) { c.Header.State = []byte{1, 2, 3} }), ErrSnapshotDamaged},
+		{"another tablet", edit(0, func(c *wire.SnapshotChunk) {
+			c.TabletId++
+		}), ErrSnapshotForeign},
+		{"another replica", edit(0, func(c *wire.SnapshotChunk) {
+			c.ToReplica = 1
+		}), ErrSnapshotDamaged},
+		{"another index", edit(0, func(c *wire.SnapshotChunk) {
+			c.Header.Index++
+		}), ErrSnapshotDamaged},
+		{"a state that is none", edit(0, func(c *wire.SnapshotChunk) {
+			c.Header.State = []byte{1, 2, 3}
+		}), ErrSnapshotDamaged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			here := newSite(t, "")
@@ -149,7 +167,8 @@ func TestSnapshotRefused(t *testing.T) {
 			if got := here.contents(before); !slices.Equal(got, want) {
 				t.Fatal("the replica's rows have changed")
 			}
-			if r, ok, err := StoredReplica(here.store, sentTablet); !ok || err != nil || r.Descriptor.Epoch != 3 {
+			if r, ok, err := StoredReplica(here.store, sentTablet); !ok || err != nil ||
+				r.Descriptor.Epoch != 3 {
 				t.Fatalf("the replica's state has changed: %v %v", r, err)
 			}
 		})
@@ -219,7 +238,10 @@ func TestTombstoneGrows(t *testing.T) {
 
 func TestOverlap(t *testing.T) {
 	d := func(start, end string) *pb.TabletDescriptor {
-		return &pb.TabletDescriptor{StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end), EndUnbounded: end == ""}
+		return &pb.TabletDescriptor{
+			StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end),
+			EndUnbounded: end == "",
+		}
 	}
 	for _, c := range []struct {
 		a, b *pb.TabletDescriptor

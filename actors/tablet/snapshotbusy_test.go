@@ -20,7 +20,8 @@ func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 		if step == "log" || step == "fill" || step == "flip" {
 			between++
 			if c, err := captureSnapshot(here.store, sentTablet); err == nil {
-				t.Errorf("before %q: a snapshot as of entry %d, of %d entries", step, c.applied.Index, len(here.contents(c.state.Tablet)))
+				t.Errorf("before %q: a snapshot as of entry %d, of %d entries", step,
+					c.applied.Index, len(here.contents(c.state.Tablet)))
 				c.snap.Close()
 			} else if !errors.Is(err, errReplaced) {
 				t.Error(err)

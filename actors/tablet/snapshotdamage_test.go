@@ -67,7 +67,8 @@ func TestSnapshotOfDamagedTable(t *testing.T) {
 	if _, err := f.WriteAt([]byte("w"), int64(at)); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(_ uint64, _ time.Time, c *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error)) {
+	ask := func(_ uint64, _ time.Time, c *wire.SnapshotChunk,
+		then func(*wire.SnapshotAnswer, error)) {
 		if c.Last {
 			t.Errorf("BIT-ROT: the last piece of %d was sent", c.Sequence+1)
 		}

@@ -30,13 +30,15 @@ type Arrival struct {
 
 // NewArrival checks the header in a snapshot's first piece, for the replica that is on
 // the node. Errors are permanent for this snapshot. The tablet must have nothing staged.
-func NewArrival(st *store.Store, logs *Writers, node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
+func NewArrival(st *store.Store, logs *Writers, node uint64,
+	first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
 		return nil, err
 	}
 	return &Arrival{
-		store: st, logs: logs, writes: &writeStream{}, id: first.Id, marker: marker, filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
+		store: st, logs: logs, writes: &writeStream{}, id: first.Id, marker: marker,
+		filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
 	}, nil
 }
 
@@ -44,9 +46,11 @@ func NewArrival(st *store.Store, logs *Writers, node uint64, first *wire.Snapsho
 func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error) {
 	h, message, state := first.GetHeader(), &raftpb.Message{}, &wire.TabletState{}
 	if h == nil || first.Sequence != 0 {
-		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrSnapshotOrder, first.Sequence)
+		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrSnapshotOrder,
+			first.Sequence)
 	}
-	if err := errors.Join(proto.Unmarshal(h.Message, message), proto.Unmarshal(h.State, state)); err != nil {
+	if err := errors.Join(proto.Unmarshal(h.Message, message),
+		proto.Unmarshal(h.State, state)); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrSnapshotDamaged, err)
 	}
 	_, conf, err := identity(state)
@@ -55,12 +59,16 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	}
 	place := message.GetSnapshot().GetMetadata()
 	switch {
-	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 || EmptyRange(state.Tablet):
-		return nil, fmt.Errorf("%w: it is of tablet %d", ErrSnapshotForeign, state.GetTablet().GetTabletId())
-	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 || message.GetTo() != first.ToReplica:
+	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
+		EmptyRange(state.Tablet):
+		return nil, fmt.Errorf("%w: it is of tablet %d", ErrSnapshotForeign,
+			state.GetTablet().GetTabletId())
+	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
+		message.GetTo() != first.ToReplica:
 		return nil, fmt.Errorf("%w: header and message do not agree", ErrSnapshotDamaged)
 	case nodeOf(state.Tablet, first.ToReplica) != node:
-		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrSnapshotForeign, first.ToReplica, nodeOf(state.Tablet, first.ToReplica))
+		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrSnapshotForeign,
+			first.ToReplica, nodeOf(state.Tablet, first.ToReplica))
 	case !inConf(conf, first.ToReplica):
 		return nil, ErrSnapshotTooEarly
 	}
@@ -70,7 +78,8 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
 	}
 	return &wire.Installing{
-		TabletId: first.TabletId, ReplicaId: first.ToReplica, Tablet: state.Tablet, State: own, Index: h.Index, Term: h.Term,
+		TabletId: first.TabletId, ReplicaId: first.ToReplica, Tablet: state.Tablet, State: own,
+		Index: h.Index, Term: h.Term,
 	}, nil
 }
 
@@ -106,7 +115,8 @@ func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
-		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrSnapshotOrder, c.Sequence, c.Id, a.next, a.id)
+		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrSnapshotOrder, c.Sequence,
+			c.Id, a.next, a.id)
 	case sumOf(c.Entries) != c.Checksum && !broken.SnapshotBitRot:
 		return fmt.Errorf("%w: checksum of piece %d", ErrSnapshotDamaged, c.Sequence)
 	}
@@ -126,7 +136,8 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
-		a.logs.apply(&write{batch: b, stream: a.writes, done: func(error) {}}) // the last brings the same error
+		// the last brings the same error
+		a.logs.apply(&write{batch: b, stream: a.writes, done: func(error) {}})
 	}
 	a.logs.apply(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
 	return nil
@@ -172,7 +183,8 @@ func (b *batches) open() *store.Batch {
 // own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := b.list[len(b.list)-1]
-	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() || last.Len()+entries > b.store.MaxBatchLen()) {
+	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() ||
+		last.Len()+entries > b.store.MaxBatchLen()) {
 		return b.open()
 	}
 	return last

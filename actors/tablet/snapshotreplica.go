@@ -45,7 +45,9 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 		if err := proto.Unmarshal(e.State, marker); err != nil {
 			return nil, fmt.Errorf("tablet: marker of an installation: %w", err)
 		}
-		out = append(out, Replica{Tablet: e.Tablet, ReplicaID: marker.ReplicaId, Descriptor: marker.Tablet, Marked: true})
+		out = append(out, Replica{
+			Tablet: e.Tablet, ReplicaID: marker.ReplicaId, Descriptor: marker.Tablet, Marked: true,
+		})
 	}
 	return out, nil
 }
@@ -74,12 +76,14 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 // rows and no entries, belongs to no configuration, and so never asks to be elected, but
 // may vote, which it must where a group was made by a split that has not come here.
 func CreateReplica(b *store.Batch, tablet, replica uint64) error {
-	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)}) // not empty: that would be the one voter 1
+	// not empty: that would be the one voter 1
+	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
 	if err != nil {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
 	}
 	state, err := proto.Marshal(&wire.TabletState{
-		Tablet: &pb.TabletDescriptor{TabletId: tablet}, Catalogue: &pb.Catalogue{}, ReplicaId: replica, ConfState: nobody,
+		Tablet: &pb.TabletDescriptor{TabletId: tablet}, Catalogue: &pb.Catalogue{},
+		ReplicaId: replica, ConfState: nobody,
 	})
 	if err != nil {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
@@ -120,7 +124,8 @@ func Destroy(st *store.Store, logs *Writers, tablet, next uint64) error {
 }
 
 func (i *installer) destroy(tablet, next uint64) error {
-	if err := i.finishOne(tablet); err != nil { // what it has brought so far may be outside of the replica's range
+	// what it has brought so far may be outside of the replica's range
+	if err := i.finishOne(tablet); err != nil {
 		return err
 	}
 	snap := i.store.Snap()

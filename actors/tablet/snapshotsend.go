@@ -47,7 +47,8 @@ var (
 
 // SendChunk asks a node to take a piece. then is called once, on any goroutine, and must
 // not block; nor must SendChunk. deadline is how long an answer is waited for.
-type SendChunk func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk, then func(*wire.SnapshotAnswer, error))
+type SendChunk func(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
+	then func(*wire.SnapshotAnswer, error))
 
 // SnapshotConfig is what a node allows for sending snapshots. Zero values are the defaults.
 type SnapshotConfig struct {
@@ -120,7 +121,9 @@ type snapshotJob struct {
 
 // NewSnapshotSender starts the workers; Close joins them.
 func NewSnapshotSender(ask SendChunk, cfg SnapshotConfig) *SnapshotSender {
-	s := &SnapshotSender{cfg: cfg.withDefaults(), ask: ask, jobs: make(chan *snapshotJob, maxSnapshotJob)}
+	s := &SnapshotSender{
+		cfg: cfg.withDefaults(), ask: ask, jobs: make(chan *snapshotJob, maxSnapshotJob),
+	}
 	s.stop, s.end = context.WithCancel(context.Background())
 	for range s.cfg.AtOnce {
 		s.work.Go(s.worker)
@@ -169,7 +172,9 @@ func (s *SnapshotSender) run(j *snapshotJob) error {
 	}
 	defer c.snap.Close()
 	rows := rowsOf(c.state.Tablet)
-	out := &outgoing{sender: s, job: j, rows: rows, cursor: c.snap.Cursor(rows), total: newSum(), id: s.name(j)}
+	out := &outgoing{
+		sender: s, job: j, rows: rows, cursor: c.snap.Cursor(rows), total: newSum(), id: s.name(j),
+	}
 	header, err := c.header(j)
 	if err != nil {
 		return err
@@ -220,7 +225,8 @@ func (s *SnapshotSender) name(j *snapshotJob) string {
 	defer s.mu.Unlock()
 	s.ids++
 	m := j.message
-	return strconv.FormatUint(m.GetFrom(), 10) + "." + strconv.FormatUint(m.GetTerm(), 10) + "." + strconv.FormatUint(j.index, 10) + "." +
+	return strconv.FormatUint(m.GetFrom(), 10) + "." + strconv.FormatUint(m.GetTerm(), 10) + "." +
+		strconv.FormatUint(j.index, 10) + "." +
 		strconv.FormatUint(s.ids, 10)
 }
 
@@ -237,7 +243,9 @@ func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of tablet %d: %w", j.id, err)
 	}
-	return &wire.SnapshotHeader{Message: message, State: state, Index: c.applied.Index, Term: c.applied.Term}, nil
+	return &wire.SnapshotHeader{
+		Message: message, State: state, Index: c.applied.Index, Term: c.applied.Term,
+	}, nil
 }
 
 // outgoing is a snapshot while its pieces are sent.
@@ -262,7 +270,8 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 			}
 		}
 		chunk := &wire.SnapshotChunk{
-			TabletId: o.job.id, ToReplica: o.job.to, Id: o.id, Sequence: sequence, Header: header, Entries: entries,
+			TabletId: o.job.id, ToReplica: o.job.to, Id: o.id, Sequence: sequence, Header: header,
+			Entries:  entries,
 			Checksum: sumOf(entries), Last: len(next) == 0,
 		}
 		header = nil
@@ -280,7 +289,8 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 		entries = next
 	}
 	if err != nil {
-		return fmt.Errorf("snapshot of tablet %d for replica %d on node %d: %w", o.job.id, o.job.to, o.job.node, err)
+		return fmt.Errorf("snapshot of tablet %d for replica %d on node %d: %w", o.job.id, o.job.to,
+			o.job.node, err)
 	}
 	return nil
 }
@@ -332,7 +342,8 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 		case answer.GetInstalled():
 			return true, nil
 		case chunk.Last || answer.GetNext() != chunk.Sequence+1:
-			return false, fmt.Errorf("%w: %d is expected after %d", errOddAnswer, answer.GetNext(), chunk.Sequence)
+			return false, fmt.Errorf("%w: %d is expected after %d", errOddAnswer, answer.GetNext(),
+				chunk.Sequence)
 		}
 		return false, nil
 	}
@@ -340,7 +351,8 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 }
 
 // await asks once.
-func (s *SnapshotSender) await(node uint64, chunk *wire.SnapshotChunk, patience time.Duration) (*wire.SnapshotAnswer, error) {
+func (s *SnapshotSender) await(node uint64, chunk *wire.SnapshotChunk,
+	patience time.Duration) (*wire.SnapshotAnswer, error) {
 	type result struct {
 		answer *wire.SnapshotAnswer
 		err    error

@@ -17,7 +17,8 @@ func (c *check) splitAt(r *pb.SplitRequest) {
 	case r.GetNewTabletId() == 0:
 		c.refuse(failure(pb.Error_CODE_INVALID, "a split needs the id of the new tablet"))
 	case len(r.GetRow()) > c.tablet.cfg.Limits.Row:
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "split row of %d bytes; at most %d", len(r.GetRow()), c.tablet.cfg.Limits.Row))
+		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "split row of %d bytes; at most %d",
+			len(r.GetRow()), c.tablet.cfg.Limits.Row))
 	default:
 		c.row(r.GetTable(), r.GetRow())
 	}
@@ -27,7 +28,9 @@ func (c *check) splitAt(r *pb.SplitRequest) {
 func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
 	if at == wire.StartOf(e.descriptor) { // the boundary is there already
-		e.proposal.answer(call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Right: e.descriptor}}})
+		e.proposal.answer(call, &pb.TabletResponse{
+			Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Right: e.descriptor}},
+		})
 		return
 	}
 	e.exclude(&exclusive{call: call, split: r})
@@ -39,13 +42,16 @@ func (t *Tablet) proposeSplit(x *exclusive) {
 	left, right := splitDescriptor(t.descriptor, x.split)
 	p := t.newProposal()
 	p.command.Split = &wire.Split{Left: left, Right: right}
-	p.answer(x.call, &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}})
+	p.answer(x.call, &pb.TabletResponse{
+		Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}},
+	})
 	if !t.propose(p) {
 		t.endExclusive()
 	}
 }
 
-func splitDescriptor(d *pb.TabletDescriptor, r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
+func splitDescriptor(d *pb.TabletDescriptor,
+	r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
 	left, right = proto.CloneOf(d), proto.CloneOf(d)
 	left.EndTable, left.EndRow, left.EndUnbounded = r.Table, r.Row, false
 	right.StartTable, right.StartRow = r.Table, r.Row
@@ -66,20 +72,24 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 		return err
 	}
 	child := state{
-		replica: s.replica, conf: s.conf, descriptor: by.Right, appliedCatalogue: s.appliedCatalogue,
-		appliedBound: s.appliedBound, appliedSafepoint: s.appliedSafepoint, index: store.InitialIndex, entryTerm: store.InitialTerm,
+		replica: s.replica, conf: s.conf, descriptor: by.Right,
+		appliedCatalogue: s.appliedCatalogue,
+		appliedBound:     s.appliedBound, appliedSafepoint: s.appliedSafepoint,
+		index: store.InitialIndex, entryTerm: store.InitialTerm,
 		bytes: s.bytes, rough: s.rough,
 	}
 	child.put(b, by.Right.TabletId)
 	b.PutApplied(by.Right.TabletId, child.applied())
-	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm) // a vote that was given already stays
+	// a vote that was given already stays
+	b.InitialLog(by.Right.TabletId, child.index, child.entryTerm)
 	return nil
 }
 
 // childThere reports whether the new tablet's replica is not to be made: it has come by a
 // snapshot, or a later one waits for one, or it was removed before it came to be; then
 // its rows are to be cleared.
-func childThere(b *store.Batch, st *store.Store, replica uint64, right *pb.TabletDescriptor) (bool, error) {
+func childThere(b *store.Batch, st *store.Store, replica uint64,
+	right *pb.TabletDescriptor) (bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
 	if next, err := NextReplica(snap, right.TabletId); err != nil {
@@ -102,7 +112,8 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {
-		t.cfg.Ticker.boost(s.Right.TabletId) // the others have heard from this leader last: it need not wait for them
+		// the others have heard from this leader last: it need not wait for them
+		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)
 	if x := t.exclusive; x != nil && x.split != nil {

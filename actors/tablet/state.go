@@ -29,18 +29,22 @@ var (
 
 // state is the tablet's replicated figures (design section 3, last row of the table).
 type state struct {
-	replica          uint64            // this one's id in the group: the store's own, not replicated
-	conf             *raftpb.ConfState // as of index
-	descriptor       *pb.TabletDescriptor
-	sibling          *pb.TabletDescriptor // the right side of the last split here: heals maps; not replicated
+	// this one's id in the group: the store's own, not replicated
+	replica    uint64
+	conf       *raftpb.ConfState // as of index
+	descriptor *pb.TabletDescriptor
+	// the right side of the last split here: heals maps; not replicated
+	sibling          *pb.TabletDescriptor
 	appliedCatalogue *memory.Catalogue
 	appliedBound     mvcc.Timestamp
 	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
 	index, entryTerm uint64 // of the last entry handed on to be applied
-	bytes            uint64 // about what the rows take, as of index: from the effects, and from what leaders have measured
-	rough            bool   // bytes is a guess
-	stateChanged     bool   // the next apply writes the state as a whole
+	// about what the rows take, as of index: from the effects, and from what leaders have
+	// measured
+	bytes        uint64
+	rough        bool // bytes is a guess
+	stateChanged bool // the next apply writes the state as a whole
 }
 
 func (s *state) put(b *store.Batch, id uint64) {
@@ -55,14 +59,18 @@ func (s *state) put(b *store.Batch, id uint64) {
 	m.ConfState = conf
 	data, err := proto.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("tablet: own state cannot be marshalled: %v", err)) // a broken invariant: all fields are ours
+		// a broken invariant: all fields are ours
+		panic(fmt.Sprintf("tablet: own state cannot be marshalled: %v", err))
 	}
 	b.PutTabletState(id, data)
 }
 
 // applied says how far the log is applied, with the batch that applies it.
 func (s *state) applied() store.Applied {
-	return store.Applied{Index: s.index, Term: s.entryTerm, Epoch: s.descriptor.Epoch, Bytes: s.bytes, Rough: s.rough}
+	return store.Applied{
+		Index: s.index, Term: s.entryTerm, Epoch: s.descriptor.Epoch, Bytes: s.bytes,
+		Rough: s.rough,
+	}
 }
 
 // raise takes over the bound or safepoint of an entry.
@@ -78,12 +86,17 @@ func (s *state) raise(c *wire.Command) {
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
 // the group's members; one that names none has this one as its only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
-	s := state{replica: replica, conf: group.ConfState(d), descriptor: d, appliedCatalogue: memory.NewCatalogue(&pb.Catalogue{})}
+	s := state{
+		replica: replica, conf: group.ConfState(d), descriptor: d,
+		appliedCatalogue: memory.NewCatalogue(&pb.Catalogue{}),
+	}
 	if len(d.GetReplicas()) == 0 {
 		s.conf.Voters = []uint64{replica}
 	}
 	s.put(b, d.TabletId)
-	b.PutApplied(d.TabletId, store.Applied{Index: store.InitialIndex, Term: store.InitialTerm, Epoch: d.Epoch})
+	b.PutApplied(d.TabletId, store.Applied{
+		Index: store.InitialIndex, Term: store.InitialTerm, Epoch: d.Epoch,
+	})
 	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
@@ -101,9 +114,11 @@ func (t *Tablet) open() error {
 	log.SetSnapshot(t.snapshotMetadata)
 	t.log = log
 	t.group, err = group.New(group.Config{
-		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor, ConfState: t.conf,
-		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
-		MaxUncommitted: t.cfg.MaxUncommitted, MaxInflight: t.cfg.MaxInflight, MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
+		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
+		ConfState: t.conf,
+		Applied:   t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
+		MaxUncommitted: t.cfg.MaxUncommitted, MaxInflight: t.cfg.MaxInflight,
+		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
 	})
 	return err
 }
@@ -131,7 +146,8 @@ func (t *Tablet) load() error {
 		return err
 	}
 	catalogue := memory.NewCatalogue(m.Catalogue)
-	t.memory.Catalogue, t.memory.Bound, t.memory.Safepoint = catalogue, mvcc.Timestamp(m.Bound), mvcc.Timestamp(m.Safepoint)
+	t.memory.Catalogue, t.memory.Bound, t.memory.Safepoint = catalogue, mvcc.Timestamp(m.Bound),
+		mvcc.Timestamp(m.Safepoint)
 	t.state = state{
 		replica: replica, conf: conf,
 		descriptor: m.Tablet, appliedCatalogue: catalogue, mark: m.OracleMark,

@@ -103,14 +103,17 @@ type Tablet struct {
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
-func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) (*Port, error) {
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64,
+	host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
 
-func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64, host Host, cfg Config) *Tablet {
+func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool,
+	id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	t := &Tablet{
-		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id, root: system.Root,
+		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id,
+		root:  system.Root,
 		batch: actorkit.NewBatcher[*Call](cfg.Batch),
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		pipeline: pipeline{limit: cfg.Pipeline},
@@ -129,12 +132,15 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	if err := t.open(); err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
 	}
-	props := actor.PropsFromProducer(func() actor.Actor { return t }, actorkit.Mailbox(), actorkit.On(t.cfg.Dispatcher))
+	props := actor.PropsFromProducer(func() actor.Actor {
+		return t
+	}, actorkit.Mailbox(), actorkit.On(t.cfg.Dispatcher))
 	pid, err := system.Root.SpawnNamed(props, fmt.Sprintf("tablet-%d", t.id))
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", t.id, err)
 	}
-	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid, t.cfg.Batch.WithDefaults().QueueLimit)
+	port := actorkit.NewPort[*pb.TabletRequest, *pb.TabletResponse](system, pid,
+		t.cfg.Batch.WithDefaults().QueueLimit)
 	port.BoundBytes(actorkit.DefaultQueueBytes, requestSize)
 	return port, nil
 }
@@ -161,7 +167,8 @@ func (t *Tablet) Receive(c actor.Context) {
 // answerInHand answers what the turn had taken up and a panic has left nowhere else.
 func (t *Tablet) answerInHand() {
 	for _, call := range t.inHand {
-		call.Reply(failure(pb.Error_CODE_UNKNOWN, "tablet %d broke off: the outcome is unknown", t.id))
+		call.Reply(failure(pb.Error_CODE_UNKNOWN, "tablet %d broke off: the outcome is unknown",
+			t.id))
 	}
 	t.inHand = nil
 }
@@ -253,7 +260,8 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		return
 	}
 	if t.firstReads.asked && needsTimestamp(call) {
-		t.firstReads.calls = append(t.firstReads.calls, call) // the answer that is under way closes their batch
+		// the answer that is under way closes their batch
+		t.firstReads.calls = append(t.firstReads.calls, call)
 		return
 	}
 	if t.batch.Len() == 0 && !t.pipeline.free() && !op.Reads() {

@@ -28,7 +28,8 @@ func TestOnePhaseThenRead(t *testing.T) {
 	if again.Status != pb.Status_STATUS_COMMITTED || again.CommitTs != res.CommitTs {
 		t.Fatalf("a late copy got %v", again)
 	}
-	if late := r.do(2, onePhaseOf(start-1, put("a", "0"))).GetMutation(); late.Status != pb.Status_STATUS_CONFLICT {
+	if late := r.do(2, onePhaseOf(start-1,
+		put("a", "0"))).GetMutation(); late.Status != pb.Status_STATUS_CONFLICT {
 		t.Fatalf("an older transaction got %v", late)
 	}
 }
@@ -40,11 +41,16 @@ func TestSplitKeepsDataAndLocks(t *testing.T) {
 	}
 	start := r.take(1)
 	prewrite := &pb.PrewriteRequest{
-		StartTs: uint64(start), Primary: cellOf("r03"), Expiry: uint64(mvcc.MaxTimestamp - 1), Worker: &pb.Worker{},
+		StartTs: uint64(start), Primary: cellOf("r03"), Expiry: uint64(mvcc.MaxTimestamp - 1),
+		Worker: &pb.Worker{},
 		Writes: append(put("r03", "w"), put("r15", "w")...),
 	}
 	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: prewrite}})
-	split := &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{Table: 16, Row: []byte("r10"), NewTabletId: 3}}}
+	split := &pb.TabletRequest{
+		Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: 16, Row: []byte("r10"), NewTabletId: 3},
+		},
+	}
 	answer := r.do(2, split).GetSplit()
 	if answer.Left.Epoch != 2 || string(answer.Right.StartRow) != "r10" {
 		t.Fatalf("split: %v", answer)
@@ -88,7 +94,8 @@ func concurrentOnePhaseOnOneCell(t *testing.T, r *rig) {
 				switch res.Status {
 				case pb.Status_STATUS_OK:
 					if other, dup := committed.LoadOrStore(res.CommitTs, start); dup {
-						t.Errorf("commit timestamp %d given to %v and %v", res.CommitTs, other, start)
+						t.Errorf("commit timestamp %d given to %v and %v", res.CommitTs, other,
+							start)
 					}
 				case pb.Status_STATUS_CONFLICT:
 				default:
@@ -110,7 +117,8 @@ func BenchmarkOnePhase(b *testing.B) {
 			for c := range callers {
 				wg.Go(func() {
 					for i := c; i < b.N; i += callers {
-						r.do(2, onePhaseOf(r.take(1), put(fmt.Sprintf("%d-%d", c, i), "0123456789abcdef")))
+						r.do(2, onePhaseOf(r.take(1),
+							put(fmt.Sprintf("%d-%d", c, i), "0123456789abcdef")))
 					}
 				})
 			}

@@ -59,8 +59,10 @@ func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 		interval = DefaultTick
 	}
 	k := &Ticker{
-		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1), interval: interval,
-		all: map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{}, boosted: map[uint64]bool{},
+		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1),
+		interval: interval,
+		all:      map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{},
+		boosted: map[uint64]bool{},
 	}
 	k.done.Go(k.run)
 	return k

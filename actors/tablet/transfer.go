@@ -24,7 +24,11 @@ func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error
 
 // TransferTo is TransferAway to the voter on the node; 0: to whichever.
 func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64, err error) {
-	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_TransferLeader{TransferLeader: &pb.TransferLeaderRequest{NodeId: node}}}, true)
+	r, err := port.Ask(ctx, &pb.TabletRequest{
+		Op: &pb.TabletRequest_TransferLeader{
+			TransferLeader: &pb.TransferLeaderRequest{NodeId: node},
+		},
+	}, true)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNoTransfer, err)
 	}
@@ -46,16 +50,22 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 	target := e.group.TransferTarget(r.GetNodeId())
 	switch {
 	case e.group.Transferring():
-		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is being handed over; try again", e.id))
+		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is being handed over; try again",
+			e.id))
 	case target == 0:
-		call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
+		call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+			"tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
 	default:
 		e.exclude(&exclusive{call: call, target: target})
 	}
 }
 
 func transferResponse(node uint64) *pb.TabletResponse {
-	return &pb.TabletResponse{Result: &pb.TabletResponse_TransferLeader{TransferLeader: &pb.TransferLeaderResponse{LeaderNode: node}}}
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_TransferLeader{
+			TransferLeader: &pb.TransferLeaderResponse{LeaderNode: node},
+		},
+	}
 }
 
 // transferFailed ends a transfer that has come to nothing.
@@ -69,7 +79,8 @@ func (t *Tablet) transferFailed() {
 // dropTransfer answers who waits for a transfer whose end this replica will not see.
 func (t *Tablet) dropTransfer() {
 	if t.transferCall != nil {
-		t.transferCall.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", t.id))
+		t.transferCall.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+			"tablet %d could not be handed over", t.id))
 		t.transferCall = nil
 	}
 }

@@ -48,7 +48,8 @@ func TestTruncatedToTheCheckpoint(t *testing.T) {
 		}
 		before := first
 		if first, _ = write(1); first <= before || first > last-kept+2 {
-			t.Fatalf("after a checkpoint at %d the log begins at %d, and before it at %d", last, first, before)
+			t.Fatalf("after a checkpoint at %d the log begins at %d, and before it at %d", last,
+				first, before)
 		}
 		checkpoint = last
 	}
@@ -56,5 +57,8 @@ func TestTruncatedToTheCheckpoint(t *testing.T) {
 
 // logEntry is an entry of a new tablet's first term.
 func logEntry(index uint64, data []byte) *raftpb.Entry {
-	return &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm), Type: raftpb.EntryNormal.Enum(), Data: data}
+	return &raftpb.Entry{
+		Index: &index, Term: proto.Uint64(store.InitialTerm), Type: raftpb.EntryNormal.Enum(),
+		Data: data,
+	}
 }

@@ -45,7 +45,8 @@ func (g *cluster) add(n int) (ids []uint64) {
 		id := uint64(100 + i)
 		ids = append(ids, id)
 		d := proto.CloneOf(g.first)
-		d.TabletId, d.StartTable, d.EndTable, d.EndUnbounded = id, uint32(1000+i), uint32(1001+i), false
+		d.TabletId, d.StartTable, d.EndTable, d.EndUnbounded = id, uint32(1000+i), uint32(1001+i),
+			false
 		for node := uint64(1); node <= 3; node++ {
 			g.nodes[node].bootstrap(d, node)
 		}
@@ -80,7 +81,8 @@ func TestIdleTabletsCostNothing(t *testing.T) {
 		g.tick(1, 2, 3)
 	}
 	if after, _ := g.nodes[1].ticker.Stats(); after != before || g.messages() != sent {
-		t.Errorf("%d tablets at rest: %d ticks and %d messages in 1000 intervals", len(ids), after-before, g.messages()-sent)
+		t.Errorf("%d tablets at rest: %d ticks and %d messages in 1000 intervals", len(ids),
+			after-before, g.messages()-sent)
 	}
 	g.write(groupTablet, "a", "1") // a request wakes its tablet, and no other
 	if _, awake := g.nodes[g.leader(groupTablet)].ticker.Stats(); awake != 1 {
@@ -121,7 +123,8 @@ func TestSuspicionWakes(t *testing.T) {
 				g.wait("an election", func() bool {
 					g.tick(rest...)
 					ticks++
-					return g.status(rest[0], groupTablet).Leader || g.status(rest[1], groupTablet).Leader
+					return g.status(rest[0], groupTablet).Leader ||
+						g.status(rest[1], groupTablet).Leader
 				})
 				if ticks > 6*group.ElectionTicks {
 					t.Errorf("%d ticks until the election", ticks)
@@ -173,22 +176,27 @@ func TestGarbageIsDropped(t *testing.T) {
 	term := g.status(lead, groupTablet).Term
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func(near uint64) *uint64 {
-		return proto.Uint64([]uint64{0, 1, near - 1, near, near + 1, near + 1000, 1 << 62}[random.IntN(7)])
+		return proto.Uint64([]uint64{
+			0, 1, near - 1, near, near + 1, near + 1000, 1 << 62,
+		}[random.IntN(7)])
 	}
 	for i := range 20_000 {
 		to := uint64(random.IntN(3) + 1)
 		from := uint64(random.IntN(5))
 		m := &raftpb.Message{
-			Type: raftpb.MessageType(random.IntN(24)).Enum(), From: &from, To: &to, Term: proto.Uint64([]uint64{0, term - 1, term}[random.IntN(3)]),
-			Index: some(index), LogTerm: some(term), Commit: some(index), RejectHint: some(index), Context: make([]byte, random.IntN(10)),
-			Reject: proto.Bool(random.IntN(2) == 0), Vote: some(2),
+			Type: raftpb.MessageType(random.IntN(24)).Enum(), From: &from, To: &to,
+			Term:  proto.Uint64([]uint64{0, term - 1, term}[random.IntN(3)]),
+			Index: some(index), LogTerm: some(term), Commit: some(index), RejectHint: some(index),
+			Context: make([]byte, random.IntN(10)),
+			Reject:  proto.Bool(random.IntN(2) == 0), Vote: some(2),
 		}
 		if m.GetType() == raftpb.MsgApp && m.GetTerm() == term {
 			m.Index = proto.Uint64(index + 5) // what fits would be the leader's own word
 		}
 		for range random.IntN(3) {
 			m.Entries = append(m.Entries, &raftpb.Entry{
-				Index: some(index), Term: some(term), Data: []byte("x"), Type: raftpb.EntryType(random.IntN(3)).Enum(),
+				Index: some(index), Term: some(term), Data: []byte("x"),
+				Type: raftpb.EntryType(random.IntN(3)).Enum(),
 			})
 		}
 		if m.GetType() == raftpb.MsgTimeoutNow || m.GetType() == raftpb.MsgAppResp {
@@ -202,7 +210,8 @@ func TestGarbageIsDropped(t *testing.T) {
 			data = data[:random.IntN(len(data))]
 		}
 		Receive(g.nodes[to].system, g.nodes[to].port(groupTablet).PID(), &wire.RaftMessage{
-			TabletId: uint64(random.IntN(2) + 2), FromNode: from, FromReplica: from, ToNode: to, ToReplica: to, Message: data, Quiesce: i%7 == 0,
+			TabletId: uint64(random.IntN(2) + 2), FromNode: from, FromReplica: from, ToNode: to,
+			ToReplica: to, Message: data, Quiesce: i%7 == 0,
 		})
 		if i%1000 == 0 {
 			g.status(to, groupTablet)

@@ -19,7 +19,9 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 	for _, learners := range [][]uint64{{2}, {}} {
 		g := newGroup(t, 1, 0, 0)
 		m := g.nodes[1]
-		d := &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 4, StartTable: 16, EndUnbounded: true, NextReplicaId: 3}
+		d := &pb.TabletDescriptor{
+			TabletId: groupTablet, Epoch: 4, StartTable: 16, EndUnbounded: true, NextReplicaId: 3,
+		}
 		d.Replicas = []*pb.Replica{{ReplicaId: 1, NodeId: 1}}
 		for _, id := range learners {
 			d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id, Learner: true})
@@ -38,7 +40,9 @@ func TestOnlyReplicaAfterCrash(t *testing.T) {
 			entries = append(entries, changeEntry(t, uint64(len(entries)), at, next))
 			at = next
 		}
-		hard := &raftpb.HardState{Term: proto.Uint64(6), Vote: proto.Uint64(1), Commit: entries[len(entries)-1].Index}
+		hard := &raftpb.HardState{
+			Term: proto.Uint64(6), Vote: proto.Uint64(1), Commit: entries[len(entries)-1].Index,
+		}
 		appendTo(t, m.store, groupTablet, entries, hard)
 		m.spawn(groupTablet)
 		g.elect(groupTablet, 1)
@@ -52,7 +56,8 @@ func changeEntry(t *testing.T, n uint64, before, after *pb.TabletDescriptor) *ra
 	t.Helper()
 	c := group.ConfChange(before, after)
 	var err error
-	if c.Context, err = proto.Marshal(&wire.Command{Epoch: before.Epoch, Replicas: after}); err != nil {
+	if c.Context, err = proto.Marshal(&wire.Command{Epoch: before.Epoch,
+		Replicas: after}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := proto.Marshal(c)
@@ -60,6 +65,7 @@ func changeEntry(t *testing.T, n uint64, before, after *pb.TabletDescriptor) *ra
 		t.Fatal(err)
 	}
 	return &raftpb.Entry{
-		Index: proto.Uint64(store.InitialIndex + 1 + n), Term: proto.Uint64(6), Type: raftpb.EntryConfChangeV2.Enum(), Data: data,
+		Index: proto.Uint64(store.InitialIndex + 1 + n), Term: proto.Uint64(6),
+		Type: raftpb.EntryConfChangeV2.Enum(), Data: data,
 	}
 }

@@ -18,7 +18,9 @@ import (
 type writer struct {
 	commit func([]*write) error // all of them, or none of them and an error
 	batch  *actorkit.Batcher[*write]
-	failed error // the first error but those of single writes and of a full disk: nothing is written after it
+	// the first error but those of single writes and of a full disk: nothing is written
+	// after it
+	failed error
 	stats  *writerStats
 	logger *slog.Logger
 
@@ -148,7 +150,8 @@ func refused(err error) bool {
 	if errors.Is(err, store.ErrFailed) {
 		return false
 	}
-	return errors.Is(err, store.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrInvalid)
+	return errors.Is(err, store.ErrBatchTooLarge) || errors.Is(err, raftlog.ErrBatchTooLarge) ||
+		errors.Is(err, raftlog.ErrInvalid)
 }
 
 // dropRefused answers the writes of streams of which one was refused, and returns the others.
@@ -173,7 +176,8 @@ func (r *writer) awaitRoom(writes []*write, err error) {
 	}
 	r.waiting = writes
 	if !r.stats.full.Swap(true) {
-		r.logger.Error("the disk is full: this node writes nothing until there is room", "error", err)
+		r.logger.Error("the disk is full: this node writes nothing until there is room", "error",
+			err)
 	}
 	if !r.retrying {
 		r.retrying = true

@@ -53,7 +53,8 @@ func newSlowLogOn(t *testing.T, o store.Options) *slowLog {
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	s.Writers = spawnWriters(system, s.toLog, s.toState, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	s.Writers = spawnWriters(system, s.toLog, s.toState, actorkit.BatchConfig{},
+		slog.New(slog.DiscardHandler))
 	s.end = sync.OnceFunc(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
@@ -86,7 +87,9 @@ func (s *slowLog) toState(writes []*write) error {
 
 // appendOne sends an append with one entry.
 func (s *slowLog) appendOne(name string) {
-	s.sendNamed(name, &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}}})
+	s.sendNamed(name, &write{
+		append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}},
+	})
 	s.next++
 }
 
@@ -246,7 +249,8 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 	s.sendNamed("one, behind", &write{batch: batch(1), stream: one})
 	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
 	s.sendNamed("of nobody", &write{batch: batch(1)})
-	s.checkRefused(s.wait(5), "of nobody", "one, behind: store: batch is too large", "one: store: batch is too large", "other 1", "other 2")
+	s.checkRefused(s.wait(5), "of nobody", "one, behind: store: batch is too large",
+		"one: store: batch is too large", "other 1", "other 2")
 	s.sendNamed("one, to the log", &write{append: &logAppend{tablet: groupTablet}, stream: one})
 	s.checkRefused(s.wait(6)[5:], "one, to the log: store: batch is too large")
 }
@@ -258,16 +262,22 @@ func TestInvalidAppendOfOne(t *testing.T) {
 	<-s.begun // what comes now is one commit
 	stream := &writeStream{}
 	send := func(name string, index uint64) {
-		s.sendNamed(name, &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(index, nil)}}, stream: stream})
+		s.sendNamed(name, &write{
+			append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(index, nil)}},
+			stream: stream,
+		})
 	}
 	s.appendOne("second")
 	send("one", s.next+5)
 	send("one, behind", s.next)
-	s.sendNamed("third", &write{append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}}})
+	s.sendNamed("third", &write{
+		append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}},
+	})
 	for range cap(s.results) {
 		s.results <- nil
 	}
-	s.checkRefused(s.wait(5), "first", "one, behind: raftlog: ", "one: raftlog: ", "second", "third")
+	s.checkRefused(s.wait(5), "first", "one, behind: raftlog: ", "one: raftlog: ", "second",
+		"third")
 	if _, requests := s.Stats(); requests != 3 {
 		t.Errorf("%d requests were carried out, want 3", requests)
 	}

@@ -91,7 +91,8 @@ func (s *writeStream) err() error {
 // SpawnWriters starts the two actors over the store. Their queues are unbounded: admission is
 // bounded at the tablets.
 func SpawnWriters(
-	system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption,
+	system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger,
+	opts ...actor.PropsOption,
 ) *Writers {
 	toLog := func(writes []*write) error { return appendAll(st, writes) }
 	toState := func(writes []*write) error { return applyAll(st, writes) }
@@ -100,12 +101,16 @@ func SpawnWriters(
 
 // spawnWriters is SpawnWriters with what commits to the log, and what commits to the state.
 func spawnWriters(
-	system *actor.ActorSystem, toLog, toState func([]*write) error, cfg actorkit.BatchConfig, logger *slog.Logger, opts ...actor.PropsOption,
+	system *actor.ActorSystem, toLog, toState func([]*write) error, cfg actorkit.BatchConfig,
+	logger *slog.Logger, opts ...actor.PropsOption,
 ) *Writers {
 	w := &Writers{system: system}
 	spawn := func(stats *writerStats, commit func([]*write) error) *actor.PID {
 		return system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
-			return &writer{commit: commit, batch: actorkit.NewBatcher[*write](cfg), stats: stats, logger: logger}
+			return &writer{
+				commit: commit, batch: actorkit.NewBatcher[*write](cfg), stats: stats,
+				logger: logger,
+			}
 		}, opts...))
 	}
 	w.log = spawn(&w.logStats, toLog)

@@ -72,7 +72,8 @@ func main() {
 
 func run(ctx context.Context) error {
 	var o options
-	builds := flag.String("builds", "bin", "folders with the binary percolator, with commas between them")
+	builds := flag.String("builds", "bin",
+		"folders with the binary percolator, with commas between them")
 	flag.StringVar(&o.only, "only", "", "only the workloads whose name contains this")
 	flag.IntVar(&o.nodes, "nodes", 3, "of the cluster")
 	flag.IntVar(&o.callers, "callers", 64, "that run transactions at once")
@@ -112,7 +113,8 @@ func compare(ctx context.Context, o options, w workload) error {
 				return fmt.Errorf("%s, %s: %w", w.name, binary, err)
 			}
 			rates[i] = append(rates[i], f.perSecond)
-			fmt.Printf("%s\t%s\t%.0f/s\tp50 %v\tp99 %v\tmax %v\n", w.name, filepath.Base(filepath.Dir(binary)),
+			fmt.Printf("%s\t%s\t%.0f/s\tp50 %v\tp99 %v\tmax %v\n", w.name,
+				filepath.Base(filepath.Dir(binary)),
 				f.perSecond, f.at(0.5), f.at(0.99), f.at(1))
 		}
 	}
@@ -122,8 +124,10 @@ func compare(ctx context.Context, o options, w workload) error {
 			ratios = append(ratios, r/rates[0][round])
 		}
 		slices.Sort(ratios)
-		fmt.Printf("%s\t%s / %s\tmedian %.2f (%.2f to %.2f)\n", w.name, filepath.Base(filepath.Dir(o.builds[i+1])),
-			filepath.Base(filepath.Dir(o.builds[0])), ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1])
+		fmt.Printf("%s\t%s / %s\tmedian %.2f (%.2f to %.2f)\n", w.name,
+			filepath.Base(filepath.Dir(o.builds[i+1])),
+			filepath.Base(filepath.Dir(o.builds[0])), ratios[len(ratios)/2], ratios[0],
+			ratios[len(ratios)-1])
 	}
 	return nil
 }
@@ -173,7 +177,8 @@ func measure(ctx context.Context, o options, w workload, binary string) (f figur
 
 // repeat has the callers run transactions for so long. Rows are their own, so that
 // transactions do not conflict.
-func repeat(ctx context.Context, db *percolator.DB, callers int, w workload, d time.Duration) (f figure, err error) {
+func repeat(ctx context.Context, db *percolator.DB, callers int, w workload,
+	d time.Duration) (f figure, err error) {
 	took := make([][]time.Duration, callers)
 	var done atomic.Int64
 	began := time.Now()

@@ -28,7 +28,8 @@ func openEtcd(ctx context.Context, dir string, serializable bool) (subject, erro
 	if err != nil {
 		return nil, err
 	}
-	peer, client := url.URL{Scheme: "http", Host: ports.Local(port)}, url.URL{Scheme: "http", Host: ports.Local(port + 1)}
+	peer, client := url.URL{Scheme: "http", Host: ports.Local(port)},
+		url.URL{Scheme: "http", Host: ports.Local(port + 1)}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)

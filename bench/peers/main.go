@@ -43,8 +43,12 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{"etcd, serializable get", func(ctx context.Context, dir string) (subject, error) { return openEtcd(ctx, dir, true) }},
-	{"etcd, linearizable get", func(ctx context.Context, dir string) (subject, error) { return openEtcd(ctx, dir, false) }},
+	{"etcd, serializable get", func(ctx context.Context, dir string) (subject, error) {
+		return openEtcd(ctx, dir, true)
+	}},
+	{"etcd, linearizable get", func(ctx context.Context, dir string) (subject, error) {
+		return openEtcd(ctx, dir, false)
+	}},
 	{"percolator", openPercolator},
 }
 
@@ -56,14 +60,19 @@ func main() {
 	duration := flag.Duration("duration", 3*time.Second, "of each measurement")
 	rounds := flag.Int("rounds", 3, "measurements of each, in turn")
 	only := flag.String("only", "", "measure only the kinds whose names hold this; no ratios then")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of all that is measured to this file")
+	profile := flag.String("cpuprofile", "",
+		"write a CPU profile of all that is measured to this file")
 	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
 	flag.Parse()
 	chosen := kinds
 	if *only != "" {
-		chosen = slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return !strings.Contains(k.name, *only) })
+		chosen = slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+			return !strings.Contains(k.name, *only)
+		})
 	}
-	err := profiled(*profile, func() error { return run(context.Background(), chosen, *callers, *duration, *rounds, *dir) })
+	err := profiled(*profile, func() error {
+		return run(context.Background(), chosen, *callers, *duration, *rounds, *dir)
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
@@ -87,7 +96,8 @@ func profiled(file string, fn func() error) error {
 	return errors.Join(err, f.Close())
 }
 
-func run(ctx context.Context, kinds []kind, callers int, d time.Duration, rounds int, dir string) error {
+func run(ctx context.Context, kinds []kind, callers int, d time.Duration, rounds int,
+	dir string) error {
 	rates := map[string][]float64{}
 	fmt.Printf("get, then put if unchanged; %d callers in process, %d-byte values, every commit synced, %v each\n\n", callers, len(payload), d)
 	for round := range rounds {
@@ -110,13 +120,15 @@ func run(ctx context.Context, kinds []kind, callers int, d time.Duration, rounds
 			ratios = append(ratios, rates[ours][i]/rate)
 		}
 		slices.Sort(ratios)
-		fmt.Printf("%s / %s: median %.1f, lowest %.1f (target %.1f)\n", ours, k.name, ratios[len(ratios)/2], ratios[0], target)
+		fmt.Printf("%s / %s: median %.1f, lowest %.1f (target %.1f)\n", ours, k.name,
+			ratios[len(ratios)/2], ratios[0], target)
 	}
 	return nil
 }
 
 // measure runs one kind on a fresh directory and returns its transactions per second.
-func measure(ctx context.Context, k kind, callers int, d time.Duration, parent string) (rate float64, err error) {
+func measure(ctx context.Context, k kind, callers int, d time.Duration,
+	parent string) (rate float64, err error) {
 	dir, err := os.MkdirTemp(parent, "percolator-peers-")
 	if err != nil {
 		return 0, err

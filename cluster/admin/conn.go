@@ -18,7 +18,8 @@ func Conn(server pb.AdminServer) grpc.ClientConnInterface { return conn{server} 
 type conn struct{ server pb.AdminServer }
 
 // Invoke implements grpc.ClientConnInterface.
-func (c conn) Invoke(ctx context.Context, method string, req, resp any, _ ...grpc.CallOption) error {
+func (c conn) Invoke(ctx context.Context, method string, req, resp any,
+	_ ...grpc.CallOption) error {
 	for _, m := range pb.Admin_ServiceDesc.Methods {
 		if method != "/"+pb.Admin_ServiceDesc.ServiceName+"/"+m.MethodName {
 			continue
@@ -34,10 +35,12 @@ func (c conn) Invoke(ctx context.Context, method string, req, resp any, _ ...grp
 		proto.Merge(resp.(proto.Message), out.(proto.Message))
 		return nil
 	}
-	return status.Errorf(codes.Unimplemented, "percolator: %s is no call of the service Admin", method)
+	return status.Errorf(codes.Unimplemented, "percolator: %s is no call of the service Admin",
+		method)
 }
 
 // NewStream implements grpc.ClientConnInterface: the service has no streams.
-func (conn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (conn) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "percolator: the service Admin has no streams")
 }

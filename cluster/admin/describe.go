@@ -17,14 +17,17 @@ const describePatience = 2 * time.Second
 
 // DescribeTablet implements pb.AdminServer. A replica that does not answer is described by
 // why it does not.
-func (s *Service) DescribeTablet(ctx context.Context, req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
+func (s *Service) DescribeTablet(ctx context.Context,
+	req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
 	d, err := s.descriptor(ctx, req.GetTabletId(), true)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, describePatience)
 	defer cancel()
-	out := &pb.DescribeTabletResponse{Tablet: d, Replicas: make([]*pb.ReplicaStatus, len(d.GetReplicas()))}
+	out := &pb.DescribeTabletResponse{
+		Tablet: d, Replicas: make([]*pb.ReplicaStatus, len(d.GetReplicas())),
+	}
 	var asking sync.WaitGroup
 	for i, replica := range d.GetReplicas() {
 		asking.Go(func() {
@@ -39,8 +42,11 @@ func (s *Service) DescribeTablet(ctx context.Context, req *pb.DescribeTabletRequ
 	return out, nil
 }
 
-func (s *Service) replicaStatus(ctx context.Context, node, tablet uint64) (*pb.StatusResponse, error) {
-	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}}
+func (s *Service) replicaStatus(ctx context.Context, node,
+	tablet uint64) (*pb.StatusResponse, error) {
+	req := &pb.TabletRequest{
+		TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}
 	r, err := s.ask(ctx, node, req)
 	if err == nil && r.GetError() != nil {
 		err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}

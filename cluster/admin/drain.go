@@ -14,7 +14,8 @@ import (
 
 // DrainNode implements pb.AdminServer. A drain that would leave too few nodes for the replicas
 // is refused.
-func (s *Service) DrainNode(ctx context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+func (s *Service) DrainNode(ctx context.Context,
+	req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	const (
 		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
 		drained          = pb.NodeState_NODE_STATE_DRAINED
@@ -70,7 +71,8 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 
 // ForgetNode implements pb.AdminServer. A node that this one has heard of is refused, as is
 // one that meta's leader has.
-func (s *Service) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+func (s *Service) ForgetNode(ctx context.Context,
+	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
 		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
 	}
@@ -78,7 +80,8 @@ func (s *Service) ForgetNode(ctx context.Context, req *pb.ForgetNodeRequest) (*p
 }
 
 // MoveTablet implements pb.AdminServer.
-func (s *Service) MoveTablet(ctx context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+func (s *Service) MoveTablet(ctx context.Context,
+	req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	d, err := s.cfg.Meta.OrderMove(ctx, req)
 	if err != nil {
 		return nil, err

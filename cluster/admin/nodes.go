@@ -32,7 +32,8 @@ func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesRes
 		}
 		for _, s := range statuses {
 			if s.Leader {
-				out.Leaders = append(out.Leaders, &pb.TabletLeader{TabletId: s.GetTablet().GetTabletId(), NodeId: s.NodeId})
+				out.Leaders = append(out.Leaders,
+					&pb.TabletLeader{TabletId: s.GetTablet().GetTabletId(), NodeId: s.NodeId})
 			}
 		}
 	}
@@ -113,7 +114,8 @@ func (s *Service) RememberNodes(ctx context.Context) error {
 // nodePB is a node's record as operators see it.
 func nodePB(r *wire.NodeRecord) *pb.Node {
 	return &pb.Node{
-		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer, Gossip: r.Gossip, Http: r.Http,
+		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer,
+		Gossip: r.Gossip, Http: r.Http,
 		Labels: r.Labels, State: r.State, Version: r.Version,
 	}
 }

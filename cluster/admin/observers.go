@@ -11,7 +11,8 @@ import (
 
 // ControlObserver implements pb.AdminServer: when it returns, no tablet and no dispatcher
 // of a node that is alive does otherwise.
-func (s *Service) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+func (s *Service) ControlObserver(ctx context.Context,
+	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	info, err := s.cfg.Meta.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
@@ -24,7 +25,8 @@ func (s *Service) ControlObserver(ctx context.Context, req *pb.ControlObserverRe
 }
 
 // Backfill implements pb.AdminServer. The answer has no back-fill if there was none.
-func (s *Service) Backfill(ctx context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
+func (s *Service) Backfill(ctx context.Context,
+	req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
 	var b *pb.Backfill
 	var err error
 	switch req.GetAction() {

@@ -11,12 +11,16 @@ import (
 
 // ClusterPolicy implements pb.AdminServer: it reads the policy, or changes it in meta and
 // returns when every node that is alive has it.
-func (s *Service) ClusterPolicy(ctx context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+func (s *Service) ClusterPolicy(ctx context.Context,
+	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	if req.GetSet() == nil {
 		p, err := s.cfg.Node.ReadPolicy(ctx)
 		return &pb.ClusterPolicyResponse{Policy: p}, err
 	}
-	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool { _, ok := s.Get(req.GetSet()); return ok }) {
+	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool {
+		_, ok := s.Get(req.GetSet())
+		return ok
+	}) {
 		return nil, refuse("no setting of the policy is named that this node knows")
 	}
 	if ms := req.GetSet().HistoryMs; ms != nil {

@@ -78,7 +78,8 @@ func refuse(format string, args ...any) error {
 
 // descriptor returns the tablet as the tablet map has it, read anew if so wished or if
 // this node does not know the tablet.
-func (s *Service) descriptor(ctx context.Context, tablet uint64, anew bool) (*pb.TabletDescriptor, error) {
+func (s *Service) descriptor(ctx context.Context, tablet uint64,
+	anew bool) (*pb.TabletDescriptor, error) {
 	if d := s.cfg.Router.Descriptor(tablet); d != nil && !anew {
 		return d, nil
 	}
@@ -93,7 +94,8 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64, anew bool) (*pb
 }
 
 // askReplica asks one node's replica of a tablet, whether or not it leads.
-func (s *Service) askReplica(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (s *Service) askReplica(ctx context.Context, node uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if node == s.cfg.Self {
 		port := s.cfg.Router.Port(req.TabletId)
 		if port == nil {
@@ -104,14 +106,16 @@ func (s *Service) askReplica(ctx context.Context, node uint64, req *pb.TabletReq
 	if s.cfg.Peers == nil {
 		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
 	}
-	r, err := s.cfg.Peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
+	r, err := s.cfg.Peers.Call(ctx, node,
+		&wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
 	switch {
 	case err != nil:
 		return nil, err
 	case r.GetError() != nil:
 		return &pb.TabletResponse{Error: r.Error}, nil
 	case r.GetTablet() == nil:
-		return nil, fmt.Errorf("admin: node %d answered tablet %d with something else", node, req.TabletId)
+		return nil, fmt.Errorf("admin: node %d answered tablet %d with something else", node,
+			req.TabletId)
 	}
 	return r.GetTablet(), nil
 }

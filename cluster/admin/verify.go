@@ -41,7 +41,8 @@ var (
 // VerifyTablet implements pb.AdminServer: the leader has every replica compute the checksum of
 // what it holds as of one entry of the log, then each is asked for its result. When a
 // replica turns out to be past the entry without one, another is asked for.
-func (s *Service) VerifyTablet(ctx context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+func (s *Service) VerifyTablet(ctx context.Context,
+	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
 	defer cancel()
 	for round := 1; ; round++ {
@@ -110,7 +111,8 @@ func withoutResult(err error) string {
 func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	for _, r := range replicas {
 		first := replicas[0].Result
-		if r.Result == nil || first == nil || r.Result.Checksum != first.Checksum || r.Result.Entries != first.Entries ||
+		if r.Result == nil || first == nil || r.Result.Checksum != first.Checksum ||
+			r.Result.Entries != first.Entries ||
 			r.Result.Index != first.Index {
 			return false
 		}
@@ -120,13 +122,17 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 
 // beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet
 // with the replicas that compute it.
-func (s *Service) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
+func (s *Service) beginVerify(ctx context.Context,
+	tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
 		d, err := s.descriptor(ctx, tablet, try > 0)
 		if err != nil {
 			return nil, nil, err
 		}
-		req := &pb.TabletRequest{TabletId: tablet, Epoch: d.Epoch, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}}}
+		req := &pb.TabletRequest{
+			TabletId: tablet, Epoch: d.Epoch,
+			Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}},
+		}
 		r, err := s.cfg.Carrier.Send(ctx, d, req)
 		if err == nil && r.GetError() == nil {
 			return d, r.GetChecksum(), nil
@@ -144,8 +150,13 @@ func (s *Service) beginVerify(ctx context.Context, tablet uint64) (*pb.TabletDes
 // checksumOf asks the node's replica until it has the result, or is known to never have
 // it. A node that is believed dead is skipped: it would be waited for once for each of
 // its tablets.
-func (s *Service) checksumOf(ctx context.Context, node, tablet uint64, began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
-	req := &pb.TabletRequest{TabletId: tablet, Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: began.GetId()}}}
+func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
+	began *pb.ChecksumResponse) (*pb.ChecksumResponse, error) {
+	req := &pb.TabletRequest{
+		TabletId: tablet, Op: &pb.TabletRequest_Checksum{
+			Checksum: &pb.ChecksumRequest{Id: began.GetId()},
+		},
+	}
 	again := time.NewTicker(verifyAgain)
 	defer again.Stop()
 	var last error
@@ -178,5 +189,6 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64, began *pb
 
 // passed reports whether a replica that has no result never has it.
 func passed(have, began *pb.ChecksumResponse) bool {
-	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 && have.Applied >= began.GetIndex()
+	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 &&
+		have.Applied >= began.GetIndex()
 }

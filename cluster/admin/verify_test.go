@@ -22,7 +22,8 @@ func TestChecksumOf(t *testing.T) {
 	}{
 		{"done", &pb.ChecksumResponse{Id: 12345, Done: true, Applied: 10}, nil},
 		{"past the entry", &pb.ChecksumResponse{Applied: 10}, errPassed},
-		{"past the entry, and computing", &pb.ChecksumResponse{Applied: 10, Computing: true}, errNoChecksum},
+		{"past the entry, and computing", &pb.ChecksumResponse{Applied: 10, Computing: true},
+			errNoChecksum},
 		{"before the entry", &pb.ChecksumResponse{Applied: 9}, errNoChecksum},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -30,11 +31,13 @@ func TestChecksumOf(t *testing.T) {
 			defer cancel()
 			s := New(Config{Self: 1, Members: cluster.NewAlone(cluster.Member{NodeID: 1})})
 			asked := 0
-			s.ask = func(_ context.Context, _ uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+			s.ask = func(_ context.Context, _ uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+				error) {
 				if asked++; asked == 2 || req.GetChecksum().GetId() != began.Id {
 					cancel()
 				}
-				return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: tc.answer}}, nil
+				return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: tc.answer}},
+					nil
 			}
 			if _, err := s.checksumOf(ctx, 1, 7, began); !errors.Is(err, tc.want) {
 				t.Errorf("%v, want %v", err, tc.want)
@@ -46,8 +49,10 @@ func TestChecksumOf(t *testing.T) {
 // TestWithoutResult: a table of replicas has no room for what a library says of a connection.
 func TestWithoutResult(t *testing.T) {
 	for want, err := range map[string]error{
-		"its node is away":                                  fmt.Errorf("%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
-		"its node has not answered in time":                 fmt.Errorf("peer: node 2: %w", context.DeadlineExceeded),
+		"its node is away": fmt.Errorf(
+			"%w: remoting: unreachable: node 2 at 127.0.0.1:1", txn.ErrNotSent),
+		"its node has not answered in time": fmt.Errorf("peer: node 2: %w",
+			context.DeadlineExceeded),
 		"the replica has not computed the checksum in time": errNoChecksum,
 	} {
 		if got := withoutResult(err); got != want {
@@ -58,7 +63,9 @@ func TestWithoutResult(t *testing.T) {
 
 func TestSameChecksums(t *testing.T) {
 	result := func(sum, index, entries uint64) *pb.ReplicaChecksum {
-		return &pb.ReplicaChecksum{Result: &pb.ChecksumResponse{Done: true, Checksum: sum, Index: index, Entries: entries}}
+		return &pb.ReplicaChecksum{
+			Result: &pb.ChecksumResponse{Done: true, Checksum: sum, Index: index, Entries: entries},
+		}
 	}
 	none := &pb.ReplicaChecksum{Error: "unreachable"}
 	for _, c := range []struct {

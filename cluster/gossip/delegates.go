@@ -29,7 +29,8 @@ func (d delegate) NodeMeta(limit int) []byte {
 	d.g.mu.Unlock()
 	b, err := encodeMeta(d.g.hash, self)
 	if err != nil || len(b) > limit { // Open has made sure that it fits
-		d.g.cfg.Logger.Error("gossip: this node's metadata does not fit", "bytes", len(b), "error", err)
+		d.g.cfg.Logger.Error("gossip: this node's metadata does not fit", "bytes", len(b), "error",
+			err)
 		return nil
 	}
 	return b
@@ -67,7 +68,8 @@ func (e events) NotifyUpdate(n *memberlist.Node) {
 		return // Set has put this node itself into the table
 	}
 	if e.g.table.up(m) {
-		e.g.cfg.Logger.Info("a member is alive", "node", m.NodeID, "incarnation", m.Incarnation, "addr", m.Listen)
+		e.g.cfg.Logger.Info("a member is alive", "node", m.NodeID, "incarnation", m.Incarnation,
+			"addr", m.Listen)
 	}
 }
 
@@ -78,7 +80,8 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 		return
 	}
 	e.g.table.down(m)
-	e.g.cfg.Logger.Info("a member has left or died", "node", m.NodeID, "incarnation", m.Incarnation, "addr", m.Listen)
+	e.g.cfg.Logger.Info("a member has left or died", "node", m.NodeID, "incarnation", m.Incarnation,
+		"addr", m.Listen)
 }
 
 // admission is invariant 2.
@@ -128,7 +131,8 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 // is kept.
 func (a admission) NotifyConflict(have, other *memberlist.Node) {
 	a.g.mourn.tell(have.Name, "gossip: two processes have one identity: a directory was copied; stop one of them",
-		"incarnation", have.Name, "kept", have.Address(), "refused", net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))
+		"incarnation", have.Name, "kept", have.Address(), "refused",
+		net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))
 }
 
 // mourner logs a fault that lasts once a minute.

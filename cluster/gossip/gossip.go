@@ -44,18 +44,25 @@ type Config struct {
 type Timing struct {
 	Probe        time.Duration // between two probes by one member; default 200 ms
 	ProbeTimeout time.Duration // after which others are asked to probe; default 100 ms
-	Gossip       time.Duration // between two rounds of gossip, which probes carry as well; default 500 ms
-	PushPull     time.Duration // between two exchanges of everything with one member; default 5 s
-	Update       time.Duration // least time between two changes of what this node says of itself; default 1 s
-	Rejoin       time.Duration // between two attempts to reach known nodes that are no members; default 5 s, a tenth of it when alone
-	Keys         time.Duration // between two looks at the keys; default 5 s
+	// between two rounds of gossip, which probes carry as well; default 500 ms
+	Gossip   time.Duration
+	PushPull time.Duration // between two exchanges of everything with one member; default 5 s
+	// least time between two changes of what this node says of itself; default 1 s
+	Update time.Duration
+	// between two attempts to reach known nodes that are no members; default 5 s, a tenth
+	// of it when alone
+	Rejoin time.Duration
+	Keys   time.Duration // between two looks at the keys; default 5 s
 }
 
 func (t Timing) withDefaults() Timing {
 	return Timing{
-		Probe: cmp.Or(t.Probe, 200*time.Millisecond), ProbeTimeout: cmp.Or(t.ProbeTimeout, 100*time.Millisecond),
-		Gossip: cmp.Or(t.Gossip, 500*time.Millisecond), PushPull: cmp.Or(t.PushPull, 5*time.Second),
-		Update: cmp.Or(t.Update, time.Second), Rejoin: cmp.Or(t.Rejoin, 5*time.Second), Keys: cmp.Or(t.Keys, 5*time.Second),
+		Probe:        cmp.Or(t.Probe, 200*time.Millisecond),
+		ProbeTimeout: cmp.Or(t.ProbeTimeout, 100*time.Millisecond),
+		Gossip:       cmp.Or(t.Gossip, 500*time.Millisecond),
+		PushPull:     cmp.Or(t.PushPull, 5*time.Second),
+		Update:       cmp.Or(t.Update, time.Second), Rejoin: cmp.Or(t.Rejoin, 5*time.Second),
+		Keys: cmp.Or(t.Keys, 5*time.Second),
 	}
 }
 
@@ -98,8 +105,9 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 		return nil, err
 	}
 	g := &Gossip{
-		cfg: cfg, hash: clusterHash(cfg.ClusterID), listen: l, table: newTable(cfg.Self), mourn: &mourner{logger: cfg.Logger},
-		self: cfg.Self, dirty: make(chan struct{}, 1), replaced: make(chan cluster.Member, 1),
+		cfg: cfg, hash: clusterHash(cfg.ClusterID), listen: l, table: newTable(cfg.Self),
+		mourn: &mourner{logger: cfg.Logger},
+		self:  cfg.Self, dirty: make(chan struct{}, 1), replaced: make(chan cluster.Member, 1),
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	conf, err := g.memberlist()
@@ -122,7 +130,8 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 		return nil, err
 	}
 	if ip.IsUnspecified() || port == 0 {
-		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one", g.cfg.Self.Gossip)
+		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one",
+			g.cfg.Self.Gossip)
 	}
 	if g.cfg.Certs != "" {
 		keys, err := readKeys(g.cfg.Certs)
@@ -139,12 +148,15 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	c.Transport, c.Keyring = g.listen, g.ring
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
 	c.BindPort = g.listen.GetAutoBindPort()
-	c.EnableCompression = false // pings are too small to gain by it, and it was an eighth of what an idle node did
-	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout, t.Gossip, t.PushPull
+	// pings are too small to gain by it, and it was an eighth of what an idle node did
+	c.EnableCompression = false
+	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
+		t.Gossip, t.PushPull
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
 	c.TCPTimeout = 2 * time.Second
 	c.Logger = slog.NewLogLogger(newQuiet(g.cfg.Logger), slog.LevelInfo)
-	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g}, admission{g}, admission{g}
+	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g},
+		admission{g}, admission{g}
 	return c, nil
 }
 

@@ -23,12 +23,15 @@ func TestMembersFindEachOther(t *testing.T) {
 	if !ok || m.Incarnation != 1 || m.Gossip != b.Addr() || m.Zone != "a" {
 		t.Fatalf("member 2 as 3 sees it: %+v, %v", m, ok)
 	}
-	for _, w := range []mvcc.Worker{{Node: 1, Incarnation: 1}, {Node: 2, Incarnation: 1}, {Node: 9, Incarnation: 1}, {}} {
+	for _, w := range []mvcc.Worker{{Node: 1, Incarnation: 1}, {Node: 2, Incarnation: 1},
+		{Node: 9, Incarnation: 1}, {}} {
 		if a.Dead(w) {
 			t.Errorf("SILENCE-IS-DEATH: %+v is taken for dead", w)
 		}
 	}
-	b.Set(func(m *cluster.Member) { m.LeadsMeta, m.Draining, m.Load.Replicas, m.NodeID = 7, true, 12, 99 })
+	b.Set(func(m *cluster.Member) {
+		m.LeadsMeta, m.Draining, m.Load.Replicas, m.NodeID = 7, true, 12, 99
+	})
 	eventually(t, "what 2 says of itself", func() bool {
 		m, ok := a.Member(2)
 		return ok && m.LeadsMeta == 7 && m.Draining && m.Load.Replicas == 12
@@ -75,7 +78,8 @@ func TestDeathIsKnown(t *testing.T) {
 	eventually(t, "2 is dead to 1", sees(a, 1, 3))
 	t.Logf("known after %v", time.Since(began))
 	eventually(t, "2 is dead to 3", sees(c, 1, 3))
-	if dead := (mvcc.Worker{Node: 2, Incarnation: 1}); !a.Dead(dead) || !c.Dead(dead) || a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
+	if dead := (mvcc.Worker{Node: 2, Incarnation: 1}); !a.Dead(dead) || !c.Dead(dead) ||
+		a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
 		t.Error("the incarnation that died, and only that, is dead")
 	}
 	eventually(t, "the event", w.has(2, 1, false))
@@ -101,7 +105,8 @@ func TestRestartEndsTheOldIncarnation(t *testing.T) {
 	b, _ = start(t, 2, 2, listen(t, addr), knows(a.Addr()))
 	eventually(t, "the new incarnation", w.has(2, 2, true))
 	eventually(t, "the end of the old one", w.has(2, 1, false))
-	if !a.Dead(mvcc.Worker{Node: 2, Incarnation: 1}) || a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
+	if !a.Dead(mvcc.Worker{Node: 2, Incarnation: 1}) ||
+		a.Dead(mvcc.Worker{Node: 2, Incarnation: 2}) {
 		t.Error("the old incarnation is dead, the new one is not")
 	}
 	eventually(t, "2 sees all", sees(b, 1, 2, 3))
@@ -112,7 +117,10 @@ func TestRestartEndsTheOldIncarnation(t *testing.T) {
 func TestStaleIncarnationIsRefused(t *testing.T) {
 	a, _, _ := trio(t)
 	later, _ := start(t, 2, 5, listen(t, "127.0.0.1:0"), knows(a.Addr()))
-	eventually(t, "the later incarnation", func() bool { m, ok := a.Member(2); return ok && m.Incarnation == 5 })
+	eventually(t, "the later incarnation", func() bool {
+		m, ok := a.Member(2)
+		return ok && m.Incarnation == 5
+	})
 	replaced := make(chan cluster.Member, 1)
 	_, out := start(t, 2, 3, listen(t, "127.0.0.1:0"), func(c *Config) {
 		c.Known = func() []string { return []string{a.Addr()} }
@@ -140,7 +148,9 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		c.ClusterID = "other"
 		c.Known = func() []string { return []string{a.Addr()} }
 	})
-	eventually(t, "both logs say why", func() bool { return aLog.has("another cluster") && bLog.has("another cluster") })
+	eventually(t, "both logs say why", func() bool {
+		return aLog.has("another cluster") && bLog.has("another cluster")
+	})
 	if !sees(a, 1)() || !sees(b, 2)() {
 		t.Errorf("%v %v", a.Alive(), b.Alive())
 	}
@@ -190,7 +200,8 @@ func TestKeysRotate(t *testing.T) {
 		b.Set(func(m *cluster.Member) { m.LeadsMeta = term })
 		eventually(t, "word of it", func() bool { m, _ := a.Member(2); return m.LeadsMeta == term })
 	}
-	if err := os.WriteFile(filepath.Join(files[0], certs.GossipKeys), []byte("no key\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(files[0], certs.GossipKeys), []byte("no key\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := start(t, 3, 1, listen(t, "127.0.0.1:0"), keyed(1, a.Addr()))
@@ -216,7 +227,9 @@ func TestWrongKeyStaysOut(t *testing.T) {
 	}
 	for _, file := range []string{wrong, ""} {
 		out := tries(file)
-		eventually(t, "it is told that it is not taken in", func() bool { return out.has("does not take this one in") })
+		eventually(t, "it is told that it is not taken in", func() bool {
+			return out.has("does not take this one in")
+		})
 	}
 	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
 		c.Certs, c.Known = right, func() []string { return []string{a.Addr()} }
@@ -233,7 +246,8 @@ func TestKeysOfOneLength(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	short := base64.StdEncoding.EncodeToString(make([]byte, 16))
-	if err := os.WriteFile(filepath.Join(dir, certs.GossipKeys), []byte(short+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, certs.GossipKeys), []byte(short+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readKeys(dir); !errors.Is(err, ErrKeys) {
@@ -244,7 +258,11 @@ func TestKeysOfOneLength(t *testing.T) {
 func TestMetadataIsBounded(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	long := strings.Repeat("a", 200) + ":1"
-	_, err := Open(Config{ClusterID: "one", Self: cluster.Member{NodeID: 1, Incarnation: 1, Listen: long, Peer: long, HTTP: long}}, l)
+	_, err := Open(Config{
+		ClusterID: "one", Self: cluster.Member{
+			NodeID: 1, Incarnation: 1, Listen: long, Peer: long, HTTP: long,
+		},
+	}, l)
 	if !errors.Is(err, ErrTooLong) {
 		t.Fatalf("three addresses of 200 bytes: %v", err)
 	}

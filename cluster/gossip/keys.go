@@ -26,7 +26,8 @@ func readKeys(dir string) ([][]byte, error) {
 	}
 	for i, key := range keys {
 		if len(key) != keyBytes {
-			return nil, fmt.Errorf("%w: key %d in %s has %d bytes, not %d", ErrKeys, i+1, dir, len(key), keyBytes)
+			return nil, fmt.Errorf("%w: key %d in %s has %d bytes, not %d", ErrKeys, i+1, dir,
+				len(key), keyBytes)
 		}
 	}
 	return keys, nil

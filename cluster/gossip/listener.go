@@ -38,7 +38,8 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	// A port that is free for TCP may be taken for UDP: another is tried.
 	for try := 0; ; try++ {
 		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{ip.String()}, BindPort: port, Logger: slog.NewLogLogger(newQuiet(logger), slog.LevelInfo),
+			BindAddrs: []string{ip.String()}, BindPort: port,
+			Logger: slog.NewLogLogger(newQuiet(logger), slog.LevelInfo),
 		})
 		if err == nil {
 			return newListener(t, ip), nil
@@ -99,7 +100,8 @@ func (l *Listener) DialTimeout(addr string, timeout time.Duration) (net.Conn, er
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport. Close cuts it short.
-func (l *Listener) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+func (l *Listener) DialAddressTimeout(a memberlist.Address,
+	timeout time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: timeout}
 	return d.DialContext(l.ctx, "tcp", a.Addr)
 }

@@ -28,7 +28,8 @@ func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 	return proto.Marshal(&wire.GossipMeta{
 		Cluster: hash, NodeId: m.NodeID, Incarnation: m.Incarnation,
 		Listen: m.Listen, Peer: m.Peer, Gossip: m.Gossip, Http: m.HTTP, Zone: m.Zone,
-		Draining: m.Draining, LeadsMeta: m.LeadsMeta, Replicas: m.Load.Replicas, Leaders: m.Load.Leaders,
+		Draining: m.Draining, LeadsMeta: m.LeadsMeta, Replicas: m.Load.Replicas,
+		Leaders:   m.Load.Leaders,
 		SizeBytes: m.Load.SizeBytes, Load: m.Load.Load, DiskFree: m.Load.DiskFree,
 	})
 }
@@ -43,9 +44,11 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 		return 0, m, errors.New("gossip: a member's metadata names no node")
 	}
 	return g.Cluster, cluster.Member{
-		NodeID: g.NodeId, Incarnation: g.Incarnation, Listen: g.Listen, Peer: g.Peer, Gossip: g.Gossip, HTTP: g.Http, Zone: g.Zone,
+		NodeID: g.NodeId, Incarnation: g.Incarnation, Listen: g.Listen, Peer: g.Peer,
+		Gossip: g.Gossip, HTTP: g.Http, Zone: g.Zone,
 		Draining: g.Draining, LeadsMeta: g.LeadsMeta, Load: cluster.MemberLoad{
-			Replicas: g.Replicas, Leaders: g.Leaders, SizeBytes: g.SizeBytes, Load: g.Load, DiskFree: g.DiskFree,
+			Replicas: g.Replicas, Leaders: g.Leaders, SizeBytes: g.SizeBytes, Load: g.Load,
+			DiskFree: g.DiskFree,
 		},
 	}, nil
 }
@@ -54,14 +57,16 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 func fits(m cluster.Member) error {
 	m.Draining, m.LeadsMeta, m.Incarnation = true, math.MaxUint64, math.MaxUint64
 	m.Load = cluster.MemberLoad{
-		Replicas: math.MaxUint32, Leaders: math.MaxUint32, SizeBytes: math.MaxUint64, Load: math.MaxUint64, DiskFree: math.MaxUint64,
+		Replicas: math.MaxUint32, Leaders: math.MaxUint32, SizeBytes: math.MaxUint64,
+		Load: math.MaxUint64, DiskFree: math.MaxUint64,
 	}
 	b, err := encodeMeta(math.MaxUint64, m)
 	if err != nil {
 		return err
 	}
 	if over := len(b) - memberlist.MetaMaxSize; over > 0 {
-		return fmt.Errorf("%w: by %d bytes; gossip carries %d bytes of a node", ErrTooLong, over, memberlist.MetaMaxSize)
+		return fmt.Errorf("%w: by %d bytes; gossip carries %d bytes of a node", ErrTooLong, over,
+			memberlist.MetaMaxSize)
 	}
 	return nil
 }

@@ -17,8 +17,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // fast is for loopback. Probes stay generous: a busy machine must not look dead.
 var fast = Timing{
-	Probe: 100 * time.Millisecond, ProbeTimeout: 50 * time.Millisecond, Gossip: 10 * time.Millisecond,
-	PushPull: 300 * time.Millisecond, Update: 10 * time.Millisecond, Rejoin: 100 * time.Millisecond, Keys: 10 * time.Millisecond,
+	Probe: 100 * time.Millisecond, ProbeTimeout: 50 * time.Millisecond,
+	Gossip:   10 * time.Millisecond,
+	PushPull: 300 * time.Millisecond, Update: 10 * time.Millisecond, Rejoin: 100 * time.Millisecond,
+	Keys: 10 * time.Millisecond,
 }
 
 // logged collects a logger's lines.
@@ -57,12 +59,15 @@ func listen(t *testing.T, addr string) *Listener {
 }
 
 // start opens a member; change adapts its configuration.
-func start(t *testing.T, node, incarnation uint64, l *Listener, change func(*Config)) (*Gossip, *logged) {
+func start(t *testing.T, node, incarnation uint64, l *Listener,
+	change func(*Config)) (*Gossip, *logged) {
 	t.Helper()
 	out := &logged{}
 	cfg := Config{
 		ClusterID: "one", Timing: fast, Logger: slog.New(slog.NewTextHandler(out, nil)),
-		Self: cluster.Member{NodeID: node, Incarnation: incarnation, Listen: "127.0.0.1:1", Zone: "a"},
+		Self: cluster.Member{
+			NodeID: node, Incarnation: incarnation, Listen: "127.0.0.1:1", Zone: "a",
+		},
 	}
 	if change != nil {
 		change(&cfg)

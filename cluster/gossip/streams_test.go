@@ -36,13 +36,17 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		most = max(most, openFiles(t)-before-(i+1))
 	}
 	if slack := 40; most > maxStreams+slack { // the members' own
-		t.Errorf("the node holds %d descriptors for %d idle connections; at most %d", most, strangers, maxStreams)
+		t.Errorf("the node holds %d descriptors for %d idle connections; at most %d", most,
+			strangers, maxStreams)
 	}
 	term := a.selfTerm() + 1
 	a.Set(func(m *cluster.Member) { m.LeadsMeta = term })
 	d, _ := start(t, 4, 1, listen(t, "127.0.0.1:0"), knows(a.Addr()))
 	eventually(t, "a fourth member sees all", sees(d, 1, 2, 3, 4))
-	eventually(t, "word of a change", func() bool { m, _ := d.Member(1); return m.LeadsMeta == term })
+	eventually(t, "word of a change", func() bool {
+		m, _ := d.Member(1)
+		return m.LeadsMeta == term
+	})
 }
 
 // TestOldestStreamMakesRoom: a new connection is taken while others hold all places, and the oldest
@@ -68,7 +72,8 @@ func TestOldestStreamMakesRoom(t *testing.T) {
 	if err := outside[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := outside[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := outside[0].Read(make([]byte, 1)); err == nil ||
+		errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest connection is open: %v", err)
 	}
 	for i, c := range outside[1:] {

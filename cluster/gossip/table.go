@@ -118,7 +118,8 @@ func (t *table) isDead(w mvcc.Worker) bool {
 // tell queues an event for the watchers. Called with mu held.
 func (t *table) tell(e cluster.MemberEvent) {
 	last := len(t.events) - 1
-	if last >= 0 && e.Alive && t.events[last].Alive && workerOf(t.events[last].Member) == workerOf(e.Member) {
+	if last >= 0 && e.Alive && t.events[last].Alive &&
+		workerOf(t.events[last].Member) == workerOf(e.Member) {
 		t.events[last] = e // the same member, newer
 		return
 	}

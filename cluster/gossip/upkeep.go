@@ -67,7 +67,8 @@ func (g *Gossip) rejoin() {
 				return
 			}
 			if _, err := g.list.Join([]string{addr}); err != nil {
-				g.mourn.tell(addr, "gossip: a known node does not take this one in", "addr", addr, "error", err)
+				g.mourn.tell(addr, "gossip: a known node does not take this one in", "addr", addr,
+					"error", err)
 			}
 		}
 		wait := g.cfg.Timing.Rejoin
@@ -124,7 +125,8 @@ func (g *Gossip) rereadKeys() {
 func (g *Gossip) replace(by cluster.Member) {
 	g.once.Do(func() {
 		g.cfg.Logger.Error("a later incarnation of this node runs elsewhere; this process must end",
-			"node", by.NodeID, "incarnation", by.Incarnation, "its_address", by.Listen, "own_incarnation", g.cfg.Self.Incarnation)
+			"node", by.NodeID, "incarnation", by.Incarnation, "its_address", by.Listen,
+			"own_incarnation", g.cfg.Self.Incarnation)
 		g.replaced <- by // has room for it
 	})
 }

@@ -44,7 +44,8 @@ func (s *Self) readSeen(snap *store.Snap) error {
 func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart, error) {
 	seen := maps.Clone(s.seen)
 	for _, n := range nodes {
-		if n.Start != 0 && n.NodeId != s.record.NodeID && n.Incarnation > seen[n.NodeId].Incarnation {
+		if n.Start != 0 && n.NodeId != s.record.NodeID &&
+			n.Incarnation > seen[n.NodeId].Incarnation {
 			seen[n.NodeId] = seenStart{n.Incarnation, n.Start}
 		}
 	}
@@ -76,7 +77,9 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 		return false, nil
 	}
 	b := &store.Batch{}
-	seen, err := s.learnSeen(b, []*pb.Node{{NodeId: node, Incarnation: incarnation, Start: starts[len(starts)-1]}})
+	seen, err := s.learnSeen(b, []*pb.Node{
+		{NodeId: node, Incarnation: incarnation, Start: starts[len(starts)-1]},
+	})
 	if err != nil {
 		return false, err
 	}

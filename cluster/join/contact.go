@@ -46,8 +46,13 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 	}
 	// A node that is waited for must be found soon after it has come: gRPC's own pauses
 	// grow to two minutes.
-	retry := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second}}
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds), grpc.WithConnectParams(retry))
+	retry := grpc.ConnectParams{
+		Backoff: backoff.Config{
+			BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second,
+		},
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds),
+		grpc.WithConnectParams(retry))
 	if err != nil {
 		return nil, fmt.Errorf("join: reach %s: %w", addr, err)
 	}
@@ -56,7 +61,8 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 }
 
 // Hello implements Contact.
-func (c *GRPCContact) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+func (c *GRPCContact) Hello(ctx context.Context, addr string,
+	req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	m, err := c.client(addr)
 	if err != nil {
 		return nil, err
@@ -65,7 +71,8 @@ func (c *GRPCContact) Hello(ctx context.Context, addr string, req *pb.HelloReque
 }
 
 // Join implements Contact.
-func (c *GRPCContact) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+func (c *GRPCContact) Join(ctx context.Context, addr string,
+	req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	m, err := c.client(addr)
 	if err != nil {
 		return nil, err
@@ -74,7 +81,8 @@ func (c *GRPCContact) Join(ctx context.Context, addr string, req *pb.JoinRequest
 }
 
 // Found implements Contact.
-func (c *GRPCContact) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+func (c *GRPCContact) Found(ctx context.Context, addr string,
+	req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	m, err := c.client(addr)
 	if err != nil {
 		return nil, err

@@ -72,21 +72,29 @@ type DoorConfig struct {
 
 // DoorTiming says how often things are done; zero fields take the defaults.
 type DoorTiming struct {
-	Round     time.Duration // between two rounds of questions to all addresses; default 250 ms
-	Call      time.Duration // how long one answer is waited for; default 2 s
-	Fresh     time.Duration // for how long an answer of a fresh node counts; default 3 s
-	Rank      time.Duration // how much longer each next node waits before it founds instead of those before it; default 3 s
-	ComeBack  time.Duration // how long a node that comes back looks for one that registers it; default 2 s
-	Duplicate time.Duration // how long it asks again when another process seems to have its identity: its own last one may just have ended; default 15 s
-	Upkeep    time.Duration // between two looks at who is in the cluster, for the next start; default 30 s
-	Log       time.Duration // between two lines that say the same; default 30 s
+	Round time.Duration // between two rounds of questions to all addresses; default 250 ms
+	Call  time.Duration // how long one answer is waited for; default 2 s
+	Fresh time.Duration // for how long an answer of a fresh node counts; default 3 s
+	// how much longer each next node waits before it founds instead of those before it;
+	// default 3 s
+	Rank time.Duration
+	// how long a node that comes back looks for one that registers it; default 2 s
+	ComeBack time.Duration
+	// how long it asks again when another process seems to have its identity: its own
+	// last one may just have ended; default 15 s
+	Duplicate time.Duration
+	// between two looks at who is in the cluster, for the next start; default 30 s
+	Upkeep time.Duration
+	Log    time.Duration // between two lines that say the same; default 30 s
 }
 
 func (t DoorTiming) withDefaults() DoorTiming {
 	return DoorTiming{
-		Round: cmp.Or(t.Round, 250*time.Millisecond), Call: cmp.Or(t.Call, 2*time.Second), Fresh: cmp.Or(t.Fresh, 3*time.Second),
-		Rank: cmp.Or(t.Rank, 3*time.Second), ComeBack: cmp.Or(t.ComeBack, 2*time.Second), Duplicate: cmp.Or(t.Duplicate, 15*time.Second),
-		Upkeep: cmp.Or(t.Upkeep, 30*time.Second), Log: cmp.Or(t.Log, 30*time.Second),
+		Round: cmp.Or(t.Round, 250*time.Millisecond), Call: cmp.Or(t.Call, 2*time.Second),
+		Fresh: cmp.Or(t.Fresh, 3*time.Second),
+		Rank:  cmp.Or(t.Rank, 3*time.Second), ComeBack: cmp.Or(t.ComeBack, 2*time.Second),
+		Duplicate: cmp.Or(t.Duplicate, 15*time.Second),
+		Upkeep:    cmp.Or(t.Upkeep, 30*time.Second), Log: cmp.Or(t.Log, 30*time.Second),
 	}
 }
 
@@ -99,12 +107,14 @@ type Door struct {
 
 	mu       sync.Mutex
 	fresh    map[uint64]*freshNode
-	registry Registry          // nil: not open yet
-	met      map[uint64]string // where nodes of the own cluster gossip, by what they have said themselves
-	callers  map[uint64]string // where nodes of the own cluster listen that have called since this one started
-	answers  answers
-	said     string // what was logged last, and when
-	saidAt   time.Time
+	registry Registry // nil: not open yet
+	// where nodes of the own cluster gossip, by what they have said themselves
+	met map[uint64]string
+	// where nodes of the own cluster listen that have called since this one started
+	callers map[uint64]string
+	answers answers
+	said    string // what was logged last, and when
+	saidAt  time.Time
 
 	registered atomic.Bool   // this incarnation, through the registry
 	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
@@ -138,7 +148,8 @@ func NewDoor(cfg DoorConfig) *Door {
 	}
 	cfg.Timing = cfg.Timing.withDefaults()
 	return &Door{
-		cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{}, callers: map[uint64]string{}, answers: answers{},
+		cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{},
+		callers: map[uint64]string{}, answers: answers{},
 		again: make(chan struct{}, 1),
 	}
 }
@@ -168,8 +179,10 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := &pb.HelloResponse{
-		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses,
-		Expect: uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version, UnixMs: d.clock().UnixMilli(),
+		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
+		Addresses: d.cfg.Addresses,
+		Expect:    uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version,
+		UnixMs: d.clock().UnixMilli(),
 	}
 	if !id.Fresh() {
 		if req.ClusterId == id.ClusterID {
@@ -190,7 +203,8 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 
 // hear remembers a fresh node that was spoken of. Called with mu held.
 func (d *Door) hear(node uint64, listen string) {
-	if node == 0 || listen == "" || len(listen) > maxAddress || node == d.cfg.Self.Identity().NodeID {
+	if node == 0 || listen == "" || len(listen) > maxAddress ||
+		node == d.cfg.Self.Identity().NodeID {
 		return
 	}
 	f := d.fresh[node]
@@ -207,7 +221,8 @@ func (d *Door) hear(node uint64, listen string) {
 
 // meet remembers where a node of the own cluster gossips. Called with mu held.
 func (d *Door) meet(node uint64, gossip string) {
-	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" || len(gossip) > maxAddress {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" ||
+		len(gossip) > maxAddress {
 		return
 	}
 	if _, known := d.met[node]; known || len(d.met) < cluster.MaxNodes {
@@ -218,7 +233,8 @@ func (d *Door) meet(node uint64, gossip string) {
 // called remembers where a node of the own cluster that calls listens: it is asked back,
 // also if nobody knows that address. Called with mu held.
 func (d *Door) called(node uint64, listen string) {
-	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" || len(listen) > maxAddress {
+	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" ||
+		len(listen) > maxAddress {
 		return
 	}
 	if _, known := d.callers[node]; known || len(d.callers) < cluster.MaxNodes {
@@ -228,7 +244,8 @@ func (d *Door) called(node uint64, listen string) {
 
 // judge says what this node knows of the start of the one that asks.
 func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start, error) {
-	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 || req.NodeId == id.NodeID {
+	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 ||
+		req.NodeId == id.NodeID {
 		return pb.HelloResponse_START_UNSPECIFIED, nil
 	}
 	confirmed, err := d.cfg.Self.Confirm(req.NodeId, req.Incarnation, req.Starts)
@@ -281,18 +298,22 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 	case id.Fresh():
 		return nil, status.Error(codes.Unavailable, "this node belongs to no cluster yet")
 	case req.ClusterId != "" && req.ClusterId != id.ClusterID:
-		d.cfg.Logger.Warn("a node of another cluster was refused", "its_cluster", req.ClusterId, "its_address", req.Addresses.GetListen())
-		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster, req.ClusterId, id.ClusterID))
+		d.cfg.Logger.Warn("a node of another cluster was refused", "its_cluster", req.ClusterId,
+			"its_address", req.Addresses.GetListen())
+		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster,
+			req.ClusterId, id.ClusterID))
 	case registry == nil:
 		return nil, status.Error(codes.Unavailable, "this node is starting")
 	}
 	err := registry.Register(ctx, &wire.NodeRecord{
 		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
-		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(), Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
+		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(),
+		Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
 		Starts: req.Starts,
 	})
 	if err != nil {
-		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation", req.Incarnation,
+		d.cfg.Logger.Warn("a node was not let in", "node", req.NodeId, "incarnation",
+			req.Incarnation,
 			"its_address", req.Addresses.GetListen(), "error", err)
 		return nil, joinStatus(err)
 	}
@@ -311,7 +332,8 @@ func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse
 	for _, node := range req.Nodes {
 		named = named || node == id.NodeID
 	}
-	if !named || req.Founder == 0 || req.Founder == id.NodeID || len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
+	if !named || req.Founder == 0 || req.Founder == id.NodeID ||
+		len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
 		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
 	}
 	if req.Withdraw {

@@ -104,7 +104,11 @@ func TestPromiseIsKept(t *testing.T) {
 		own := h.self.Identity().NodeID
 		attempt, back := uint64(1), false
 		ask := func(founder uint64, expect uint32, nodes ...uint64) (*pb.FoundResponse, error) {
-			return h.door.Found(t.Context(), &pb.FoundRequest{Founder: founder, Expect: expect, Nodes: nodes, Attempt: attempt, Withdraw: back})
+			return h.door.Found(t.Context(),
+				&pb.FoundRequest{
+					Founder: founder, Expect: expect, Nodes: nodes, Attempt: attempt,
+					Withdraw: back,
+				})
 		}
 		if r, err := ask(7, 3, 7, 8, own); err != nil || !r.Granted || r.Founder != 7 {
 			t.Fatalf("the first: %v, %v", r, err)
@@ -121,22 +125,26 @@ func TestPromiseIsKept(t *testing.T) {
 		if r, err := ask(7, 3, 7, 8, own); err != nil || !r.Granted {
 			t.Fatalf("a later attempt: %v, %v", r, err)
 		}
-		for _, late := range []struct{ founder, attempt, holder uint64 }{{7, 4, 7}, {8, 9, 7}, {7, 5, 8}, {7, 9, 8}} {
+		for _, late := range []struct{ founder, attempt, holder uint64 }{{7, 4, 7}, {8, 9, 7},
+			{7, 5, 8}, {7, 9, 8}} {
 			attempt, back = late.attempt, true
 			if _, err := ask(late.founder, 3, 7, 8, own); err != nil {
 				t.Fatal(err)
 			}
 			attempt, back = 5, false
 			if r, err := ask(8, 3, 7, 8, own); err != nil || r.Founder != late.holder {
-				t.Fatalf("attempt %d of %d is given back: %v, %v", late.attempt, late.founder, r, err)
+				t.Fatalf("attempt %d of %d is given back: %v, %v", late.attempt, late.founder, r,
+					err)
 			}
 		}
 		for _, bad := range []struct {
 			founder uint64
 			expect  uint32
 			nodes   []uint64
-		}{{7, 3, []uint64{7, 8, 9}}, {7, 2, []uint64{7, own}}, {0, 3, []uint64{0, 1, own}}, {own, 3, []uint64{own, 7, 8}}, {7, 3, []uint64{7, own}}} {
-			if r, err := ask(bad.founder, bad.expect, bad.nodes...); status.Code(err) != codes.FailedPrecondition {
+		}{{7, 3, []uint64{7, 8, 9}}, {7, 2, []uint64{7, own}}, {0, 3, []uint64{0, 1, own}},
+			{own, 3, []uint64{own, 7, 8}}, {7, 3, []uint64{7, own}}} {
+			if r, err := ask(bad.founder, bad.expect,
+				bad.nodes...); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("%+v: %v, %v", bad, r, err)
 			}
 		}
@@ -181,7 +189,8 @@ func TestJoinWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		record, begun := s.registered(b.self.Identity().NodeID)
-		if len(begun) != 1 || begun[0] != "a" || b.self.Contacts().Meta.GetTabletId() != cluster.MetaTablet || record == nil {
+		if len(begun) != 1 || begun[0] != "a" ||
+			b.self.Contacts().Meta.GetTabletId() != cluster.MetaTablet || record == nil {
 			t.Errorf("begun %v, contacts %v", begun, b.self.Contacts())
 		}
 	})
@@ -224,7 +233,8 @@ func TestComeBack(t *testing.T) {
 			t.Errorf("the founder comes back: %v", err)
 		}
 		err := enter(b)
-		if record, _ := s.registered(b.self.Identity().NodeID); err != nil || record.GetIncarnation() != b.self.Identity().Incarnation {
+		if record, _ := s.registered(b.self.Identity().NodeID); err != nil ||
+			record.GetIncarnation() != b.self.Identity().Incarnation {
 			t.Errorf("%v: registered %v as %+v", err, record, b.self.Identity())
 		}
 		s.say(fmt.Errorf("%w: try", cluster.ErrStaleIncarnation))
@@ -233,7 +243,8 @@ func TestComeBack(t *testing.T) {
 		}
 		s.say(fmt.Errorf("%w: try", cluster.ErrDuplicateNode))
 		began := time.Now()
-		if err := enter(b); !errors.Is(err, cluster.ErrDuplicateNode) || time.Since(began) < 10*time.Second {
+		if err := enter(b); !errors.Is(err, cluster.ErrDuplicateNode) ||
+			time.Since(began) < 10*time.Second {
 			t.Errorf("duplicate: %v after %v", err, time.Since(began))
 		}
 		s.say(errors.New("meta has no leader"))
@@ -273,7 +284,8 @@ func TestComeBackElsewhere(t *testing.T) {
 		<-time.After(time.Minute)
 		s.show(a, b)
 		<-time.After(time.Minute)
-		if in, of := fmt.Sprint(a.door.Met()), fmt.Sprint(b.door.Met()); in != "[elsewhere:2]" || of != "[elsewhere:1]" {
+		if in, of := fmt.Sprint(a.door.Met()), fmt.Sprint(b.door.Met()); in != "[elsewhere:2]" ||
+			of != "[elsewhere:1]" {
 			t.Errorf("the others gossip at %v, says a; at %v, says b", in, of)
 		}
 	})
@@ -293,7 +305,8 @@ func TestOtherClusterIsRefused(t *testing.T) {
 		if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), "empty directory") {
 			t.Errorf("%v", err)
 		}
-		_, err = a.door.Join(t.Context(), &pb.JoinRequest{ClusterId: "other", NodeId: 3, Incarnation: 1})
+		_, err = a.door.Join(t.Context(),
+			&pb.JoinRequest{ClusterId: "other", NodeId: 3, Incarnation: 1})
 		if got := joinError(err); !errors.Is(got, ErrOtherCluster) {
 			t.Errorf("the one that is asked: %v", got)
 		}
@@ -307,7 +320,10 @@ func TestHelloIsBounded(t *testing.T) {
 		h := s.build("a", 3, "a")
 		h.start()
 		say := func(node uint64, addr string) *pb.HelloResponse {
-			r, err := h.door.Hello(t.Context(), &pb.HelloRequest{NodeId: node, Addresses: &pb.NodeAddresses{Listen: addr}, Expect: 3})
+			r, err := h.door.Hello(t.Context(),
+				&pb.HelloRequest{
+					NodeId: node, Addresses: &pb.NodeAddresses{Listen: addr}, Expect: 3,
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -335,8 +351,10 @@ func TestHelloIsBounded(t *testing.T) {
 
 // TestRefusalsTravel: whoever is refused by meta hears why from the node that it asked.
 func TestRefusalsTravel(t *testing.T) {
-	for _, why := range []error{cluster.ErrDuplicateNode, cluster.ErrStaleIncarnation, cluster.ErrForgotten} {
-		if err := joinError(joinStatus(fmt.Errorf("%w: node 7", why))); !errors.Is(err, why) || !isRefusal(err) {
+	for _, why := range []error{cluster.ErrDuplicateNode, cluster.ErrStaleIncarnation,
+		cluster.ErrForgotten} {
+		if err := joinError(joinStatus(fmt.Errorf("%w: node 7", why))); !errors.Is(err, why) ||
+			!isRefusal(err) {
 			t.Errorf("%v became %v", why, err)
 		}
 	}

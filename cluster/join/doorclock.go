@@ -45,11 +45,15 @@ func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err e
 	if d.cfg.MaxClockOff <= 0 || len(readings) == 0 {
 		return nil, nil
 	}
-	sorted := slices.SortedFunc(slices.Values(readings), func(a, b clockReading) int { return cmp.Compare(a.off.Abs(), b.off.Abs()) })
+	sorted := slices.SortedFunc(slices.Values(readings), func(a, b clockReading) int {
+		return cmp.Compare(a.off.Abs(), b.off.Abs())
+	})
 	if median := sorted[(len(sorted)-1)/2]; median.off.Abs() > d.cfg.MaxClockOff {
 		return nil, fmt.Errorf("%w: %s", ErrClock, d.clockText(median))
 	}
-	first := slices.IndexFunc(sorted, func(r clockReading) bool { return r.off.Abs() > d.cfg.MaxClockOff })
+	first := slices.IndexFunc(sorted, func(r clockReading) bool {
+		return r.off.Abs() > d.cfg.MaxClockOff
+	})
 	if first < 0 {
 		return nil, nil
 	}
@@ -60,7 +64,8 @@ func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err e
 func (d *Door) clockText(r clockReading) string {
 	const layout = "2006-01-02 15:04:05.000 MST"
 	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the one that is wrong, and start again",
-		r.own.UTC().Format(layout), r.own.Add(-r.off).UTC().Format(layout), r.addr, d.cfg.MaxClockOff)
+		r.own.UTC().Format(layout), r.own.Add(-r.off).UTC().Format(layout), r.addr,
+		d.cfg.MaxClockOff)
 }
 
 // joinClocks compares a fresh node's clock with those of the nodes of the cluster that it
@@ -95,7 +100,8 @@ func (d *Door) foundClocks(set []*freshNode) (ok bool, err error) {
 	}
 	off, err := d.compareClocks(readings)
 	if len(off) > 0 {
-		d.say("waiting to found a cluster: the clock of a node is off", "clocks", d.clockText(off[len(off)-1]))
+		d.say("waiting to found a cluster: the clock of a node is off", "clocks",
+			d.clockText(off[len(off)-1]))
 	}
 	return err == nil && len(off) == 0, err
 }

@@ -11,7 +11,9 @@ import (
 // begins with the year 2000.
 func namesBoth(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "it is 2000-01-01 01:") && strings.Contains(text, " and 2000-01-01 00:") && strings.Contains(text, "differ by 5s at most")
+	return strings.Contains(text, "it is 2000-01-01 01:") &&
+		strings.Contains(text, " and 2000-01-01 00:") &&
+		strings.Contains(text, "differ by 5s at most")
 }
 
 // TestWrongClockDoesNotJoin: a fresh node whose clock is an hour off is refused, and told
@@ -31,7 +33,8 @@ func TestWrongClockDoesNotJoin(t *testing.T) {
 			b.crash()
 			b.ahead = ahead
 			b.start()
-			if err := <-b.entered; ahead < 0 && !errors.Is(err, ErrClock) || ahead > 0 && err != nil {
+			if err := <-b.entered; ahead < 0 && !errors.Is(err, ErrClock) || ahead > 0 &&
+				err != nil {
 				t.Fatalf("%v ahead: %v", ahead, err)
 			}
 		}

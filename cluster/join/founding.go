@@ -23,7 +23,9 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	}
 	id := d.cfg.Self.Identity()
 	d.attempts++ // by one goroutine only
-	req := &pb.FoundRequest{Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts}
+	req := &pb.FoundRequest{
+		Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts,
+	}
 	for _, f := range set {
 		req.Nodes = append(req.Nodes, f.node.NodeId)
 	}
@@ -33,7 +35,8 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 		holder, err := d.promise(ctx, f, req)
 		switch {
 		case err != nil:
-			d.say("waiting to found a cluster: a node does not answer", "addr", f.node.Listen, "error", err)
+			d.say("waiting to found a cluster: a node does not answer", "addr", f.node.Listen,
+				"error", err)
 			return false, nil
 		case holder != id.NodeID:
 			d.sayPromised(f, holder, req.Nodes)
@@ -43,7 +46,8 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	if err := d.cfg.Self.Found(d.cfg.Bootstrap); err != nil {
 		return false, err
 	}
-	d.cfg.Logger.Info("founded the cluster", "cluster", d.cfg.Self.Identity().ClusterID, "node", id.NodeID, "nodes", d.cfg.Expect)
+	d.cfg.Logger.Info("founded the cluster", "cluster", d.cfg.Self.Identity().ClusterID, "node",
+		id.NodeID, "nodes", d.cfg.Expect)
 	return true, nil
 }
 
@@ -65,7 +69,8 @@ func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequ
 		}
 		all.Go(func() {
 			if _, err := d.cfg.Contact.Found(ctx, f.node.Listen, back); err != nil {
-				d.cfg.Logger.Debug("a promise could not be given back", "addr", f.node.Listen, "error", err)
+				d.cfg.Logger.Debug("a promise could not be given back", "addr", f.node.Listen,
+					"error", err)
 			}
 		})
 	}
@@ -74,7 +79,8 @@ func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequ
 }
 
 // promise asks one node, or this one, for its promise; the answer is who has it.
-func (d *Door) promise(ctx context.Context, f *freshNode, req *pb.FoundRequest) (holder uint64, err error) {
+func (d *Door) promise(ctx context.Context, f *freshNode,
+	req *pb.FoundRequest) (holder uint64, err error) {
 	if f.node.NodeId == req.Founder {
 		return d.cfg.Self.Promise(req.Founder, req.Attempt)
 	}
@@ -126,11 +132,14 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 	d.mu.Unlock()
 	switch {
 	case len(differ) > 0:
-		d.say("waiting to found a cluster: give all nodes the same --expect", "expect", d.cfg.Expect, "others_at", strings.Join(differ, ","))
+		d.say("waiting to found a cluster: give all nodes the same --expect", "expect",
+			d.cfg.Expect, "others_at", strings.Join(differ, ","))
 	case len(set) < d.cfg.Expect:
-		d.say("waiting to found a cluster: for more nodes", "expect", d.cfg.Expect, "here", strings.Join(addrs, ","))
+		d.say("waiting to found a cluster: for more nodes", "expect", d.cfg.Expect, "here",
+			strings.Join(addrs, ","))
 	case len(set) > d.cfg.Expect:
-		d.say("waiting to found a cluster: there are more nodes than expected", "expect", d.cfg.Expect, "here", strings.Join(addrs, ","))
+		d.say("waiting to found a cluster: there are more nodes than expected", "expect",
+			d.cfg.Expect, "here", strings.Join(addrs, ","))
 	default:
 		return set, since >= time.Duration(rank)*d.cfg.Timing.Rank
 	}

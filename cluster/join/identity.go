@@ -19,9 +19,11 @@ import (
 
 // Identity is who a node is. It lives in the node's store, beside the tablets' state.
 type Identity struct {
-	ClusterID   string `json:"cluster_id"` // empty: the node belongs to no cluster yet
-	NodeID      uint64 `json:"node_id"`
-	Incarnation uint64 `json:"incarnation"` // grows with every start; names this process in locks (invariant 7 of design section 4)
+	ClusterID string `json:"cluster_id"` // empty: the node belongs to no cluster yet
+	NodeID    uint64 `json:"node_id"`
+	// grows with every start; names this process in locks (invariant 7 of design section
+	// 4)
+	Incarnation uint64 `json:"incarnation"`
 }
 
 // Fresh reports that the node belongs to no cluster yet.
@@ -210,7 +212,8 @@ func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record.Waiting {
-		return fmt.Errorf("%w: give --join again, or begin a new cluster in an empty directory", ErrWaiting)
+		return fmt.Errorf("%w: give --join again, or begin a new cluster in an empty directory",
+			ErrWaiting)
 	}
 	return s.found(bootstrap)
 }
@@ -230,7 +233,8 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 		return errNotFresh
 	}
 	b, next := &store.Batch{}, selfRecord{
-		Identity: s.record.Identity, Starts: s.record.Starts, History: s.record.History, Outlive: s.record.Outlive,
+		Identity: s.record.Identity, Starts: s.record.Starts, History: s.record.History,
+		Outlive: s.record.Outlive,
 	}
 	next.ClusterID = uuid.NewString()
 	bootstrap(b, next.NodeID)
@@ -298,7 +302,8 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 		return fmt.Errorf("join: encode the node's contacts: %w", err)
 	}
 	b, next := &store.Batch{}, selfRecord{
-		Identity: s.record.Identity, Starts: s.record.Starts[last:], History: s.record.History, Outlive: s.record.Outlive,
+		Identity: s.record.Identity, Starts: s.record.Starts[last:], History: s.record.History,
+		Outlive: s.record.Outlive,
 	}
 	next.ClusterID = r.ClusterId
 	b.PutRecord(contactsRecord, data)

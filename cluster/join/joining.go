@@ -58,7 +58,8 @@ func (d *Door) pause(ctx context.Context, wait time.Duration) error {
 }
 
 // pauseUnless is a pause that ends early when something comes.
-func (d *Door) pauseUnless(ctx context.Context, wait time.Duration, something <-chan struct{}) error {
+func (d *Door) pauseUnless(ctx context.Context, wait time.Duration,
+	something <-chan struct{}) error {
 	t := time.NewTimer(wait/2 + rand.N(wait))
 	defer t.Stop()
 	select {
@@ -117,7 +118,10 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
 	defer cancel()
 	id := d.cfg.Self.Identity()
-	req := &pb.HelloRequest{NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)), ClusterId: id.ClusterID}
+	req := &pb.HelloRequest{
+		NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)),
+		ClusterId: id.ClusterID,
+	}
 	if !id.Fresh() {
 		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
 	}
@@ -165,7 +169,8 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 		switch {
 		case !id.Fresh() && g.r.ClusterId != id.ClusterID:
 			return false, fmt.Errorf("%w: this directory is of cluster %s, but %s is of cluster %s; name nodes of the own cluster (--join), "+
-				"or join the other one with an empty directory", ErrOtherCluster, id.ClusterID, g.addr, g.r.ClusterId)
+				"or join the other one with an empty directory", ErrOtherCluster, id.ClusterID,
+				g.addr, g.r.ClusterId)
 		case g.r.ClusterId != in[0].r.ClusterId:
 			return false, fmt.Errorf("%w: %s is of cluster %s, but %s is of cluster %s; name nodes of one cluster only (--join)",
 				ErrOtherCluster, in[0].addr, in[0].r.ClusterId, g.addr, g.r.ClusterId)
@@ -175,7 +180,8 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 		return false, err
 	}
 	req := &pb.JoinRequest{
-		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
+		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
+		Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
 		Starts: d.cfg.Self.Starts(),
 	}
 	for _, g := range in {
@@ -186,7 +192,8 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 			if err := d.cfg.Self.Joined(r); err != nil {
 				return false, err
 			}
-			d.cfg.Logger.Info("registered with the cluster", "cluster", r.ClusterId, "node", id.NodeID, "incarnation", id.Incarnation, "by", g.addr)
+			d.cfg.Logger.Info("registered with the cluster", "cluster", r.ClusterId, "node",
+				id.NodeID, "incarnation", id.Incarnation, "by", g.addr)
 			return true, nil
 		}
 		if err = joinError(err); isRefusal(err) {
@@ -201,7 +208,8 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 }
 
 func isRefusal(err error) bool {
-	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) || errors.Is(err, cluster.ErrStaleIncarnation) ||
+	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
+		errors.Is(err, cluster.ErrStaleIncarnation) ||
 		errors.Is(err, cluster.ErrForgotten)
 }
 
@@ -261,7 +269,9 @@ func (d *Door) acquainted() []string {
 	addrs = slices.AppendSeq(addrs, maps.Values(d.callers))
 	d.mu.Unlock()
 	slices.Sort(addrs)
-	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool { return addr == d.cfg.Addresses.GetListen() })
+	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool {
+		return addr == d.cfg.Addresses.GetListen()
+	})
 }
 
 // Seek asks the nodes that this one knows of where they are now, again and again, until
@@ -278,7 +288,8 @@ func (d *Door) Seek(ctx context.Context) {
 func (d *Door) ofCluster(all []greeting) []greeting {
 	own := d.cfg.Self.Identity().ClusterID
 	return slices.DeleteFunc(all, func(g greeting) bool {
-		return g.r == nil || g.r.ClusterId == "" || (g.r.ClusterId != own && !slices.Contains(d.cfg.Join, g.addr))
+		return g.r == nil || g.r.ClusterId == "" ||
+			(g.r.ClusterId != own && !slices.Contains(d.cfg.Join, g.addr))
 	})
 }
 
@@ -290,8 +301,10 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 	}
 	id, a := d.cfg.Self.Identity(), d.cfg.Addresses
 	err := r.Register(ctx, &wire.NodeRecord{
-		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels, Version: d.cfg.Version,
-		Listen: a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(), Starts: d.cfg.Self.Starts(),
+		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels,
+		Version: d.cfg.Version,
+		Listen:  a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
+		Starts: d.cfg.Self.Starts(),
 	})
 	d.registered.Store(err == nil)
 	return err
@@ -335,7 +348,9 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 		return err
 	}
 	id := d.cfg.Self.Identity()
-	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool { return n.NodeId == id.NodeID }) {
+	if !slices.ContainsFunc(contacts.Nodes, func(n *pb.Node) bool {
+		return n.NodeId == id.NodeID
+	}) {
 		// It was taken for gone, or even forgotten, while it was cut off: registering tells which.
 		d.registered.Store(false)
 	}
@@ -374,5 +389,6 @@ func (d *Door) sayWaiting(all []greeting) {
 		d.say("waiting to join, but --join names only this node; start the first node of a cluster without --join, or all of them with --expect")
 		return
 	}
-	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet", strings.Join(fresh, ","), "error", why)
+	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet",
+		strings.Join(fresh, ","), "error", why)
 }

@@ -57,7 +57,10 @@ type house struct {
 }
 
 func newStreet(t *testing.T, seed uint64) *street {
-	return &street{t: t, rng: rand.New(rand.NewPCG(seed, 1)), houses: map[string]*house{}, records: map[uint64]*wire.NodeRecord{}}
+	return &street{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), houses: map[string]*house{},
+		records: map[uint64]*wire.NodeRecord{},
+	}
 }
 
 func (s *street) dice(n int) int {
@@ -88,9 +91,12 @@ func (h *house) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	door := NewDoor(DoorConfig{
-		Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters, Addresses: &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
-		Clock: func() time.Time { return time.Now().Add(h.ahead) }, MaxClockOff: 5 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(h.s, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
+		Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters,
+		Addresses:   &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
+		Clock:       func() time.Time { return time.Now().Add(h.ahead) },
+		MaxClockOff: 5 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(h.s,
+			&slog.HandlerOptions{Level: slog.LevelInfo})).With("at", h.addr),
 		Bootstrap: func(b *store.Batch, node uint64) {
 			h.s.mu.Lock()
 			defer h.s.mu.Unlock()
@@ -138,7 +144,8 @@ func (s *street) Write(b []byte) (int, error) {
 var errLost = status.Error(codes.Unavailable, "lost")
 
 // carry takes a question to a node and its answer back, unless one of them is lost.
-func carry[R any](ctx context.Context, s *street, addr string, ask func(d *Door) (R, error)) (none R, err error) {
+func carry[R any](ctx context.Context, s *street, addr string,
+	ask func(d *Door) (R, error)) (none R, err error) {
 	travel := func() error {
 		s.mu.Lock()
 		lost := s.lossy && s.rng.IntN(6) == 0
@@ -177,16 +184,25 @@ func carry[R any](ctx context.Context, s *street, addr string, ask func(d *Door)
 	return r, err
 }
 
-func (h *house) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.HelloResponse, error) { return d.Hello(ctx, req) })
+func (h *house) Hello(ctx context.Context, addr string,
+	req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.HelloResponse, error) {
+		return d.Hello(ctx, req)
+	})
 }
 
-func (h *house) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.JoinResponse, error) { return d.Join(ctx, req) })
+func (h *house) Join(ctx context.Context, addr string,
+	req *pb.JoinRequest) (*pb.JoinResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.JoinResponse, error) {
+		return d.Join(ctx, req)
+	})
 }
 
-func (h *house) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
-	return carry(ctx, h.s, addr, func(d *Door) (*pb.FoundResponse, error) { return d.Found(ctx, req) })
+func (h *house) Found(ctx context.Context, addr string,
+	req *pb.FoundRequest) (*pb.FoundResponse, error) {
+	return carry(ctx, h.s, addr, func(d *Door) (*pb.FoundResponse, error) {
+		return d.Found(ctx, req)
+	})
 }
 
 // Register implements Registry.

@@ -38,7 +38,8 @@ func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte,
 
 // Backfills reads the records of the observers' last back-fills, by observer; of each
 // there may be none.
-func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
+func (m *Meta) Backfills(ctx context.Context,
+	observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
 	out := map[string]*pb.Backfill{}
 	if len(observers) == 0 {
 		return out, nil
@@ -66,7 +67,8 @@ func (m *Meta) Backfills(ctx context.Context, observers []*pb.ObserverInfo) (map
 // StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs:
 // that one goes on. An unknown or retired observer is refused.
 func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.Backfill, error) {
-	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
+	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
+		error) {
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
@@ -80,7 +82,8 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 // CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows
 // that are marked stay so.
 func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
-	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill, error) {
+	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
+		error) {
 		if wire.BackfillRuns(b) {
 			b.Cancelled = true
 		}
@@ -92,13 +95,14 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 // was cancelled, another one has taken its place, or its observer is retired or gone;
 // then nothing is stored.
 func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
-	stored, err := m.changeBackfill(ctx, b.Name, func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
-		goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
-		if !goesOn {
-			return have, nil
-		}
-		return proto.CloneOf(b), nil
-	})
+	stored, err := m.changeBackfill(ctx, b.Name,
+		func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
+			goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
+			if !goesOn {
+				return have, nil
+			}
+			return proto.CloneOf(b), nil
+		})
 	return goesOn && wire.BackfillRuns(stored), err
 }
 
@@ -132,7 +136,8 @@ func (m *Meta) changeBackfill(
 			return true, err
 		}
 		// On condition that the catalogue is still the same: no record may outlive its observer.
-		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value}, change{row: rowCatalogue, old: catalogue, keep: true})
+		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value},
+			change{row: rowCatalogue, old: catalogue, keep: true})
 	})
 	return after, err
 }

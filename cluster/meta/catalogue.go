@@ -25,7 +25,8 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 // changes that fn returns, and tells every tablet the newest. fn is called again if
 // another was faster. What is waited for without ddl is the tablets: they may be away for
 // long.
-func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]change, error)) error {
+func (m *Meta) changeCatalogue(ctx context.Context,
+	fn func(*pb.Catalogue) ([]change, error)) error {
 	current, err := m.writeCatalogue(ctx, fn)
 	if err != nil {
 		return err
@@ -34,7 +35,8 @@ func (m *Meta) changeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]ch
 }
 
 // writeCatalogue is changeCatalogue that tells nobody; it returns the newest version.
-func (m *Meta) writeCatalogue(ctx context.Context, fn func(*pb.Catalogue) ([]change, error)) (current *pb.Catalogue, err error) {
+func (m *Meta) writeCatalogue(ctx context.Context,
+	fn func(*pb.Catalogue) ([]change, error)) (current *pb.Catalogue, err error) {
 	if err := m.ddl.lock(ctx); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,8 @@ import (
 // DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
 // makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
 // still takes for a dropped table began before the timestamp.
-func (m *Meta) DateDrops(ctx context.Context, now func(context.Context) (mvcc.Timestamp, error)) error {
+func (m *Meta) DateDrops(ctx context.Context,
+	now func(context.Context) (mvcc.Timestamp, error)) error {
 	c, err := m.Catalogue(ctx)
 	if err != nil || !slices.Contains(droppedTS(c), 0) {
 		return err
@@ -58,7 +59,8 @@ func droppedTS(c *pb.Catalogue) []uint64 {
 // look through for data to delete. What remains of them are ranges of ids, at most one
 // more than there are tables: a client that has slept through the drop is refused for
 // ever. gone says for a table and the time of its drop whether nothing is left of it.
-func (m *Meta) ForgetDrops(ctx context.Context, gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
+func (m *Meta) ForgetDrops(ctx context.Context,
+	gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
 	c, err := m.Catalogue(ctx)
 	if err != nil || len(c.DroppedTables) == 0 {
 		return err
@@ -122,7 +124,9 @@ func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) err
 // are not reused.
 func IsDropped(c *pb.Catalogue, id uint32) bool {
 	return slices.Contains(c.DroppedTables, id) ||
-		slices.ContainsFunc(c.Gone, func(r *pb.TableRange) bool { return r.First <= id && id <= r.Last })
+		slices.ContainsFunc(c.Gone, func(r *pb.TableRange) bool {
+			return r.First <= id && id <= r.Last
+		})
 }
 
 func droppedRow(id uint32) string { return prefixDropped + strconv.FormatUint(uint64(id), 10) }

@@ -43,7 +43,8 @@ func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 		return change{}, err
 	}
 	if slices.Contains(f.Nodes, id) && !broken.WelcomeForgotten {
-		return change{}, refuseNode(cluster.ErrForgotten, "node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
+		return change{}, refuseNode(cluster.ErrForgotten,
+			"node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
 	}
 	return change{row: rowForgotten, old: old, keep: true}, nil
 }
@@ -65,9 +66,11 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 		case have == nil:
 			return false, refuseNode(ErrNoNode, "there is no node %d", id)
 		case have.GoneSince == 0:
-			return false, refuseNode(ErrNodeInUse, "node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
+			return false, refuseNode(ErrNodeInUse,
+				"node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
 		case len(f.Nodes) >= maxForgotten:
-			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d", len(f.Nodes), maxForgotten)
+			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d",
+				len(f.Nodes), maxForgotten)
 		}
 		// Read after the record: a node that came back since, and has got one, has changed that.
 		if err := m.holdsNothing(ctx, id); err != nil {
@@ -78,7 +81,8 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 		if err != nil {
 			return false, err
 		}
-		return m.swap(ctx, change{row: nodeRow(id), old: old}, change{row: rowForgotten, old: forgotten, value: value})
+		return m.swap(ctx, change{row: nodeRow(id), old: old},
+			change{row: rowForgotten, old: forgotten, value: value})
 	})
 }
 
@@ -90,7 +94,9 @@ func (m *Meta) holdsNothing(ctx context.Context, id uint64) error {
 	}
 	held := 0
 	for _, d := range tablets {
-		if slices.ContainsFunc(d.GetReplicas(), func(r *pb.Replica) bool { return r.NodeId == id }) {
+		if slices.ContainsFunc(d.GetReplicas(), func(r *pb.Replica) bool {
+			return r.NodeId == id
+		}) {
 			held++
 		}
 	}

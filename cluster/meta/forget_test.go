@@ -22,7 +22,10 @@ func TestForgottenIsRefused(t *testing.T) {
 	defer cancel()
 	_, m := newWorld(t)
 	registry := &Registry{
-		Meta: m, Members: cluster.NewAlone(cluster.Member{}), Now: func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
+		Meta: m, Members: cluster.NewAlone(cluster.Member{}),
+		Now: func(context.Context) (mvcc.Timestamp, error) {
+			return 77, nil
+		},
 		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
 	}
 	st, err := store.Open(store.Options{InMemory: true})
@@ -63,7 +66,9 @@ func TestForgottenIsRefused(t *testing.T) {
 	if _, err := m.SetNodeGone(ctx, id, self.Incarnation, 99); err != nil {
 		t.Fatal(err)
 	}
-	held := &pb.TabletDescriptor{TabletId: 9, Epoch: 1, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: id, Learner: true}}}
+	held := &pb.TabletDescriptor{
+		TabletId: 9, Epoch: 1, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: id, Learner: true}},
+	}
 	if err := m.Report(ctx, held); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +92,8 @@ func TestForgottenIsRefused(t *testing.T) {
 	if err := d.Upkeep(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
 		t.Errorf("a process of it goes on: %v", err)
 	}
-	if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1}, 100); err != nil {
+	if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1},
+		100); err != nil {
 		t.Errorf("another node: %v", err)
 	}
 }
@@ -98,7 +104,8 @@ func TestForgettingMakesRoom(t *testing.T) {
 	defer cancel()
 	_, m := newWorld(t)
 	for id := uint64(1); id <= cluster.MaxNodes; id++ {
-		if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id, Incarnation: 1}, id); err != nil {
+		if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id, Incarnation: 1},
+			id); err != nil {
 			t.Fatal(err)
 		}
 	}

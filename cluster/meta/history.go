@@ -57,7 +57,8 @@ func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
 // version. With seen it also demands that the leases are still those: a lease that was
 // granted meanwhile must be looked at before a bound is chosen. False if another was
 // faster.
-func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection, seen *wire.Leases) (bool, error) {
+func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
+	seen *wire.Leases) (bool, error) {
 	_, old, err := m.collection(ctx)
 	if err != nil {
 		return false, err
@@ -98,7 +99,8 @@ func (m *Meta) HoldHistory(
 ) (*pb.HoldHistoryResponse, error) {
 	name, origin := wire.Origin(req.Holder)
 	if name == "" || len(name) > maxHolder || len(origin) > maxOrigin {
-		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d", maxHolder, len(name))
+		return nil, refuse(pb.Error_CODE_INVALID, "a holder's name has 1 to %d bytes, not %d",
+			maxHolder, len(name))
 	}
 	if len(req.Token) > maxToken {
 		return nil, refuse(pb.Error_CODE_INVALID, "a holder's token has at most %d bytes", maxToken)
@@ -131,7 +133,8 @@ func (m *Meta) HoldHistory(
 		bound = c.Target
 		// In one step with the record of collection: no bound is chosen without this
 		// lease unless the answer names it.
-		return m.swap(ctx, change{row: rowLeases, old: old, value: value}, change{row: rowCollection, old: collect, value: collect})
+		return m.swap(ctx, change{row: rowLeases, old: old, value: value},
+			change{row: rowCollection, old: collect, value: collect})
 	})
 	if err != nil {
 		return nil, err
@@ -182,7 +185,8 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	}
 	if len(leases.Leases) > maxLeases {
 		n := len(leases.Leases) - 1
-		return refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", n, maxLeases)
+		return refuse(pb.Error_CODE_OVERLOADED, "%d processes hold history; at most %d", n,
+			maxLeases)
 	}
 	return nil
 }

@@ -22,8 +22,11 @@ import (
 func TestHoldHistory(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
-	hold := func(holder string, oldest mvcc.Timestamp, ttl time.Duration) (*pb.HoldHistoryResponse, error) {
-		return m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{Holder: holder, Oldest: uint64(oldest), TtlMs: uint32(ttl.Milliseconds())})
+	hold := func(holder string, oldest mvcc.Timestamp, ttl time.Duration) (*pb.HoldHistoryResponse,
+		error) {
+		return m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
+			Holder: holder, Oldest: uint64(oldest), TtlMs: uint32(ttl.Milliseconds()),
+		})
 	}
 	held := func() (names string) {
 		_, l, err := m.Collection(ctx)
@@ -41,17 +44,20 @@ func TestHoldHistory(t *testing.T) {
 		oldest mvcc.Timestamp
 		want   string
 	}{
-		{"a", at(500), "a@500 "}, {"b", at(700), "a@500 b@700 "}, {"a", at(600), "b@700 a@600 "}, {"b", 0, "a@600 "},
+		{"a", at(500), "a@500 "}, {"b", at(700), "a@500 b@700 "}, {"a", at(600), "b@700 a@600 "},
+		{"b", 0, "a@600 "},
 		{"c", at(1 << 40), "a@600 c@1000000 "}, // not above now
 	} {
 		if _, err := hold(step.holder, step.oldest, 10*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if got := held(); got != step.want {
-			t.Fatalf("after %s at %d: %q, want %q", step.holder, step.oldest.Millis(), got, step.want)
+			t.Fatalf("after %s at %d: %q, want %q", step.holder, step.oldest.Millis(), got,
+				step.want)
 		}
 	}
-	if r, err := hold("d", at(900), time.Hour); err != nil || r.TtlMs != uint32(maxLeaseTTL.Milliseconds()) {
+	if r, err := hold("d", at(900), time.Hour); err != nil ||
+		r.TtlMs != uint32(maxLeaseTTL.Milliseconds()) {
 		t.Errorf("an hour was granted: %v, %v", r, err)
 	}
 	now = at(1_000_000 + 10_000)
@@ -95,7 +101,8 @@ func TestBoundAndLeaseInOneStep(t *testing.T) {
 	if _, seen, err = m.Collection(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); !ok || err != nil {
+	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); !ok ||
+		err != nil {
 		t.Fatal(ok, err)
 	}
 	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 11}, nil); ok || err != nil {
@@ -137,7 +144,8 @@ func TestDropsInterrupted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(c.DroppedTables) != 0 || len(c.Gone) != 1 || c.Gone[0].First != ids[0] || c.Gone[0].Last != ids[1] {
+			if len(c.DroppedTables) != 0 || len(c.Gone) != 1 || c.Gone[0].First != ids[0] ||
+				c.Gone[0].Last != ids[1] {
 				t.Errorf("crash at %d (after: %v): %v", failAt, after, c)
 			}
 			if v, err := m.get(ctx, droppedRow(ids[0])); v != nil || err != nil {
@@ -176,7 +184,8 @@ func TestAddToRanges(t *testing.T) {
 	for _, step := range []struct {
 		id   uint32
 		want string
-	}{{20, "20-20"}, {16, "16-16 20-20"}, {18, "16-16 18-18 20-20"}, {17, "16-18 20-20"}, {19, "16-20"}, {16, "16-20"}, {21, "16-21"}, {30, "16-21 30-30"}} {
+	}{{20, "20-20"}, {16, "16-16 20-20"}, {18, "16-16 18-18 20-20"}, {17, "16-18 20-20"},
+		{19, "16-20"}, {16, "16-20"}, {21, "16-21"}, {30, "16-21 30-30"}} {
 		ranges = addToRanges(ranges, step.id)
 		var got []string
 		for _, r := range ranges {
@@ -194,10 +203,13 @@ func TestLeasesAreShared(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
 	hold := func(holder string) error {
-		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{Holder: holder, Oldest: 5, TtlMs: 60_000})
+		_, err := m.HoldHistory(ctx, now,
+			&pb.HoldHistoryRequest{Holder: holder, Oldest: 5, TtlMs: 60_000})
 		return err
 	}
-	greedy := func(i int) string { return wire.WithOrigin(fmt.Sprintf("%d from 10.0.0.%d", i, i), "192.0.2.1") }
+	greedy := func(i int) string {
+		return wire.WithOrigin(fmt.Sprintf("%d from 10.0.0.%d", i, i), "192.0.2.1")
+	}
 	for i := range maxLeasesEach {
 		if err := hold(greedy(i)); err != nil {
 			t.Fatal(err)
@@ -243,7 +255,8 @@ func TestLeaseIsItsHolders(t *testing.T) {
 	}
 	for _, token := range []string{"", "guess"} {
 		var refused *txn.ServerError
-		if err := hold(token, 0); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_PERMISSION {
+		if err := hold(token, 0); !errors.As(err, &refused) ||
+			refused.Code != pb.Error_CODE_PERMISSION {
 			t.Errorf("ANY-TOKEN: given back with the token %q: %v", token, err)
 		}
 		if err := hold(token, 7); err != nil {

@@ -44,11 +44,13 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 	}
 	next, err := m.Table(ctx, "t")
 	if err != nil || next == nil || next.Id == seen.Id {
-		t.Fatalf("DROP-BY-NAME: after an order to drop table %d the name is that of %v, %v", seen.Id, next, err)
+		t.Fatalf("DROP-BY-NAME: after an order to drop table %d the name is that of %v, %v",
+			seen.Id, next, err)
 	}
 	for _, id := range []uint32{0, next.Id + 1} {
 		var refused *txn.ServerError
-		if err := m.DropTable(ctx, "t", id); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+		if err := m.DropTable(ctx, "t", id); !errors.As(err, &refused) ||
+			refused.Code != pb.Error_CODE_NO_TABLE {
 			t.Errorf("DROP-BY-NAME: an order for table %d: %v", id, err)
 		}
 	}
@@ -74,7 +76,8 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var next *pb.Table
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		error) {
 		r, err := w.send(ctx, tablet, req)
 		if req.GetRawWrite() == nil || next != nil || err != nil {
 			return r, err
@@ -113,7 +116,8 @@ func lateCopies(t *testing.T, forgotten bool) {
 	ctx := context.Background()
 	w, m := newWorld(t)
 	var copies []*pb.TabletRequest
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		error) {
 		if req.GetRawWrite() != nil {
 			copies = append(copies, req)
 		}
@@ -144,6 +148,7 @@ func lateCopies(t *testing.T, forgotten bool) {
 	}
 	again, err := m.CreateTable(ctx, "t", nil)
 	if err != nil || again.Id == first.Id {
-		t.Errorf("forgotten %v: the new table has the id of the dropped one: %v, %v", forgotten, again, err)
+		t.Errorf("forgotten %v: the new table has the id of the dropped one: %v, %v", forgotten,
+			again, err)
 	}
 }

@@ -29,7 +29,9 @@ func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 		if have.Incarnation > w.Incarnation || slices.Equal(have.Names, names) {
 			return true, nil
 		}
-		value, err := encode(&wire.LinkedObservers{NodeId: w.Node, Incarnation: w.Incarnation, Names: names})
+		value, err := encode(&wire.LinkedObservers{
+			NodeId: w.Node, Incarnation: w.Incarnation, Names: names,
+		})
 		if err != nil {
 			return false, err
 		}

@@ -73,7 +73,8 @@ func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	for i, row := range rows {
 		cells[i] = metaCell(row)
 	}
-	r, err := m.send(ctx, cluster.MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}})
+	r, err := m.send(ctx, cluster.MetaTablet,
+		&pb.TabletRequest{Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}})
 	if err != nil {
 		return nil, fmt.Errorf("meta: read %s: %w", rows[0], err)
 	}
@@ -118,7 +119,8 @@ func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64,
 }
 
 // counted is the counter's next number, and the change that takes it.
-func (m *Meta) counted(ctx context.Context, row string, first uint64) (id uint64, step change, err error) {
+func (m *Meta) counted(ctx context.Context, row string,
+	first uint64) (id uint64, step change, err error) {
 	old, err := m.get(ctx, row)
 	if err != nil {
 		return 0, change{}, err
@@ -137,12 +139,16 @@ func (m *Meta) counted(ctx context.Context, row string, first uint64) (id uint64
 }
 
 // records iterates the records with the prefix.
-func (m *Meta) records(ctx context.Context, prefix string, visit func(row string, value []byte) error) error {
+func (m *Meta) records(ctx context.Context, prefix string,
+	visit func(row string, value []byte) error) error {
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	from := prefix
 	for {
 		span := mvcc.Span{Table: mvcc.MetaTable, Start: from, End: end, HasEnd: true}
-		r, err := m.send(ctx, cluster.MetaTablet, &pb.TabletRequest{Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: wire.SpanPB(span)}}})
+		r, err := m.send(ctx, cluster.MetaTablet,
+			&pb.TabletRequest{
+				Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: wire.SpanPB(span)}},
+			})
 		if err != nil {
 			return fmt.Errorf("meta: list %s: %w", prefix, err)
 		}
@@ -216,5 +222,6 @@ func (m *Meta) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 var errServer = errors.New("meta: refused")
 
 func refuse(code pb.Error_Code, format string, args ...any) error {
-	return errors.Join(&txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)}, errServer)
+	return errors.Join(&txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)},
+		errServer)
 }

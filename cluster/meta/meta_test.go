@@ -73,7 +73,8 @@ func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
 	for _, table := range tables {
 		for _, key := range append([][]byte{nil}, table.SplitKeys...) {
 			d := w.router.Locate(mvcc.TableID(table.Id), string(key), 1)
-			if len(d) == 0 || wire.StartOf(d[0]) != (wire.Position{Table: mvcc.TableID(table.Id), Row: string(key)}) {
+			if len(d) == 0 || wire.StartOf(d[0]) != (wire.Position{Table: mvcc.TableID(table.Id),
+				Row: string(key)}) {
 				w.t.Errorf("%s %d: table %q has no boundary at %q", what, n, table.Name, key)
 			}
 		}
@@ -103,7 +104,8 @@ func TestTableIDsAreNotReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *txn.ServerError
-	if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+	if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) ||
+		refused.Code != pb.Error_CODE_NO_TABLE {
 		t.Errorf("dropped twice: %v", err)
 	}
 	again, err := m.CreateTable(ctx, "t", nil)
@@ -129,7 +131,9 @@ func TestDropTableInterrupted(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return m.Register(ctx, []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}})
+			return m.Register(ctx, []*pb.ObserverInfo{
+				{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
+			})
 		}
 		if err := observe(); err != nil {
 			t.Fatal(err)
@@ -180,7 +184,8 @@ func TestDropTableRepeated(t *testing.T) {
 		}
 		w.checkCatalogue(c.Version)
 		var refused *txn.ServerError
-		if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_NO_TABLE {
+		if err := dropTable(ctx, m, "t"); !errors.As(err, &refused) ||
+			refused.Code != pb.Error_CODE_NO_TABLE {
 			t.Errorf("once more: %v", err)
 		}
 	}
@@ -200,10 +205,13 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
 	info := func(name, column string, weak bool) *pb.ObserverInfo {
-		return &pb.ObserverInfo{Name: name, Table: 16, TableName: "t", Column: []byte(column), Weak: weak}
+		return &pb.ObserverInfo{
+			Name: name, Table: 16, TableName: "t", Column: []byte(column), Weak: weak,
+		}
 	}
 	for range 2 { // the second time nothing changes
-		if err := m.Register(ctx, []*pb.ObserverInfo{info("a", "x", false), info("b", "y", true)}); err != nil {
+		if err := m.Register(ctx, []*pb.ObserverInfo{info("a", "x", false),
+			info("b", "y", true)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,9 +221,11 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 	}
 	w.checkCatalogue(1)
 	for want, o := range map[string]*pb.ObserverInfo{
-		"other kind": info("a", "x", true), "observes": info("a", "z", false), "is observed by": info("c", "x", false),
+		"other kind": info("a", "x", true), "observes": info("a", "z", false),
+		"is observed by": info("c", "x", false),
 	} {
-		if err := m.Register(ctx, []*pb.ObserverInfo{o}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := m.Register(ctx, []*pb.ObserverInfo{o}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", o, err)
 		}
 	}
@@ -228,7 +238,8 @@ func TestDDLRespectsContext(t *testing.T) {
 	defer cancel()
 	w, m := newWorld(t)
 	stuck, release := make(chan struct{}), make(chan struct{})
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		error) {
 		if req.GetSplit() != nil { // of the first CreateTable
 			close(stuck)
 			<-release
@@ -241,7 +252,10 @@ func TestDDLRespectsContext(t *testing.T) {
 	ended, end := context.WithCancel(ctx)
 	end()
 	for name, change := range map[string]func(context.Context) error{
-		"create":   func(ctx context.Context) error { _, err := m.CreateTable(ctx, "u", nil); return err },
+		"create": func(ctx context.Context) error {
+			_, err := m.CreateTable(ctx, "u", nil)
+			return err
+		},
 		"drop":     func(ctx context.Context) error { return dropTable(ctx, m, "u") },
 		"split":    func(ctx context.Context) error { return m.SplitTablet(ctx, "u", "x") },
 		"splitAt":  func(ctx context.Context) error { return m.SplitAt(ctx, 16, "x") },

@@ -33,7 +33,8 @@ func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tabl
 // placement does it, however often the node that leads meta changes. It may be repeated.
 // Errors: ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered. The answer is the tablet as
 // the map has it.
-func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
+func (m *Meta) OrderMove(ctx context.Context,
+	req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
 	err = retry(ctx, func() (bool, error) {
 		values, err := m.getAll(ctx, tabletRow(req.TabletId), moveRow(req.TabletId))
 		if err != nil {
@@ -46,7 +47,9 @@ func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.
 		if err := decode(tabletRow(req.TabletId), values[0], d); err != nil {
 			return false, err
 		}
-		order, err := encode(&pb.MoveTabletRequest{TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader})
+		order, err := encode(&pb.MoveTabletRequest{
+			TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader,
+		})
 		if err != nil {
 			return false, err
 		}
@@ -54,13 +57,15 @@ func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.
 			if string(values[1]) == string(order) {
 				return true, nil
 			}
-			return false, refuseMove(ErrOrdered, "another move of tablet %d is under way", req.TabletId)
+			return false, refuseMove(ErrOrdered, "another move of tablet %d is under way",
+				req.TabletId)
 		}
 		if err := m.checkMove(ctx, d, req); err != nil {
 			return false, err
 		}
 		// On condition that the tablet's replicas are still those that were looked at.
-		return m.swap(ctx, change{row: moveRow(req.TabletId), value: order}, change{row: tabletRow(req.TabletId), old: values[0], keep: true})
+		return m.swap(ctx, change{row: moveRow(req.TabletId), value: order},
+			change{row: tabletRow(req.TabletId), old: values[0], keep: true})
 	})
 	if err != nil {
 		return nil, err
@@ -69,7 +74,8 @@ func (m *Meta) OrderMove(ctx context.Context, req *pb.MoveTabletRequest) (d *pb.
 }
 
 // checkMove refuses what can't be done as the cluster stands.
-func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor, req *pb.MoveTabletRequest) error {
+func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.MoveTabletRequest) error {
 	nodes, err := m.Nodes(ctx)
 	if err != nil {
 		return err
@@ -89,7 +95,9 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor, req *pb.Mo
 	}
 	if req.Leader {
 		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
-			return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d: it can't lead it", req.ToNode, d.TabletId)
+			return refuseMove(ErrCannotMove,
+				"node %d has no voting replica of tablet %d: it can't lead it", req.ToNode,
+				d.TabletId)
 		}
 		return nil
 	}
@@ -97,27 +105,34 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor, req *pb.Mo
 		return refuseMove(ErrNoNode, "there is no node %d", req.FromNode)
 	}
 	if r := wire.ReplicaOn(d, req.FromNode); r == nil || r.Learner || r.Outgoing {
-		return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d", req.FromNode, d.TabletId)
+		return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d", req.FromNode,
+			d.TabletId)
 	}
 	if wire.ReplicaOn(d, req.ToNode) != nil {
-		return refuseMove(ErrCannotMove, "node %d has a replica of tablet %d already: there is one a node", req.ToNode, d.TabletId)
+		return refuseMove(ErrCannotMove,
+			"node %d has a replica of tablet %d already: there is one a node", req.ToNode,
+			d.TabletId)
 	}
 	return checkZone(d, byID, from, to)
 }
 
 // checkZone: a move into the zone of another replica would be undone by placement, which
 // keeps zones apart first of all.
-func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from, to *wire.NodeRecord) error {
+func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
+	to *wire.NodeRecord) error {
 	inZone := func(zone string) (n int) {
 		for _, r := range d.Replicas {
-			if !r.Learner && r.NodeId != from.NodeId && nodes[r.NodeId].GetLabels()["zone"] == zone {
+			if !r.Learner && r.NodeId != from.NodeId &&
+				nodes[r.NodeId].GetLabels()["zone"] == zone {
 				n++
 			}
 		}
 		return n
 	}
 	if zone := to.Labels["zone"]; inZone(zone) > inZone(from.Labels["zone"]) {
-		return refuseMove(ErrCannotMove, "zone %q would have %d replicas of tablet %d: they are kept in different zones", zone, inZone(zone)+1, d.TabletId)
+		return refuseMove(ErrCannotMove,
+			"zone %q would have %d replicas of tablet %d: they are kept in different zones", zone,
+			inZone(zone)+1, d.TabletId)
 	}
 	return nil
 }

@@ -47,16 +47,18 @@ func TestOrderMove(t *testing.T) {
 		req  *pb.MoveTabletRequest
 		want error
 	}{
-		"no such tablet":        {move(9, 1, 2), ErrNoTablet},
-		"no such node":          {move(2, 1, 9), ErrNoNode},
-		"from no node":          {move(2, 9, 2), ErrNoNode},
-		"not there":             {move(2, 2, 2), ErrCannotMove},
-		"two on one node":       {move(2, 1, 3), ErrCannotMove},
-		"to itself":             {move(2, 1, 1), ErrCannotMove},
-		"to one that drains":    {move(2, 1, 5), ErrCannotMove},
-		"to one that is away":   {move(2, 4, 6), ErrCannotMove},
-		"into another's zone":   {move(2, 3, 2), ErrCannotMove},
-		"leader without a vote": {&pb.MoveTabletRequest{TabletId: 2, ToNode: 2, Leader: true}, ErrCannotMove},
+		"no such tablet":      {move(9, 1, 2), ErrNoTablet},
+		"no such node":        {move(2, 1, 9), ErrNoNode},
+		"from no node":        {move(2, 9, 2), ErrNoNode},
+		"not there":           {move(2, 2, 2), ErrCannotMove},
+		"two on one node":     {move(2, 1, 3), ErrCannotMove},
+		"to itself":           {move(2, 1, 1), ErrCannotMove},
+		"to one that drains":  {move(2, 1, 5), ErrCannotMove},
+		"to one that is away": {move(2, 4, 6), ErrCannotMove},
+		"into another's zone": {move(2, 3, 2), ErrCannotMove},
+		"leader without a vote": {
+			&pb.MoveTabletRequest{TabletId: 2, ToNode: 2, Leader: true}, ErrCannotMove,
+		},
 	} {
 		_, err := m.OrderMove(ctx, c.req)
 		var refused *txn.ServerError
@@ -69,14 +71,16 @@ func TestOrderMove(t *testing.T) {
 			t.Fatalf("%v, %v", d, err)
 		}
 	}
-	if _, err := m.OrderMove(ctx, &pb.MoveTabletRequest{TabletId: 2, ToNode: 4, Leader: true}); !errors.Is(err, ErrOrdered) {
+	if _, err := m.OrderMove(ctx, &pb.MoveTabletRequest{TabletId: 2, ToNode: 4,
+		Leader: true}); !errors.Is(err, ErrOrdered) {
 		t.Errorf("a second order: %v", err)
 	}
 	orders, err := m.MoveOrders(ctx)
 	if err != nil || len(orders) != 1 || !proto.Equal(orders[0], move(2, 1, 2)) {
 		t.Fatalf("%v, %v", orders, err)
 	}
-	if err := errors.Join(m.EndMove(ctx, move(2, 1, 4)), m.EndMove(ctx, move(2, 1, 2)), m.EndMove(ctx, move(2, 1, 2))); err != nil {
+	if err := errors.Join(m.EndMove(ctx, move(2, 1, 4)), m.EndMove(ctx, move(2, 1, 2)),
+		m.EndMove(ctx, move(2, 1, 2))); err != nil {
 		t.Error(err)
 	}
 	if orders, err := m.MoveOrders(ctx); err != nil || len(orders) != 0 {
@@ -89,17 +93,21 @@ func TestOrderMoveRaced(t *testing.T) {
 	ctx := context.Background()
 	m := movable(t)
 	send, raced := m.send, false
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		error) {
 		if req.GetRawWrite() != nil && !raced {
 			raced = true
-			d := &pb.TabletDescriptor{TabletId: 2, Epoch: 5, Replicas: []*pb.Replica{{ReplicaId: 4, NodeId: 2}}}
+			d := &pb.TabletDescriptor{
+				TabletId: 2, Epoch: 5, Replicas: []*pb.Replica{{ReplicaId: 4, NodeId: 2}},
+			}
 			if err := (&Meta{send: send}).Report(ctx, d); err != nil {
 				t.Error(err)
 			}
 		}
 		return send(ctx, tablet, req)
 	}
-	if _, err := m.OrderMove(ctx, &pb.MoveTabletRequest{TabletId: 2, FromNode: 1, ToNode: 2}); !errors.Is(err, ErrCannotMove) {
+	if _, err := m.OrderMove(ctx, &pb.MoveTabletRequest{TabletId: 2, FromNode: 1,
+		ToNode: 2}); !errors.Is(err, ErrCannotMove) {
 		t.Errorf("%v: node 1 has no replica any more", err)
 	}
 	if wire.ReplicaOn(&pb.TabletDescriptor{}, 1) != nil {

@@ -69,9 +69,11 @@ func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 // of the node's state stays, but a node that was gone is active again. It may be
 // repeated: the same process registers twice without harm. Errors: ErrStaleIncarnation,
 // ErrDuplicateNode. The answer is the record as it stands.
-func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64) (*wire.NodeRecord, error) {
+func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
+	now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
-		return nil, refuse(pb.Error_CODE_INVALID, "a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
+		return nil, refuse(pb.Error_CODE_INVALID,
+			"a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
 	}
 	return m.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		to := proto.CloneOf(r)
@@ -82,14 +84,17 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord, now uint64)
 		}
 		switch {
 		case have.Incarnation > r.Incarnation:
-			return nil, refuseNode(cluster.ErrStaleIncarnation, "node %d has registered as incarnation %d, later than %d: this directory is in use elsewhere, or was restored from a copy",
+			return nil, refuseNode(cluster.ErrStaleIncarnation,
+				"node %d has registered as incarnation %d, later than %d: this directory is in use elsewhere, or was restored from a copy",
 				r.NodeId, have.Incarnation, r.Incarnation)
 		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
-			return nil, refuseNode(cluster.ErrDuplicateNode, "node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
+			return nil, refuseNode(cluster.ErrDuplicateNode,
+				"node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
 				r.NodeId, r.Incarnation, have.Peer)
 		case !knowsStart(have, r) && !broken.OldCopy:
-			return nil, refuseNode(cluster.ErrStaleIncarnation, "node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
-				"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
+			return nil, refuseNode(cluster.ErrStaleIncarnation,
+				"node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
+					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
 		}
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
@@ -118,7 +123,8 @@ func knowsStart(have, r *wire.NodeRecord) bool {
 func (m *Meta) roomForNode(ctx context.Context) error {
 	all, err := m.Nodes(ctx)
 	if err == nil && len(all) >= cluster.MaxNodes {
-		return refuse(pb.Error_CODE_TOO_LARGE, "there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
+		return refuse(pb.Error_CODE_TOO_LARGE,
+			"there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
 			len(all), cluster.MaxNodes)
 	}
 	return err
@@ -127,13 +133,15 @@ func (m *Meta) roomForNode(ctx context.Context) error {
 // SetNodeState moves the node to a state, if it is in one of those that are named, or in
 // that state already; no names: in any. Errors: ErrNoNode, ErrNodeState. The answer is
 // the record as it stands.
-func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState, from ...pb.NodeState) (*wire.NodeRecord, error) {
+func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
+	from ...pb.NodeState) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		switch {
 		case have == nil:
 			return nil, refuseNode(ErrNoNode, "there is no node %d", id)
 		case have.State != to && len(from) > 0 && !slices.Contains(from, have.State):
-			return nil, refuseNode(ErrNodeState, "node %d is %s", id, wire.NodeStateName(have.State))
+			return nil, refuseNode(ErrNodeState, "node %d is %s", id,
+				wire.NodeStateName(have.State))
 		}
 		have.State = to
 		return have, nil
@@ -143,7 +151,8 @@ func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState, fro
 // SetNodeGone records since when, in oracle time, the incarnation has not been seen
 // alive; 0: it is alive. It does nothing if another incarnation has registered meanwhile.
 // A node that was declared gone and is seen again is active.
-func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation, since uint64) (*wire.NodeRecord, error) {
+func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
+	since uint64) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		if have == nil {
 			return nil, refuseNode(ErrNoNode, "there is no node %d", id)

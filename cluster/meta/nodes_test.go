@@ -17,7 +17,10 @@ import (
 )
 
 func nodeRecord(id, incarnation uint64) *wire.NodeRecord {
-	return &wire.NodeRecord{NodeId: id, Incarnation: incarnation, Peer: fmt.Sprint("host:", id), Labels: map[string]string{"zone": "a"}}
+	return &wire.NodeRecord{
+		NodeId: id, Incarnation: incarnation, Peer: fmt.Sprint("host:", id),
+		Labels: map[string]string{"zone": "a"},
+	}
 }
 
 // TestRegisterNode: an incarnation registers once or repeats itself; an earlier one and
@@ -27,7 +30,8 @@ func TestRegisterNode(t *testing.T) {
 	_, m := newWorld(t)
 	for range 2 {
 		got, err := m.RegisterNode(ctx, nodeRecord(11, 3), 100)
-		if err != nil || got.State != pb.NodeState_NODE_STATE_ACTIVE || got.JoinedTs != 100 || got.Labels["zone"] != "a" {
+		if err != nil || got.State != pb.NodeState_NODE_STATE_ACTIVE || got.JoinedTs != 100 ||
+			got.Labels["zone"] != "a" {
 			t.Fatalf("%v, %v", got, err)
 		}
 	}
@@ -43,13 +47,15 @@ func TestRegisterNode(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.r, err, c.want)
 		}
 	}
-	for _, r := range []*wire.NodeRecord{nodeRecord(0, 1), nodeRecord(1, 0), {NodeId: 1, Incarnation: 1, Peer: string(make([]byte, maxNodeRecord))}} {
+	for _, r := range []*wire.NodeRecord{nodeRecord(0, 1), nodeRecord(1, 0),
+		{NodeId: 1, Incarnation: 1, Peer: string(make([]byte, maxNodeRecord))}} {
 		if _, err := m.RegisterNode(ctx, r, 200); err == nil {
 			t.Errorf("node %d, incarnation %d was registered", r.NodeId, r.Incarnation)
 		}
 	}
 	other.Incarnation = 4
-	if got, err := m.RegisterNode(ctx, other, 300); err != nil || got.JoinedTs != 100 || got.Peer != other.Peer {
+	if got, err := m.RegisterNode(ctx, other, 300); err != nil || got.JoinedTs != 100 ||
+		got.Peer != other.Peer {
 		t.Errorf("a restart elsewhere: %v, %v", got, err)
 	}
 	if _, err := m.RegisterNode(ctx, nodeRecord(9, 1), 300); err != nil {

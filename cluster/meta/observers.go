@@ -42,7 +42,8 @@ func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error
 
 // Enter is Register that does not wait for the tablets: they are to be told by Sync. It
 // returns the newest catalogue.
-func (m *Meta) Enter(ctx context.Context, observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
+func (m *Meta) Enter(ctx context.Context,
+	observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
 	err = retry(ctx, func() (bool, error) {
 		c, err = m.enter(ctx, observers)
@@ -76,7 +77,8 @@ func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Cat
 // find looks the observer up and refuses what contradicts it.
 func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	if o.Name == "" || len(o.Name) > maxObserverName {
-		return false, refuse(pb.Error_CODE_INVALID, "an observer's name has 1 to %d bytes, not %d", maxObserverName, len(o.Name))
+		return false, refuse(pb.Error_CODE_INVALID, "an observer's name has 1 to %d bytes, not %d",
+			maxObserverName, len(o.Name))
 	}
 	for _, have := range c.Observers {
 		sameColumn := have.Table == o.Table && string(have.Column) == string(o.Column)
@@ -88,11 +90,16 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
 			return true, nil
 		case have.Name == o.Name && sameColumn:
-			return false, refuse(pb.Error_CODE_INVALID, "observer %q is registered with the other kind (strong or weak)", o.Name)
+			return false, refuse(pb.Error_CODE_INVALID,
+				"observer %q is registered with the other kind (strong or weak)", o.Name)
 		case have.Name == o.Name:
-			return false, refuse(pb.Error_CODE_INVALID, "observer %q observes %s.%q already; choose another name", o.Name, have.TableName, have.Column)
+			return false, refuse(pb.Error_CODE_INVALID,
+				"observer %q observes %s.%q already; choose another name", o.Name, have.TableName,
+				have.Column)
 		case sameColumn:
-			return false, refuse(pb.Error_CODE_INVALID, "column %s.%q is observed by %q already: one observer a column", o.TableName, o.Column, have.Name)
+			return false, refuse(pb.Error_CODE_INVALID,
+				"column %s.%q is observed by %q already: one observer a column", o.TableName,
+				o.Column, have.Name)
 		}
 	}
 	return false, nil
@@ -101,9 +108,11 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 // ControlObserver changes an observer's entry and waits until every tablet has applied
 // it. Retiring is final: the entry goes when its work has been removed (ForgetObserver),
 // and until then nothing else of it can be changed.
-func (m *Meta) ControlObserver(ctx context.Context, req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
+func (m *Meta) ControlObserver(ctx context.Context,
+	req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	if req.GetLimit() > maxObserverLimit {
-		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d", req.GetLimit(), maxObserverLimit)
+		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d",
+			req.GetLimit(), maxObserverLimit)
 	}
 	var after *pb.ObserverInfo
 	err := m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
@@ -168,7 +177,8 @@ func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 
 // removeObservers takes entries out of the catalogue and returns the changes that take
 // the records of their back-fills away: a later observer of the name has had none.
-func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue, which func(*pb.ObserverInfo) bool) ([]change, error) {
+func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue,
+	which func(*pb.ObserverInfo) bool) ([]change, error) {
 	var with []change
 	for _, o := range c.Observers {
 		if !which(o) {

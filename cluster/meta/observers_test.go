@@ -38,7 +38,8 @@ func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo)
 		}
 		for id := range w.held {
 			if id != cluster.MetaTablet && w.has[id] != c.Version {
-				t.Errorf("tablet %d has version %d of the catalogue, not %d", id, w.has[id], c.Version)
+				t.Errorf("tablet %d has version %d of the catalogue, not %d", id, w.has[id],
+					c.Version)
 			}
 		}
 		o, err := observer(c, name)
@@ -82,11 +83,15 @@ func TestControlObserver(t *testing.T) {
 	if o := now("b"); o.Paused || o.Limit != 0 {
 		t.Errorf("the other one: %v", o)
 	}
-	_, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "c", Paused: proto.Bool(true)})
-	if err == nil || !strings.Contains(err.Error(), `there is no observer "c"; there are: "a", "b"`) {
+	_, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{
+		Name: "c", Paused: proto.Bool(true),
+	})
+	if err == nil || !strings.Contains(err.Error(),
+		`there is no observer "c"; there are: "a", "b"`) {
 		t.Errorf("unknown: %v", err)
 	}
-	if _, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Limit: proto.Uint32(1 << 20)}); err == nil {
+	if _, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a",
+		Limit: proto.Uint32(1 << 20)}); err == nil {
 		t.Error("a limit of a million was taken")
 	}
 }
@@ -108,17 +113,20 @@ func TestRetire(t *testing.T) {
 		if err != nil || !info.Retired || !now("a").Retired {
 			t.Fatalf("%v, %v", info, err)
 		}
-		if _, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
+		if _, err := m.ControlObserver(ctx,
+			&pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
 			t.Errorf("again: %v", err)
 		}
-		_, paused := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Paused: proto.Bool(false)})
+		_, paused := m.ControlObserver(ctx,
+			&pb.ControlObserverRequest{Name: "a", Paused: proto.Bool(false)})
 		_, filled := m.StartBackfill(ctx, "a", 8)
 		for what, err := range map[string]error{"resumed": paused, "filled": filled} {
 			if err == nil || !strings.Contains(err.Error(), "being retired") {
 				t.Errorf("a retired observer was %s: %v", what, err)
 			}
 		}
-		if goesOn, err := m.SaveBackfill(ctx, &pb.Backfill{Name: "a", Ts: 7, Rows: 1}); err != nil || goesOn {
+		if goesOn, err := m.SaveBackfill(ctx,
+			&pb.Backfill{Name: "a", Ts: 7, Rows: 1}); err != nil || goesOn {
 			t.Errorf("its back-fill goes on: %v", err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
@@ -129,7 +137,9 @@ func TestRetire(t *testing.T) {
 		if err := errors.Join(m.ForgetObserver(ctx, "a"), m.Sync(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		fresh := &pb.ObserverInfo{Name: "a", Table: info.Table, TableName: "t", Column: []byte("x"), Weak: true}
+		fresh := &pb.ObserverInfo{
+			Name: "a", Table: info.Table, TableName: "t", Column: []byte("x"), Weak: true,
+		}
 		if now("a") != nil {
 			t.Fatal("still there")
 		}
@@ -149,13 +159,15 @@ func TestRegisterWaitsForRemoval(t *testing.T) {
 		ctx := context.Background()
 		_, m, now := observing(t)
 		fresh := now("a")
-		if _, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
+		if _, err := m.ControlObserver(ctx,
+			&pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
 			t.Fatal(err)
 		}
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		err := m.Register(short, []*pb.ObserverInfo{fresh})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `observer "a" of t."x" is being retired`) {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), `observer "a" of t."x" is being retired`) {
 			t.Fatalf("not removed: %v", err)
 		}
 		registered := make(chan error, 1)
@@ -211,12 +223,14 @@ func TestBackfillRecord(t *testing.T) {
 		t.Errorf("one that is done was cancelled: %v, %v", b, err)
 	}
 	for _, name := range []string{"c", ""} {
-		if _, err := m.StartBackfill(ctx, name, 8); err == nil || !strings.Contains(err.Error(), "there is no observer") {
+		if _, err := m.StartBackfill(ctx, name, 8); err == nil ||
+			!strings.Contains(err.Error(), "there is no observer") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	observers := []*pb.ObserverInfo{{Name: "b"}, {Name: "a"}}
-	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 1 || list["a"].GetRows() != 9 {
+	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 1 ||
+		list["a"].GetRows() != 9 {
 		t.Errorf("%v, %v", list, err)
 	}
 	if err := dropTable(ctx, m, "t"); err != nil {

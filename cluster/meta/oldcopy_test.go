@@ -21,7 +21,10 @@ import (
 func TestOldCopyIsRefused(t *testing.T) {
 	_, m := newWorld(t)
 	registry := &Registry{
-		Meta: m, Members: cluster.NewAlone(cluster.Member{}), Now: func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
+		Meta: m, Members: cluster.NewAlone(cluster.Member{}),
+		Now: func(context.Context) (mvcc.Timestamp, error) {
+			return 77, nil
+		},
 		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
 	}
 	const maxStarts = 64 // that a directory remembers
@@ -48,7 +51,9 @@ func TestOldCopyIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := join.NewDoor(join.DoorConfig{Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"}})
+		d := join.NewDoor(join.DoorConfig{
+			Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
+		})
 		if err := d.Register(t.Context(), registry); err != nil {
 			return err
 		}
@@ -70,7 +75,8 @@ func TestOldCopyIsRefused(t *testing.T) {
 			t.Fatalf("after %d starts that came to nothing: %v", inVain, err)
 		}
 	}
-	for _, inVain := range []int{0, 3, 2 * maxStarts, 0, maxStarts} { // at last with a higher incarnation
+	// at last with a higher incarnation
+	for _, inVain := range []int{0, 3, 2 * maxStarts, 0, maxStarts} {
 		if err := start(old, inVain); !errors.Is(err, cluster.ErrStaleIncarnation) {
 			t.Fatalf("OLD-COPY: after %d more starts: %v", inVain, err)
 		}

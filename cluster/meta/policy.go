@@ -69,8 +69,9 @@ func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err
 			return false, err
 		}
 		if old == nil {
-			return false, refuse(pb.Error_CODE_UNAVAILABLE, "the cluster has no policy yet: the node that leads meta writes it, as soon as it is of a "+
-				"version that knows of one")
+			return false, refuse(pb.Error_CODE_UNAVAILABLE,
+				"the cluster has no policy yet: the node that leads meta writes it, as soon as it is of a "+
+					"version that knows of one")
 		}
 		version := p.Version
 		p = policy.Complete(p)
@@ -122,8 +123,9 @@ func (m *Meta) roomForTablets(ctx context.Context, id uint32, keys ...string) er
 		return err
 	}
 	if most := p.GetSplitMaxTablets(); uint64(there+more) > most {
-		return refuse(pb.Error_CODE_TOO_LARGE, "there are %d tablets, and at most %d are allowed: %d more would have to be made. `percolator cluster set "+
-			"split-max-tablets=N` allows more", there, most, more)
+		return refuse(pb.Error_CODE_TOO_LARGE,
+			"there are %d tablets, and at most %d are allowed: %d more would have to be made. `percolator cluster set "+
+				"split-max-tablets=N` allows more", there, most, more)
 	}
 	return nil
 }

@@ -32,16 +32,20 @@ func TestPolicyIsTheClustersOwn(t *testing.T) {
 			t.Errorf("founded with %d: %v, %v", replicas, p, err)
 		}
 	}
-	p, err := m.SetPolicy(ctx, &pb.Policy{HistoryMs: proto.Uint64(3_600_000), MaxHoldMs: proto.Uint64(7_200_000)})
+	p, err := m.SetPolicy(ctx, &pb.Policy{
+		HistoryMs: proto.Uint64(3_600_000), MaxHoldMs: proto.Uint64(7_200_000),
+	})
 	if err != nil || p.Version != 2 || p.GetReplicas() != 5 || p.GetHistoryMs() != 3_600_000 {
 		t.Errorf("changed: %v, %v", p, err)
 	}
 	for _, bad := range []*pb.Policy{
-		{Replicas: proto.Uint64(2)}, {Replicas: proto.Uint64(7)}, {HistoryMs: proto.Uint64(10)}, {SplitMaxTablets: proto.Uint64(0)},
+		{Replicas: proto.Uint64(2)}, {Replicas: proto.Uint64(7)}, {HistoryMs: proto.Uint64(10)},
+		{SplitMaxTablets: proto.Uint64(0)},
 		{HistoryMs: proto.Uint64(8_000_000)}, // more than snapshots may hold
 	} {
 		var refused *txn.ServerError
-		if _, err := m.SetPolicy(ctx, bad); !errors.As(err, &refused) || refused.Code != pb.Error_CODE_INVALID {
+		if _, err := m.SetPolicy(ctx, bad); !errors.As(err, &refused) ||
+			refused.Code != pb.Error_CODE_INVALID {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
@@ -63,7 +67,8 @@ func TestTabletsAreBounded(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		var e *txn.ServerError
-		if !errors.As(err, &e) || e.Code != pb.Error_CODE_TOO_LARGE || !strings.Contains(e.Message, "at most 4 are allowed") {
+		if !errors.As(err, &e) || e.Code != pb.Error_CODE_TOO_LARGE ||
+			!strings.Contains(e.Message, "at most 4 are allowed") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -101,7 +106,8 @@ func TestTabletsAreBounded(t *testing.T) {
 	if err := create("u"); err != nil {
 		t.Errorf("with room for one more: %v", err)
 	}
-	if err := m.SplitTablet(ctx, "u", "x"); err == nil || !strings.Contains(err.Error(), "at most 5 are allowed") {
+	if err := m.SplitTablet(ctx, "u", "x"); err == nil ||
+		!strings.Contains(err.Error(), "at most 5 are allowed") {
 		t.Errorf("beyond the new bound: %v", err)
 	}
 }

@@ -89,7 +89,9 @@ func (m *Meta) noteTold(ctx context.Context, version uint64) error {
 		if err != nil || told >= version {
 			return true, err
 		}
-		return m.swap(ctx, change{row: rowTold, old: old, value: binary.BigEndian.AppendUint64(nil, version)})
+		return m.swap(ctx, change{
+			row: rowTold, old: old, value: binary.BigEndian.AppendUint64(nil, version),
+		})
 	})
 }
 
@@ -152,7 +154,9 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
 	defer cancel()
 	_, err := r.meta.send(attempt, d.TabletId, &pb.TabletRequest{
-		Epoch: d.Epoch, Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{Catalogue: r.catalogue}},
+		Epoch: d.Epoch, Op: &pb.TabletRequest_SetCatalogue{
+			SetCatalogue: &pb.SetCatalogueRequest{Catalogue: r.catalogue},
+		},
 	})
 	var refused *txn.ServerError
 	switch {

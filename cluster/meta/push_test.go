@@ -17,7 +17,8 @@ import (
 // away has the tablet answer nobody until it is called.
 func (w *world) away(m *Meta, tablet uint64) (back func()) {
 	returned := make(chan struct{})
-	m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		error) {
 		if to == tablet {
 			select {
 			case <-returned:
@@ -44,14 +45,17 @@ func TestUntoldTablets(t *testing.T) {
 		lost := w.router.Locate(16, "m", 1)[0].TabletId
 		back := w.away(m, lost)
 		again := NewMeta(m.send, w.router) // a restart
-		observers := []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}}
+		observers := []*pb.ObserverInfo{
+			{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
+		}
 		for _, m := range []*Meta{m, again} {
 			began := time.Now()
 			attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 			err := m.Register(attempt, observers)
 			cancel()
 			if !errors.Is(err, ErrUntold) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("EARLY-TOLD: an observer that tablet %d does not know is registered: %v", lost, err)
+				t.Errorf("EARLY-TOLD: an observer that tablet %d does not know is registered: %v",
+					lost, err)
 			} else if !strings.Contains(err.Error(), "version 1 is missing on 1 tablets") {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
@@ -89,14 +93,17 @@ func TestUntoldFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		full, tries := w.router.Locate(16, "m", 1)[0].TabletId, 0
-		m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+		m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+			error) {
 			if to == full && tries < 3 {
 				tries++
 				return nil, &txn.ServerError{Code: pb.Error_CODE_DISK_FULL, Message: "test"}
 			}
 			return w.send(ctx, to, req)
 		}
-		observers := []*pb.ObserverInfo{{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")}}
+		observers := []*pb.ObserverInfo{
+			{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
+		}
 		if err := m.Register(t.Context(), observers); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +133,8 @@ func TestUncovered(t *testing.T) {
 		for i, d := range rows {
 			within := false
 			for _, g := range left {
-				within = within || !wire.StartOf(d).Less(g.from) && (!g.bounded || wire.StartOf(d).Less(g.to))
+				within = within || !wire.StartOf(d).Less(g.from) &&
+					(!g.bounded || wire.StartOf(d).Less(g.to))
 			}
 			if within == (told>>i&1 == 1) {
 				t.Errorf("of %04b tablet %d is left: %v", told, i, within)

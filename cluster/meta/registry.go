@@ -29,7 +29,8 @@ type Registry struct {
 // one directory. A process that was killed is taken for alive for a second or so; who
 // comes after it asks again.
 func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
-	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" && (m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
+	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" &&
+		(m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
 		return fmt.Errorf("%w: node %d, incarnation %d, is alive at %s; if this directory is a copy, delete it and join with an empty one",
 			cluster.ErrDuplicateNode, rec.NodeId, m.Incarnation, m.Listen)
 	}
@@ -61,19 +62,27 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 			continue
 		}
 		known := &pb.Node{
-			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer, Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
+			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer,
+			Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
 		}
 		if last := len(n.Starts) - 1; last >= 0 {
 			known.Start = n.Starts[last]
 		}
 		out.Nodes = append(out.Nodes, known)
 	}
-	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int { return cmp.Compare(a.NodeID, b.NodeID) }) {
+	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int {
+		return cmp.Compare(a.NodeID, b.NodeID)
+	}) {
 		if m.Listen == "" {
 			continue
 		}
-		known := &pb.Node{NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer, Gossip: m.Gossip, Http: m.HTTP}
-		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
+		known := &pb.Node{
+			NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer,
+			Gossip: m.Gossip, Http: m.HTTP,
+		}
+		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool {
+			return n.NodeId == m.NodeID
+		})
 		out.Nodes = append(out.Nodes, known)
 	}
 	return out, nil

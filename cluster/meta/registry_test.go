@@ -24,7 +24,10 @@ func (o only) Member(node uint64) (cluster.Member, bool) { return o.other, node 
 func TestRegistryRefusesCopies(t *testing.T) {
 	_, m := newWorld(t)
 	r := &Registry{
-		Meta: m, Members: only{Alone: cluster.NewAlone(cluster.Member{}), other: cluster.Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"}},
+		Meta: m, Members: only{
+			Alone: cluster.NewAlone(cluster.Member{}),
+			other: cluster.Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"},
+		},
 		Now:    func(context.Context) (mvcc.Timestamp, error) { return 77, nil },
 		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
 	}
@@ -42,7 +45,9 @@ func TestRegistryRefusesCopies(t *testing.T) {
 		{3, 1, "c:1", "c:3", nil},
 		{3, 1, "d:1", "d:3", cluster.ErrDuplicateNode},
 	} {
-		err := r.Register(t.Context(), &wire.NodeRecord{NodeId: tc.node, Incarnation: tc.incarnation, Listen: tc.listen, Gossip: tc.gossip})
+		err := r.Register(t.Context(), &wire.NodeRecord{
+			NodeId: tc.node, Incarnation: tc.incarnation, Listen: tc.listen, Gossip: tc.gossip,
+		})
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v", tc, err)
 		}

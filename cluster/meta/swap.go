@@ -52,7 +52,8 @@ func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
 func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	w := &pb.RawWriteRequest{}
 	for _, c := range changes {
-		w.Conditions = append(w.Conditions, &pb.RawCondition{Cell: metaCell(c.row), Absent: c.old == nil, Value: c.old})
+		w.Conditions = append(w.Conditions,
+			&pb.RawCondition{Cell: metaCell(c.row), Absent: c.old == nil, Value: c.old})
 		if c.keep {
 			continue
 		}
@@ -60,7 +61,9 @@ func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 		if c.value == nil {
 			kind = pb.Kind_KIND_DELETE
 		}
-		w.Writes = append(w.Writes, &pb.CellWrite{Cell: metaCell(c.row), Kind: kind, Value: c.value})
+		w.Writes = append(w.Writes, &pb.CellWrite{
+			Cell: metaCell(c.row), Kind: kind, Value: c.value,
+		})
 	}
 	return &pb.TabletRequest_RawWrite{RawWrite: w}
 }

@@ -18,7 +18,8 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 			t.Run(fmt.Sprintf("carried out %v, rival %v", carriedOut, rival), func(t *testing.T) {
 				w, other := newWorld(t)
 				lost := 0
-				mine := NewMeta(func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+				mine := NewMeta(func(ctx context.Context, tablet uint64,
+					req *pb.TabletRequest) (*pb.TabletResponse, error) {
 					if req.GetRawWrite() == nil || lost > 0 {
 						return w.send(ctx, tablet, req)
 					}

@@ -46,12 +46,16 @@ func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 // CreateTable makes the table, or adds missing split keys to the one there is. It may be
 // repeated after any failure: the record that gives the name its id is written last, when
 // the tablet boundaries are there; until then the id is reserved.
-func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+func (m *Meta) CreateTable(ctx context.Context, name string,
+	splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
-		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d", maxTableName, len(name))
+		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d",
+			maxTableName, len(name))
 	}
 	if len(splitKeys) > maxSplitKeys {
-		return nil, refuse(pb.Error_CODE_TOO_LARGE, "%d split keys; at most %d at once: add the others by another request", len(splitKeys), maxSplitKeys)
+		return nil, refuse(pb.Error_CODE_TOO_LARGE,
+			"%d split keys; at most %d at once: add the others by another request", len(splitKeys),
+			maxSplitKeys)
 	}
 	if err := m.ddl.lock(ctx); err != nil {
 		return nil, err
@@ -83,7 +87,8 @@ func (m *Meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 		// No copy of this that comes late makes anything: the reservation is gone with
 		// the first, and the id with the drop.
 		made := []change{
-			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved}, {row: droppedRow(t.Id), keep: true},
+			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved},
+			{row: droppedRow(t.Id), keep: true},
 		}
 		if done, err := m.swap(ctx, made...); done || err != nil {
 			return t, err
@@ -149,7 +154,8 @@ func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) err
 	if err != nil {
 		return err
 	}
-	_, err = m.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value}) // a lost race is another's keys: the splits are made
+	// a lost race is another's keys: the splits are made
+	_, err = m.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value})
 	return err
 }
 
@@ -188,7 +194,8 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 			return nil, m.dropUntold(ctx, c, name)
 		}
 		if t.Id != id && !broken.DropByName {
-			return nil, refuse(pb.Error_CODE_NO_TABLE, "table %q has the id %d, not %d: list the tables again", name, t.Id, id)
+			return nil, refuse(pb.Error_CODE_NO_TABLE,
+				"table %q has the id %d, not %d: list the tables again", name, t.Id, id)
 		}
 		value, err := encode(t)
 		if err != nil {
@@ -196,8 +203,11 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 		}
 		// In one step with the catalogue: a name that is gone and observers that are not
 		// would refuse those of a new table of the same name.
-		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0) // DateDrops fills it in
-		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Table == t.Id })
+		// DateDrops fills it in
+		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0)
+		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool {
+			return o.Table == t.Id
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +234,8 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
 		}})
 		var refused *txn.ServerError
-		if errors.Is(err, route.ErrUnknown) { // done or not: the tablet itself answers the next attempt with what it has become
+		// done or not: the tablet itself answers the next attempt with what it has become
+		if errors.Is(err, route.ErrUnknown) {
 			return false, nil
 		}
 		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {

@@ -36,7 +36,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) (*world, *Meta) {
-	w := &world{t: t, view: mvcc.NewMemView(), router: route.NewRouter(), held: map[uint64]*pb.TabletDescriptor{}, has: map[uint64]uint64{}}
+	w := &world{
+		t: t, view: mvcc.NewMemView(), router: route.NewRouter(),
+		held: map[uint64]*pb.TabletDescriptor{}, has: map[uint64]uint64{},
+	}
 	for _, d := range cluster.FirstTablets(7) {
 		w.held[d.TabletId] = d
 		w.router.Update(d)
@@ -44,7 +47,8 @@ func newWorld(t *testing.T) (*world, *Meta) {
 	return w, NewMeta(w.send, w.router)
 }
 
-func (w *world) send(_ context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (w *world) send(_ context.Context, tablet uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ops++
@@ -70,7 +74,9 @@ func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletRespon
 		return evaluate.Result(result), err
 	case *pb.TabletRequest_SetCatalogue:
 		w.has[tablet] = max(w.has[tablet], op.SetCatalogue.Catalogue.Version)
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}}}, nil
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}},
+		}, nil
 	case *pb.TabletRequest_Split:
 		return w.split(tablet, op.Split)
 	}
@@ -89,10 +95,13 @@ func (w *world) split(tablet uint64, r *pb.SplitRequest) (*pb.TabletResponse, er
 	}
 	left, right := proto.CloneOf(d), proto.CloneOf(d)
 	left.EndTable, left.EndRow, left.EndUnbounded, left.Epoch = r.Table, r.Row, false, d.Epoch+1
-	right.StartTable, right.StartRow, right.TabletId, right.Epoch = r.Table, r.Row, r.NewTabletId, d.Epoch+1
+	right.StartTable, right.StartRow, right.TabletId, right.Epoch = r.Table, r.Row, r.NewTabletId,
+		d.Epoch+1
 	w.held[left.TabletId], w.held[right.TabletId] = left, right
 	w.has[right.TabletId] = w.has[left.TabletId]
 	w.router.Update(left)
 	w.router.Update(right)
-	return &pb.TabletResponse{Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}}}, nil
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}},
+	}, nil
 }

@@ -17,17 +17,26 @@ func TestAnswersAreBounded(t *testing.T) {
 	const all, large, busy = 8 << 20, 1 << 20, 2 // busy answers are with the link
 	synctest.Test(t, func(t *testing.T) {
 		l := &slowLink{}
-		answer := func(_ uint64, _ time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+		answer := func(_ uint64, _ time.Time, req *wire.PeerRequest,
+			reply func(*wire.PeerResponse)) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: &pb.TabletResponse{Result: &pb.TabletResponse_Get{
-				Get: &pb.GetResponse{Results: []*pb.ReadResult{{Value: make([]byte, req.GetTablet().GetGet().GetAt())}}},
+				Get: &pb.GetResponse{
+					Results: []*pb.ReadResult{
+						{Value: make([]byte, req.GetTablet().GetGet().GetAt())},
+					},
+				},
 			}}}})
 		}
-		p := peer.New(l, self(1, 1), &handler{fn: answer}, peer.Config{AnswerBytes: all, BatchMessages: 1})
+		p := peer.New(l, self(1, 1), &handler{fn: answer},
+			peer.Config{AnswerBytes: all, BatchMessages: 1})
 		ask := func(count int, bytes uint64) {
 			b := &wire.PeerBatch{ClusterId: "c", FromNode: 2, FromIncarnation: 1, ToNode: 1}
 			for range count {
-				req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: bytes}}}
-				b.Requests = append(b.Requests, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
+				req := &pb.TabletRequest{
+					TabletId: 2, Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: bytes}},
+				}
+				b.Requests = append(b.Requests,
+					&wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
 			}
 			l.receive(b)
 			synctest.Wait()
@@ -35,7 +44,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		drain := func() (whole, replaced int) {
 			for l.count() > 0 {
 				for _, r := range l.release(nil).Responses {
-					if r.GetError().GetCode() == pb.Error_CODE_UNKNOWN && r.GetTablet() == nil && r.Error != nil {
+					if r.GetError().GetCode() == pb.Error_CODE_UNKNOWN && r.GetTablet() == nil &&
+						r.Error != nil {
 						replaced++
 					} else {
 						whole++

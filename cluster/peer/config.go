@@ -66,7 +66,8 @@ func (c Config) withDefaults() Config {
 	}
 	positive(&c.BatchMessages, maxBatchMessages)
 	positive(&c.BatchBytes, maxBatchBytes)
-	c.BatchMessages, c.BatchBytes = min(c.BatchMessages, maxBatchMessages), min(c.BatchBytes, maxBatchBytes)
+	c.BatchMessages, c.BatchBytes = min(c.BatchMessages, maxBatchMessages),
+		min(c.BatchBytes, maxBatchBytes)
 	positive(&c.InFlight, 16<<10)
 	positive(&c.InFlightBytes, 64<<20)
 	positive(&c.RaftLimit, 16<<10)

@@ -22,7 +22,8 @@ const grace = time.Second
 // receive takes a batch of another node apart. It is called by the link.
 func (p *Peers) receive(b *wire.PeerBatch) {
 	tooMany := len(b.GetRaft())+len(b.GetResponses())+len(b.GetRequests()) > maxBatchMessages
-	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID || b.GetFromNode() == p.self.NodeID {
+	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID ||
+		b.GetFromNode() == p.self.NodeID {
 		p.counts.foreign.Add(1)
 		return
 	}
@@ -76,7 +77,8 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		p.refuse(h, "node %d handles %d requests of yours", p.self.NodeID, p.cfg.Incoming)
 		return
 	}
-	if total := box.incomingBytes.Add(h.bytes); total > int64(p.cfg.IncomingBytes) && total > h.bytes {
+	if total := box.incomingBytes.Add(h.bytes); total > int64(p.cfg.IncomingBytes) &&
+		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
 		box.incoming.Add(-1)
 		p.refuse(h, "node %d handles %d bytes of requests of yours", p.self.NodeID, total)
@@ -90,7 +92,9 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	deadline := time.Now().Add(timeout)
 	// An actor whose handler panics loses the message, and nobody would give its room back.
 	h.mu.Lock()
-	h.timer = time.AfterFunc(timeout+grace, func() { h.reply(refusal(h.id, unknown, "no answer in time")) })
+	h.timer = time.AfterFunc(timeout+grace, func() {
+		h.reply(refusal(h.id, unknown, "no answer in time"))
+	})
 	h.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
@@ -123,10 +127,13 @@ func (h *handled) reply(r *wire.PeerResponse) {
 }
 
 func refusal(id uint64, code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
-	return &wire.PeerResponse{Id: id, Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+	return &wire.PeerResponse{
+		Id: id, Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)},
+	}
 }
 
 func (p *Peers) panicked(where string, r any) {
 	p.counts.panics.Add(1)
-	p.cfg.Logger.Error("handler of another node's message panicked", "message", where, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	p.cfg.Logger.Error("handler of another node's message panicked", "message", where, "panic",
+		fmt.Sprint(r), "stack", string(debug.Stack()))
 }

@@ -44,7 +44,9 @@ type outgoing struct {
 
 func newOutbox(p *Peers, node uint64) *outbox {
 	box := &outbox{peers: p, node: node, pending: make(map[uint64]*waiting)}
-	box.pid = p.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return newSender(box) }))
+	box.pid = p.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+		return newSender(box)
+	}))
 	return box
 }
 
@@ -64,7 +66,8 @@ func (b *outbox) admit(w *waiting) error {
 	case b.closed:
 		return fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
 	case w.bytes > MaxMessage:
-		return fmt.Errorf("%w: peer: %w", txn.ErrNotSent, &txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
+		return fmt.Errorf("%w: peer: %w", txn.ErrNotSent,
+			&txn.LimitError{Limit: "message to a node", Size: w.bytes, Max: MaxMessage})
 	case len(b.pending) >= cfg.InFlight, b.bytes > 0 && b.bytes+w.bytes > cfg.InFlightBytes:
 		return fmt.Errorf("%w: %w: %d requests of %d bytes are under way to node %d",
 			txn.ErrNotSent, txn.ErrOverloaded, len(b.pending), b.bytes, b.node)
@@ -95,7 +98,8 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 		b.raft.Add(-1)
 		return false
 	}
-	if total := b.raftBytes.Add(int64(size)); total > int64(cfg.RaftBytes) && total > int64(size) { // one alone always fits
+	// one alone always fits
+	if total := b.raftBytes.Add(int64(size)); total > int64(cfg.RaftBytes) && total > int64(size) {
 		b.raftBytes.Add(-int64(size))
 		b.raft.Add(-1)
 		return false
@@ -112,7 +116,8 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 	if size > largeAnswer {
 		room /= 2
 	}
-	if total := b.answerBytes.Add(int64(size)); size > MaxMessage || total > room && total > int64(size) {
+	if total := b.answerBytes.Add(int64(size)); size > MaxMessage || total > room &&
+		total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
 		r = refusal(r.GetId(), unknown, "the answer of %d bytes has no room", size)

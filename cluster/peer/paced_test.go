@@ -28,7 +28,9 @@ type held struct {
 
 var _ peer.Paced = (*slowLink)(nil)
 
-func (l *slowLink) Send(uint64, *wire.PeerBatch) error { panic("a paced link is sent to by SendThen") }
+func (l *slowLink) Send(uint64, *wire.PeerBatch) error {
+	panic("a paced link is sent to by SendThen")
+}
 
 func (l *slowLink) SendThen(_ uint64, b *wire.PeerBatch, then func(error)) error {
 	l.mu.Lock()
@@ -101,31 +103,32 @@ func TestWhatWaitsGoesTogether(t *testing.T) {
 
 // Raft messages that would wait beyond the bounds are dropped, and counted.
 func TestRaftIsDropped(t *testing.T) {
-	paced(t, peer.Config{RaftLimit: 5, RaftBytes: 1 << 20}, func(t *testing.T, l *slowLink, p *peer.Peers) {
-		for range 2 { // they make the link busy
-			p.Raft(&wire.RaftMessage{ToNode: 2})
+	paced(t, peer.Config{RaftLimit: 5, RaftBytes: 1 << 20},
+		func(t *testing.T, l *slowLink, p *peer.Peers) {
+			for range 2 { // they make the link busy
+				p.Raft(&wire.RaftMessage{ToNode: 2})
+				synctest.Wait()
+			}
+			p.Raft(&wire.RaftMessage{ToNode: 2, Message: make([]byte, 1<<19)})
+			p.Raft(&wire.RaftMessage{ToNode: 2, Message: make([]byte, 1<<19)}) // over the bytes
+			for range 10 {
+				p.Raft(&wire.RaftMessage{ToNode: 2})
+			}
+			p.Raft(&wire.RaftMessage{}) // to nobody
+			if st := p.Stats(); st.Raft != 7 || st.RaftDropped != 8 {
+				t.Errorf("%+v", st)
+			}
 			synctest.Wait()
-		}
-		p.Raft(&wire.RaftMessage{ToNode: 2, Message: make([]byte, 1<<19)})
-		p.Raft(&wire.RaftMessage{ToNode: 2, Message: make([]byte, 1<<19)}) // over the bytes
-		for range 10 {
+			l.release(nil)
+			l.release(nil)
+			if b := l.release(nil); len(b.Raft) != 5 {
+				t.Errorf("%d in the next batch", len(b.Raft))
+			}
 			p.Raft(&wire.RaftMessage{ToNode: 2})
-		}
-		p.Raft(&wire.RaftMessage{}) // to nobody
-		if st := p.Stats(); st.Raft != 7 || st.RaftDropped != 8 {
-			t.Errorf("%+v", st)
-		}
-		synctest.Wait()
-		l.release(nil)
-		l.release(nil)
-		if b := l.release(nil); len(b.Raft) != 5 {
-			t.Errorf("%d in the next batch", len(b.Raft))
-		}
-		p.Raft(&wire.RaftMessage{ToNode: 2})
-		if st := p.Stats(); st.Raft != 8 {
-			t.Errorf("no room came back: %+v", st)
-		}
-	})
+			if st := p.Stats(); st.Raft != 8 {
+				t.Errorf("no room came back: %+v", st)
+			}
+		})
 }
 
 // What a request's failure says depends on how far it came.
@@ -168,7 +171,9 @@ func TestExpiredIsNotSent(t *testing.T) {
 			synctest.Wait()
 		}
 		var got error
-		p.Tell(2, time.Now().Add(time.Second), ask(1), func(_ *wire.PeerResponse, err error) { got = err })
+		p.Tell(2, time.Now().Add(time.Second), ask(1), func(_ *wire.PeerResponse, err error) {
+			got = err
+		})
 		wait(2 * time.Second)
 		if !errors.Is(got, txn.ErrNotSent) {
 			t.Errorf("in the outbox: %v", got)

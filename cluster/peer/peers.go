@@ -49,7 +49,10 @@ type Peers struct {
 // New returns the other nodes as seen by self over the link, which is closed with them.
 // handler must be ready: the first message may come before New returns.
 func New(link Link, self Self, handler Handler, cfg Config) *Peers {
-	p := &Peers{link: link, self: self, handler: handler, cfg: cfg.withDefaults(), boxes: make(map[uint64]*outbox)}
+	p := &Peers{
+		link: link, self: self, handler: handler, cfg: cfg.withDefaults(),
+		boxes: make(map[uint64]*outbox),
+	}
 	if p.system = p.cfg.System; p.system == nil {
 		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
 	}
@@ -67,14 +70,17 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 // be changed afterwards. A response with Error set is an answer; an error says that there
 // was none: it wraps txn.ErrNotSent if the request was surely not sent, and
 // txn.ErrOverloaded as well if too much is under way to the node.
-func (p *Peers) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
+func (p *Peers) Call(ctx context.Context, node uint64,
+	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	type outcome struct {
 		resp *wire.PeerResponse
 		err  error
 	}
 	got := make(chan outcome, 1)
 	deadline, _ := ctx.Deadline()
-	w := p.tell(node, deadline, req, func(resp *wire.PeerResponse, err error) { got <- outcome{resp, err} })
+	w := p.tell(node, deadline, req, func(resp *wire.PeerResponse, err error) {
+		got <- outcome{resp, err}
+	})
 	select {
 	case o := <-got:
 		return o.resp, o.err
@@ -89,12 +95,14 @@ func (p *Peers) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*
 
 // Tell is Call without a goroutine: then is called once, on any goroutine, perhaps before
 // Tell returns, and must not block. A zero deadline means Config.Timeout.
-func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
+func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+	then func(*wire.PeerResponse, error)) {
 	p.tell(node, deadline, req, then)
 }
 
 // tell returns nil if then has been called already.
-func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) *waiting {
+func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+	then func(*wire.PeerResponse, error)) *waiting {
 	box, err := p.box(node)
 	if err != nil {
 		then(nil, err)
@@ -103,7 +111,10 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest, the
 	if deadline.IsZero() {
 		deadline = time.Now().Add(p.cfg.Timeout)
 	}
-	w := &waiting{box: box, id: p.ids.Add(1), body: req, bytes: proto.Size(req), deadline: deadline, then: then}
+	w := &waiting{
+		box: box, id: p.ids.Add(1), body: req, bytes: proto.Size(req), deadline: deadline,
+		then: then,
+	}
 	if err := box.admit(w); err != nil {
 		p.counts.overloaded.Add(1)
 		then(nil, err)
@@ -172,7 +183,8 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	case node == 0 || node == p.self.NodeID:
 		return nil, fmt.Errorf("%w: peer: node %d is not another node", txn.ErrNotSent, node)
 	case len(p.boxes) >= maxNodes:
-		return nil, fmt.Errorf("%w: peer: %d nodes are known, no more are taken", txn.ErrNotSent, maxNodes)
+		return nil, fmt.Errorf("%w: peer: %d nodes are known, no more are taken", txn.ErrNotSent,
+			maxNodes)
 	}
 	box := newOutbox(p, node)
 	p.boxes[node] = box

@@ -28,7 +28,8 @@ type handler struct {
 	raft []uint64 // tablet ids
 }
 
-func (h *handler) Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+func (h *handler) Request(from uint64, deadline time.Time, req *wire.PeerRequest,
+	reply func(*wire.PeerResponse)) {
 	if h.fn != nil {
 		h.fn(from, deadline, req, reply)
 		return
@@ -49,16 +50,24 @@ func (h *handler) got() []uint64 {
 }
 
 func ask(version uint64) *wire.PeerRequest {
-	return &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{Version: version}}}
+	return &wire.PeerRequest{
+		Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{Version: version}},
+	}
 }
 
 // large is a request of so many bytes.
 func large(size int) *wire.PeerRequest {
-	return &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, size)}}}}
+	return &wire.PeerRequest{
+		Body: &wire.PeerRequest_Snapshot{
+			Snapshot: &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, size)}},
+		},
+	}
 }
 
 func answer(version uint64) *wire.PeerResponse {
-	return &wire.PeerResponse{Body: &wire.PeerResponse_Honour{Honour: &wire.Honoured{Version: version}}}
+	return &wire.PeerResponse{
+		Body: &wire.PeerResponse_Honour{Honour: &wire.Honoured{Version: version}},
+	}
 }
 
 func self(node, incarnation uint64) peer.Self {
@@ -66,7 +75,8 @@ func self(node, incarnation uint64) peer.Self {
 }
 
 // bubble runs fn in a bubble with a network, and closes the peers that fn has made.
-func bubble(t *testing.T, fn func(t *testing.T, n *memlink.Network, add func(peer.Self, *handler, peer.Config) *peer.Peers)) {
+func bubble(t *testing.T, fn func(t *testing.T, n *memlink.Network,
+	add func(peer.Self, *handler, peer.Config) *peer.Peers)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memlink.NewNetwork()
 		var all []*peer.Peers
@@ -153,7 +163,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		var replies []func(*wire.PeerResponse)
 		a := add(self(1, 1), &handler{}, peer.Config{InFlight: 3, InFlightBytes: 1 << 20})
-		add(self(2, 1), &handler{fn: func(_ uint64, _ time.Time, _ *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+		add(self(2, 1), &handler{fn: func(_ uint64, _ time.Time, _ *wire.PeerRequest,
+			reply func(*wire.PeerResponse)) {
 			replies = append(replies, reply)
 		}}, peer.Config{})
 		answers := 0
@@ -171,16 +182,19 @@ func TestInFlightIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := tell(large(2 << 20)); !errors.Is(err, txn.ErrNotSent) || !errors.Is(err, txn.ErrOverloaded) {
+		if err := tell(large(2 << 20)); !errors.Is(err, txn.ErrNotSent) ||
+			!errors.Is(err, txn.ErrOverloaded) {
 			t.Errorf("more bytes than allowed: %v", err)
 		}
 		if err := tell(ask(1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := tell(ask(1)); !errors.Is(err, txn.ErrNotSent) || !errors.Is(err, txn.ErrOverloaded) {
+		if err := tell(ask(1)); !errors.Is(err, txn.ErrNotSent) ||
+			!errors.Is(err, txn.ErrOverloaded) {
 			t.Errorf("more requests than allowed: %v", err)
 		}
-		if err := tell(large(peer.MaxMessage)); !errors.Is(err, txn.ErrNotSent) || !errors.Is(err, txn.ErrTooLarge) {
+		if err := tell(large(peer.MaxMessage)); !errors.Is(err, txn.ErrNotSent) ||
+			!errors.Is(err, txn.ErrTooLarge) {
 			t.Errorf("more than a message may hold: %v", err)
 		}
 		synctest.Wait()
@@ -203,7 +217,9 @@ func TestInFlightIsBounded(t *testing.T) {
 func TestIncomingIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
-		b := add(self(2, 1), &handler{fn: func(uint64, time.Time, *wire.PeerRequest, func(*wire.PeerResponse)) {}}, peer.Config{Incoming: 2})
+		b := add(self(2, 1), &handler{
+			fn: func(uint64, time.Time, *wire.PeerRequest, func(*wire.PeerResponse)) {},
+		}, peer.Config{Incoming: 2})
 		var mu sync.Mutex
 		codes := map[pb.Error_Code]int{}
 		for range 3 {
@@ -233,7 +249,8 @@ func TestDeadlines(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 		var left atomic.Int64
 		a := add(self(1, 1), &handler{}, peer.Config{})
-		add(self(2, 1), &handler{fn: func(_ uint64, deadline time.Time, _ *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+		add(self(2, 1), &handler{fn: func(_ uint64, deadline time.Time, _ *wire.PeerRequest,
+			reply func(*wire.PeerResponse)) {
 			left.Store(int64(time.Until(deadline)))
 			time.AfterFunc(3*time.Second, func() { reply(answer(1)) })
 		}}, peer.Config{})
@@ -241,7 +258,8 @@ func TestDeadlines(t *testing.T) {
 		defer cancel()
 		begin := time.Now()
 		_, err := a.Call(ctx, 2, ask(1))
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, txn.ErrNotSent) || time.Since(begin) != 2*time.Second {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, txn.ErrNotSent) ||
+			time.Since(begin) != 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		if left := time.Duration(left.Load()); left != 2*time.Second {
@@ -266,9 +284,12 @@ func TestDeath(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *memlink.Network, add add) {
 				a := add(self(1, 1), &handler{}, peer.Config{})
-				silent := &handler{fn: func(uint64, time.Time, *wire.PeerRequest, func(*wire.PeerResponse)) {}}
+				silent := &handler{
+					fn: func(uint64, time.Time, *wire.PeerRequest, func(*wire.PeerResponse)) {},
+				}
 				b := add(self(2, 1), silent, peer.Config{})
-				if _, err := b.Call(context.Background(), 1, ask(1)); err != nil { // a knows incarnation 1
+				// a knows incarnation 1
+				if _, err := b.Call(context.Background(), 1, ask(1)); err != nil {
 					t.Fatal(err)
 				}
 				var got error
@@ -279,7 +300,8 @@ func TestDeath(t *testing.T) {
 					t.Fatalf("another incarnation's end: %v", got)
 				}
 				begin := time.Now()
-				a.Down(2, 0) // again: gossip tells of a member as often as something about it changes
+				// again: gossip tells of a member as often as something about it changes
+				a.Down(2, 0)
 				if how == "told" {
 					a.Down(2, 1)
 				} else {
@@ -292,7 +314,8 @@ func TestDeath(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if !errors.Is(got, peer.ErrLost) || errors.Is(got, txn.ErrNotSent) || time.Since(begin) != 0 {
+				if !errors.Is(got, peer.ErrLost) || errors.Is(got, txn.ErrNotSent) ||
+					time.Since(begin) != 0 {
 					t.Errorf("after %v: %v", time.Since(begin), got)
 				}
 			})
@@ -305,14 +328,16 @@ func TestUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
 		for _, node := range []uint64{0, 1, 7} {
-			if _, err := a.Call(context.Background(), node, ask(1)); !errors.Is(err, txn.ErrNotSent) {
+			if _, err := a.Call(context.Background(), node, ask(1)); !errors.Is(err,
+				txn.ErrNotSent) {
 				t.Errorf("node %d: %v", node, err)
 			}
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := a.Call(context.Background(), 7, ask(1)); !errors.Is(err, txn.ErrNotSent) || !errors.Is(err, txn.ErrClosed) {
+		if _, err := a.Call(context.Background(), 7, ask(1)); !errors.Is(err, txn.ErrNotSent) ||
+			!errors.Is(err, txn.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -328,7 +353,10 @@ func TestForeignBatches(t *testing.T) {
 		send := func(cluster string, to, from, incarnation uint64) {
 			t.Helper()
 			m := &wire.RaftMessage{TabletId: incarnation, FromNode: from, ToNode: to}
-			b := &wire.PeerBatch{ClusterId: cluster, FromNode: from, FromIncarnation: incarnation, ToNode: to, Raft: []*wire.RaftMessage{m}}
+			b := &wire.PeerBatch{
+				ClusterId: cluster, FromNode: from, FromIncarnation: incarnation, ToNode: to,
+				Raft: []*wire.RaftMessage{m},
+			}
 			if err := raw.Send(1, b); err != nil {
 				t.Fatal(err)
 			}
@@ -340,7 +368,8 @@ func TestForeignBatches(t *testing.T) {
 		send("c", 1, 1, 8)
 		send("c", 1, 0, 9)
 		send("c", 1, 2, 4)
-		if err := raw.Send(1, &wire.PeerBatch{ClusterId: "c", FromNode: 2, FromIncarnation: 5, ToNode: 1, Responses: make([]*wire.PeerResponse, 1001)}); err != nil {
+		if err := raw.Send(1, &wire.PeerBatch{ClusterId: "c", FromNode: 2, FromIncarnation: 5,
+			ToNode: 1, Responses: make([]*wire.PeerResponse, 1001)}); err != nil {
 			t.Fatal(err)
 		}
 		send("c", 1, 2, 6)
@@ -357,13 +386,15 @@ func TestForeignBatches(t *testing.T) {
 func TestHandlerPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
-		b := add(self(2, 1), &handler{fn: func(_ uint64, _ time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+		b := add(self(2, 1), &handler{fn: func(_ uint64, _ time.Time, req *wire.PeerRequest,
+			reply func(*wire.PeerResponse)) {
 			if req.GetHonour().GetVersion() == 0 {
 				panic("no version")
 			}
 			reply(answer(1))
 		}}, peer.Config{})
-		if r, err := a.Call(context.Background(), 2, ask(0)); err != nil || r.GetError().GetCode() != pb.Error_CODE_INTERNAL {
+		if r, err := a.Call(context.Background(), 2, ask(0)); err != nil ||
+			r.GetError().GetCode() != pb.Error_CODE_INTERNAL {
 			t.Errorf("%v, %v", r, err)
 		}
 		if r, err := a.Call(context.Background(), 2, ask(1)); err != nil || r.GetError() != nil {

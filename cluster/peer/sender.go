@@ -73,7 +73,8 @@ func (s *sender) send() {
 func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
 	b := &wire.PeerBatch{
-		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation, ToNode: s.box.node,
+		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation,
+		ToNode: s.box.node,
 	}
 	var requests []*waiting
 	now, bytes, count := time.Now(), 0, 0

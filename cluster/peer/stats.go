@@ -15,10 +15,13 @@ type Stats struct {
 	// that it could not send.
 	Batches, Messages, Unsent uint64
 	Handled                   uint64 // requests of others
-	Refused                   uint64 // requests of others that were not taken because too many were handled
-	AnswersDropped            uint64 // answers replaced by "unknown" for want of room
-	Foreign                   uint64 // batches of another cluster, for another node, of an ended incarnation, or of too many messages
-	Panics                    uint64 // of the handler
+	// requests of others that were not taken because too many were handled
+	Refused        uint64
+	AnswersDropped uint64 // answers replaced by "unknown" for want of room
+	// batches of another cluster, for another node, of an ended incarnation, or of too
+	// many messages
+	Foreign uint64
+	Panics  uint64 // of the handler
 }
 
 // counts are Stats while they are counted.
@@ -32,10 +35,12 @@ type counts struct {
 func (p *Peers) Stats() Stats {
 	c := &p.counts
 	return Stats{
-		Requests: c.requests.Load(), Answers: c.answers.Load(), Late: c.late.Load(), Overloaded: c.overloaded.Load(),
-		Raft: c.raft.Load(), RaftDropped: c.raftDropped.Load(),
+		Requests: c.requests.Load(), Answers: c.answers.Load(), Late: c.late.Load(),
+		Overloaded: c.overloaded.Load(),
+		Raft:       c.raft.Load(), RaftDropped: c.raftDropped.Load(),
 		Batches: c.batches.Load(), Messages: c.messages.Load(), Unsent: c.unsent.Load(),
-		Handled: c.handled.Load(), Refused: c.refused.Load(), AnswersDropped: c.answersDropped.Load(),
-		Foreign: c.foreign.Load(), Panics: c.panics.Load(),
+		Handled: c.handled.Load(), Refused: c.refused.Load(),
+		AnswersDropped: c.answersDropped.Load(),
+		Foreign:        c.foreign.Load(), Panics: c.panics.Load(),
 	}
 }

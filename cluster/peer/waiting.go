@@ -35,7 +35,9 @@ type waiting struct {
 // message is what is sent: the caller's request with our number and the time that is left.
 func (w *waiting) message(now time.Time) *wire.PeerRequest {
 	left := max(1, w.deadline.Sub(now).Milliseconds())
-	return &wire.PeerRequest{Id: w.id, TimeoutMs: uint32(min(left, maxTimeout.Milliseconds())), Body: w.body.GetBody()}
+	return &wire.PeerRequest{
+		Id: w.id, TimeoutMs: uint32(min(left, maxTimeout.Milliseconds())), Body: w.body.GetBody(),
+	}
 }
 
 // advance moves it on from one place to the next; false if it was elsewhere.

@@ -53,12 +53,21 @@ func TestMain(m *testing.M) {
 // answers is the handler of a node: it answers with what it was asked.
 type answers struct{}
 
-func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
+func (answers) Request(_ uint64, _ time.Time, req *wire.PeerRequest,
+	reply func(*wire.PeerResponse)) {
 	if chunk := req.GetSnapshot(); chunk != nil {
-		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: &wire.SnapshotAnswer{Next: uint64(len(chunk.GetHeader().GetState()))}}})
+		reply(&wire.PeerResponse{
+			Body: &wire.PeerResponse_Snapshot{
+				Snapshot: &wire.SnapshotAnswer{Next: uint64(len(chunk.GetHeader().GetState()))},
+			},
+		})
 		return
 	}
-	reply(&wire.PeerResponse{Body: &wire.PeerResponse_Honour{Honour: &wire.Honoured{Version: req.GetHonour().GetVersion()}}})
+	reply(&wire.PeerResponse{
+		Body: &wire.PeerResponse_Honour{
+			Honour: &wire.Honoured{Version: req.GetHonour().GetVersion()},
+		},
+	})
 }
 
 func (answers) Raft(*wire.RaftMessage) {}
@@ -72,7 +81,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	var known sync.Map
 	rc := remoting.Config{
-		Listen: cfg.Listen, MaxConnections: cfg.MaxConnections, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Listen: cfg.Listen, MaxConnections: cfg.MaxConnections,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Resolve: func(node uint64) (string, bool) {
 			addr, ok := known.Load(node)
 			if !ok {
@@ -97,7 +107,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		fmt.Fprintln(out, link.Addr())
 		lines.Scan()
 	}
-	p := peer.New(link, peer.Self{ClusterID: "c", NodeID: cfg.Node, Incarnation: cfg.Incarnation}, answers{}, peer.Config{})
+	p := peer.New(link, peer.Self{ClusterID: "c", NodeID: cfg.Node, Incarnation: cfg.Incarnation},
+		answers{}, peer.Config{})
 	fmt.Fprintln(out, link.Addr())
 	for lines.Scan() {
 		var command string
@@ -146,7 +157,12 @@ func askMany(p *peer.Peers, node uint64, count, callers int) string {
 		wg.Go(func() {
 			for i := c; i < count; i += callers {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{Version: uint64(i)}}})
+				r, err := p.Call(ctx, node,
+					&wire.PeerRequest{
+						Body: &wire.PeerRequest_Honour{
+							Honour: &wire.HonourCatalogue{Version: uint64(i)},
+						},
+					})
 				cancel()
 				if err == nil && r.GetHonour().GetVersion() != uint64(i) {
 					err = fmt.Errorf("answer %v to %d", r, i)
@@ -173,7 +189,9 @@ func askLarge(p *peer.Peers, node uint64, size int) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	chunk := &wire.SnapshotChunk{Header: &wire.SnapshotHeader{State: make([]byte, size)}}
-	r, err := p.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}})
+	r, err := p.Call(ctx, node, &wire.PeerRequest{
+		Body: &wire.PeerRequest_Snapshot{Snapshot: chunk},
+	})
 	switch {
 	case err != nil:
 		return "error " + err.Error()

@@ -46,7 +46,9 @@ func attack(t *testing.T, addr string, cfg *tls.Config) *attacker {
 
 func connect() *remote.RemoteMessage {
 	return &remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
-		ConnectionType: &remote.ConnectRequest_ServerConnection{ServerConnection: &remote.ServerConnection{MemberId: "m", Address: "a:1"}},
+		ConnectionType: &remote.ConnectRequest_ServerConnection{
+			ServerConnection: &remote.ServerConnection{MemberId: "m", Address: "a:1"},
+		},
 	}}}
 }
 
@@ -94,7 +96,9 @@ func (a *attacker) sends(messages ...*remote.RemoteMessage) error {
 
 // proper is a batch that a node would send.
 func proper(t *testing.T) *remote.MessageBatch {
-	return to(t, "peers", &wire.PeerBatch{ClusterId: "c", FromNode: 9, FromIncarnation: 1, ToNode: 2})
+	return to(t, "peers", &wire.PeerBatch{
+		ClusterId: "c", FromNode: 9, FromIncarnation: 1, ToNode: 2,
+	})
 }
 
 // changed is a proper batch with something wrong about it.
@@ -109,40 +113,83 @@ func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 	t.Helper()
 	first := proper(t).Envelopes[0]
 	return map[string][]*remote.RemoteMessage{
-		"unknown type":          {connect(), changed(t, func(m *remote.MessageBatch) { m.TypeNames[0] = "no.such.Type" })},
-		"type of another use":   {connect(), batch(to(t, "peers", &remote.ActorPidRequest{Name: "x", Kind: "y"}))},
-		"type index too high":   {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = 7 })},
-		"type index negative":   {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = -1 })},
-		"no type":               {connect(), changed(t, func(m *remote.MessageBatch) { m.TypeNames = nil })},
-		"target index too high": {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].Target = 7 })},
-		"target index negative": {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].Target = -1 })},
-		"sender index":          {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].Sender = 7 })},
-		"sender":                {connect(), changed(t, func(m *remote.MessageBatch) { m.Senders = []*actor.PID{pid} })},
-		"serializer":            {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].SerializerId = 1 })},
-		"unknown serializer":    {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].SerializerId = 99 })},
-		"header":                {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].MessageHeader = &remote.MessageHeader{} })},
+		"unknown type": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.TypeNames[0] = "no.such.Type"
+		})},
+		"type of another use": {
+			connect(), batch(to(t, "peers", &remote.ActorPidRequest{Name: "x", Kind: "y"})),
+		},
+		"type index too high": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].TypeId = 7
+		})},
+		"type index negative": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].TypeId = -1
+		})},
+		"no type": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.TypeNames = nil
+		})},
+		"target index too high": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].Target = 7
+		})},
+		"target index negative": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].Target = -1
+		})},
+		"sender index": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].Sender = 7
+		})},
+		"sender": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Senders = []*actor.PID{pid}
+		})},
+		"serializer": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].SerializerId = 1
+		})},
+		"unknown serializer": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].SerializerId = 99
+		})},
+		"header": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].MessageHeader = &remote.MessageHeader{}
+		})},
 		"many envelopes": {connect(), changed(t, func(m *remote.MessageBatch) {
 			for range 1_000 {
 				m.Envelopes = append(m.Envelopes, first)
 			}
 		})},
-		"no batch":                 {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].MessageData = []byte{0xff} })},
-		"many requests":            {connect(), batch(to(t, "peers", &wire.PeerBatch{Requests: slices.Repeat([]*wire.PeerRequest{{}}, 1_000_000)}))},
-		"huge batch":               {connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].MessageData = make([]byte, 40<<20) })},
-		"stop":                     {connect(), batch(to(t, "peers", &actor.Stop{}))},
-		"poison pill":              {connect(), batch(to(t, "peers", &actor.PoisonPill{}))},
-		"watch":                    {connect(), batch(to(t, "peers", &actor.Watch{Watcher: pid}))},
-		"terminated":               {connect(), batch(to(t, "peers", &actor.Terminated{Who: pid}))},
-		"stop of the activator":    {connect(), batch(to(t, "activator", &actor.Stop{}))},
-		"batch for the supervisor": {connect(), changed(t, func(m *remote.MessageBatch) { m.Targets[0] = "EndpointSupervisor" })},
-		"spawn":                    {connect(), batch(to(t, "activator", &remote.ActorPidRequest{Name: "x", Kind: "y"}))},
-		"no connect request":       {batch(proper(t))},
-		"two connect requests":     {connect(), connect()},
+		"no batch": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].MessageData = []byte{0xff}
+		})},
+		"many requests": {
+			connect(), batch(to(t, "peers",
+				&wire.PeerBatch{Requests: slices.Repeat([]*wire.PeerRequest{{}}, 1_000_000)})),
+		},
+		"huge batch": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Envelopes[0].MessageData = make([]byte, 40<<20)
+		})},
+		"stop":                  {connect(), batch(to(t, "peers", &actor.Stop{}))},
+		"poison pill":           {connect(), batch(to(t, "peers", &actor.PoisonPill{}))},
+		"watch":                 {connect(), batch(to(t, "peers", &actor.Watch{Watcher: pid}))},
+		"terminated":            {connect(), batch(to(t, "peers", &actor.Terminated{Who: pid}))},
+		"stop of the activator": {connect(), batch(to(t, "activator", &actor.Stop{}))},
+		"batch for the supervisor": {connect(), changed(t, func(m *remote.MessageBatch) {
+			m.Targets[0] = "EndpointSupervisor"
+		})},
+		"spawn": {
+			connect(), batch(to(t, "activator", &remote.ActorPidRequest{Name: "x", Kind: "y"})),
+		},
+		"no connect request":   {batch(proper(t))},
+		"two connect requests": {connect(), connect()},
 		"connect request of a client": {{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{
-			ConnectionType: &remote.ConnectRequest_ClientConnection{ClientConnection: &remote.ClientConnection{}}}}}},
+			ConnectionType: &remote.ConnectRequest_ClientConnection{
+				ClientConnection: &remote.ClientConnection{},
+			}}}}},
 		"empty connect request": {{MessageType: &remote.RemoteMessage_ConnectRequest{}}},
-		"disconnect":            {connect(), {MessageType: &remote.RemoteMessage_DisconnectRequest{DisconnectRequest: &remote.DisconnectRequest{}}}},
-		"nothing":               {{}},
+		"disconnect": {
+			connect(), {
+				MessageType: &remote.RemoteMessage_DisconnectRequest{
+					DisconnectRequest: &remote.DisconnectRequest{},
+				},
+			},
+		},
+		"nothing": {{}},
 	}
 }
 
@@ -160,7 +207,8 @@ func TestHostileNode(t *testing.T) {
 	pid := &actor.PID{Address: b.addr, Id: "peers"}
 	refused := b.stats().Refused
 	for name, messages := range hostile(t, pid) {
-		if err := x.sends(messages...); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "refused") {
+		if err := x.sends(messages...); status.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(err.Error(), "refused") {
 			t.Fatalf("HOSTILE: %s: %v", name, err)
 		}
 		if now := b.stats().Refused; now != refused+1 {
@@ -177,10 +225,13 @@ func TestHostileNode(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied || status.Code(err2) != codes.PermissionDenied {
 		t.Errorf("calls that the library lacks: %v, %v", err, err2)
 	}
-	if err := x.conn.Invoke(ctx, "/remote.Remoting/Nothing", &remote.ListProcessesRequest{}, &remote.ListProcessesResponse{}); status.Code(err) != codes.Unimplemented {
+	if err := x.conn.Invoke(ctx, "/remote.Remoting/Nothing", &remote.ListProcessesRequest{},
+		&remote.ListProcessesResponse{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a call that nobody knows: %v", err)
 	}
-	if err := x.sends(connect(), changed(t, func(m *remote.MessageBatch) { m.Envelopes[0].MessageData = make([]byte, 70<<20) })); status.Code(err) != codes.ResourceExhausted {
+	if err := x.sends(connect(), changed(t, func(m *remote.MessageBatch) {
+		m.Envelopes[0].MessageData = make([]byte, 70<<20)
+	})); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("70 MiB: %v", err)
 	}
 	if got := a.tell("large 2 %d", 8<<20); !strings.HasPrefix(got, "ok") {
@@ -219,7 +270,8 @@ func TestStrangers(t *testing.T) {
 		if err := attack(t, b.addr, cfg).sends(connect()); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
-		for begin := time.Now(); b.stats().Handshakes == before; { // the refusal is sent before it is counted
+		// the refusal is sent before it is counted
+		for begin := time.Now(); b.stats().Handshakes == before; {
 			if time.Since(begin) > patience {
 				t.Fatalf("%s: not counted", name)
 			}
@@ -240,7 +292,8 @@ func TestStrangers(t *testing.T) {
 // Connections beyond the bound are closed, and others get their place when some are given up.
 func TestConnectionsAreBounded(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
-	a, b := start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}), start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, MaxConnections: 4})
+	a, b := start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}),
+		start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, MaxConnections: 4})
 	a.knows(2, b.addr)
 	b.knows(1, a.addr)
 	a.asks(2)

@@ -25,12 +25,15 @@ type serverCredentials struct {
 	counts *counts
 }
 
-func newServerCredentials(files *certs.Files, limit int, c *counts) credentials.TransportCredentials {
+func newServerCredentials(files *certs.Files, limit int,
+	c *counts) credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
 	if files != nil {
 		inner = credentials.NewTLS(files.Server(certs.Node))
 	}
-	return &serverCredentials{TransportCredentials: inner, limit: int64(limit), open: new(atomic.Int64), counts: c}
+	return &serverCredentials{
+		TransportCredentials: inner, limit: int64(limit), open: new(atomic.Int64), counts: c,
+	}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.

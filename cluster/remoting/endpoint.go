@@ -125,7 +125,10 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	t.generation++
 	// The name is what gRPC dials: passthrough leaves it to our dialer.
 	name := fmt.Sprintf("passthrough:///n%d.g%d", node, t.generation)
-	e := &endpoint{link: l, node: node, addr: addr, name: name, pid: actor.NewPID(name, receiver), waiting: make(map[*outgoing]struct{})}
+	e := &endpoint{
+		link: l, node: node, addr: addr, name: name, pid: actor.NewPID(name, receiver),
+		waiting: make(map[*outgoing]struct{}),
+	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	t.endpoint, l.endpoints[name] = e, e
 	l.mu.Unlock()

@@ -41,21 +41,28 @@ func (l *Link) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(newServerCredentials(l.cfg.Files, l.cfg.MaxConnections, &l.counts)),
 		grpc.ChainUnaryInterceptor(l.guard.unary), grpc.ChainStreamInterceptor(l.guard.stream),
-		grpc.MaxRecvMsgSize(maxReceive), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxRecvMsgSize(maxReceive), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(16 << 10),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.ConnectionTimeout(5 * time.Second), grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: keepaliveTime, Timeout: keepaliveTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: keepaliveTime / 2, PermitWithoutStream: true,
+		}),
 	}
 }
 
 // unary refuses every call: nodes use the stream only.
-func (g *guard) unary(ctx context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+func (g *guard) unary(ctx context.Context, _ any, info *grpc.UnaryServerInfo,
+	_ grpc.UnaryHandler) (any, error) {
 	return nil, g.refuse(ctx, codes.PermissionDenied, "call of %s", info.FullMethod)
 }
 
 // stream lets batches through to the library, and survives its panics.
-func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) (err error) {
 	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
 		return g.refuse(s.Context(), codes.PermissionDenied, "call of %s", info.FullMethod)
 	}
@@ -71,7 +78,8 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	defer func() {
 		if r := recover(); r != nil {
 			g.counts.panics.Add(1)
-			g.logger.Error("remoting panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			g.logger.Error("remoting panicked", "panic", fmt.Sprint(r), "stack",
+				string(debug.Stack()))
 			err = status.Error(codes.Internal, "remoting: internal error")
 		}
 	}()
@@ -143,7 +151,8 @@ func checkConnect(r *remote.ConnectRequest, again bool) string {
 		return "second connect request"
 	case !ok:
 		return "connect request of a client"
-	case len(c.ServerConnection.GetMemberId()) > maxText || len(c.ServerConnection.GetAddress()) > maxText:
+	case len(c.ServerConnection.GetMemberId()) > maxText ||
+		len(c.ServerConnection.GetAddress()) > maxText:
 		return "connect request with a long name"
 	case len(c.ServerConnection.GetBlockList()) > 0:
 		return "connect request with a block list"
@@ -161,7 +170,8 @@ func checkBatch(b *remote.MessageBatch) string {
 		return fmt.Sprintf("%d envelopes", n)
 	}
 	if len(b.GetTypeNames()) > 1 || len(b.GetTargets()) > 1 || len(b.GetSenders()) > 0 {
-		return fmt.Sprintf("%d types, %d targets and %d senders", len(b.GetTypeNames()), len(b.GetTargets()), len(b.GetSenders()))
+		return fmt.Sprintf("%d types, %d targets and %d senders", len(b.GetTypeNames()),
+			len(b.GetTargets()), len(b.GetSenders()))
 	}
 	for _, name := range b.GetTypeNames() {
 		if name != batchType {

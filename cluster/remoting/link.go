@@ -94,13 +94,16 @@ func Open(cfg Config) (*Link, error) {
 		return nil, fmt.Errorf("remoting: %q is no port", portText)
 	}
 	l := &Link{
-		cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint), depth: newDepth(),
+		cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint),
+		depth:    newDepth(),
 		receives: make(chan struct{}),
 	}
 	l.guard = &guard{counts: &l.counts, depth: l.depth, receives: l.receives, logger: cfg.Logger}
 	// What the library has to say is said here, in our words.
 	silent := slog.New(slog.DiscardHandler)
-	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return silent }))
+	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return silent
+	}))
 	l.system.EventStream.Subscribe(l.event)
 	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
 		host = "[" + host + "]" // the library joins host and port by a colon
@@ -147,7 +150,8 @@ func (l *Link) take(c actor.Context) {
 	defer func() {
 		if r := recover(); r != nil { // the actor would be restarted, but ten times only
 			l.counts.panics.Add(1)
-			l.cfg.Logger.Error("receiving from another node panicked", "node", b.GetFromNode(), "panic", fmt.Sprint(r))
+			l.cfg.Logger.Error("receiving from another node panicked", "node", b.GetFromNode(),
+				"panic", fmt.Sprint(r))
 		}
 	}()
 	receive(b)
@@ -248,7 +252,8 @@ func (l *Link) event(event any) {
 		if e := l.named(m.Address); e != nil {
 			l.ended(e, ErrUnreachable)
 		}
-	case *actor.DeadLetterEvent: // such as what was on its way to an endpoint's actor when that stopped
+	// such as what was on its way to an endpoint's actor when that stopped
+	case *actor.DeadLetterEvent:
 		if o, ok := m.Message.(*outgoing); ok {
 			o.fail(ErrUnreachable)
 		}

@@ -24,7 +24,8 @@ func freeAddr(t *testing.T) string {
 // pair starts two nodes that know each other. The second may come back at its address.
 func pair(t *testing.T, dir string) (a, b *child) {
 	t.Helper()
-	a, b = start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}), start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, Listen: freeAddr(t)})
+	a, b = start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}),
+		start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, Listen: freeAddr(t)})
 	a.knows(2, b.addr)
 	b.knows(1, a.addr)
 	return a, b
@@ -33,7 +34,8 @@ func pair(t *testing.T, dir string) (a, b *child) {
 // Two nodes ask each other, in plain text and with certificates, messages of every size
 // that is allowed.
 func TestTwoNodes(t *testing.T) {
-	for name, dir := range map[string]string{"plain": "", "certificates": certstest.Folder(t, "elsewhere")} {
+	for name, dir := range map[string]string{"plain": "",
+		"certificates": certstest.Folder(t, "elsewhere")} {
 		t.Run(name, func(t *testing.T) {
 			a, b := pair(t, dir)
 			a.asks(2)
@@ -53,7 +55,8 @@ func TestTwoNodes(t *testing.T) {
 			if got := a.tell("ask 3 1 1"); !strings.Contains(got, "request not sent") {
 				t.Errorf("an unknown node: %s", got)
 			}
-			if st := b.stats(); st.Connected != 1 || st.Refused+st.Handshakes+st.Panics+st.Lost != 0 {
+			if st := b.stats(); st.Connected != 1 ||
+				st.Refused+st.Handshakes+st.Panics+st.Lost != 0 {
 				t.Errorf("%+v", st)
 			}
 			for _, c := range []*child{a, b} {
@@ -94,7 +97,8 @@ func TestReconnect(t *testing.T) {
 			begin = time.Now()
 			a.asksAgain(2)
 			found := time.Since(begin)
-			t.Logf("moves %v: known to be dead after %v, asked again %v after it was back", moves, told, found)
+			t.Logf("moves %v: known to be dead after %v, asked again %v after it was back", moves,
+				told, found)
 			if told <= 1500*time.Millisecond && found <= time.Second {
 				break
 			}
@@ -163,7 +167,8 @@ func TestNewCertificates(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := pair(t, dir)
 	a.asks(2)
-	if _, err := certs.CreateNode(certs.Request{Dir: dir, Name: "y", Hosts: []string{"h"}, Force: true}); err != nil {
+	if _, err := certs.CreateNode(certs.Request{Dir: dir, Name: "y", Hosts: []string{"h"},
+		Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	a.asks(2)

@@ -43,13 +43,20 @@ func (l *Link) options(host string, port int) *remote.Config {
 		remote.WithEndpointWriterBatchSize(1), remote.WithEndpointWriterQueueSize(16),
 		remote.WithServerOptions(l.serverOptions()...),
 		remote.WithDialOptions(
-			grpc.WithTransportCredentials(transport), grpc.WithContextDialer(l.dial), grpc.WithNoProxy(),
+			grpc.WithTransportCredentials(transport), grpc.WithContextDialer(l.dial),
+			grpc.WithNoProxy(),
 			grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
 			grpc.WithChainStreamInterceptor(l.connect),
-			grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+			grpc.WithInitialWindowSize(streamWindow),
+			grpc.WithInitialConnWindowSize(connectionWindow),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{
+				Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
+			}),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
+				Backoff: backoff.Config{
+					BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+					MaxDelay: 200 * time.Millisecond,
+				},
 				MinConnectTimeout: connectTimeout,
 			}),
 		),
@@ -71,13 +78,15 @@ func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 // connect opens an endpoint's stream, as soon as the node answers within connectTimeout.
 // To the library it never fails: it would sleep for two seconds. It is given a stream
 // that ends instead.
-func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	e := l.named(cc.Target())
 	if e == nil {
 		return &stream{err: ErrClosed}, nil
 	}
 	s := &stream{endpoint: e, timer: time.AfterFunc(connectTimeout, e.cancel)}
-	if s.ClientStream, s.err = streamer(e.ctx, desc, cc, method, append(opts, grpc.WaitForReady(true))...); s.err != nil {
+	if s.ClientStream, s.err = streamer(e.ctx, desc, cc, method,
+		append(opts, grpc.WaitForReady(true))...); s.err != nil {
 		l.log(slog.LevelDebug, "no connection to another node", e, slog.Any("error", s.err))
 	}
 	return s, nil
@@ -129,9 +138,12 @@ func (s *stream) RecvMsg(m any) error {
 		return s.err
 	}
 	if s.endpoint != nil && !errors.Is(s.err, context.Canceled) {
-		s.endpoint.link.log(slog.LevelWarn, "another node does not talk to this one", s.endpoint, slog.Any("error", s.err))
+		s.endpoint.link.log(slog.LevelWarn, "another node does not talk to this one", s.endpoint,
+			slog.Any("error", s.err))
 	}
-	response.MessageType = &remote.RemoteMessage_ConnectResponse{ConnectResponse: &remote.ConnectResponse{}}
+	response.MessageType = &remote.RemoteMessage_ConnectResponse{
+		ConnectResponse: &remote.ConnectResponse{},
+	}
 	return nil
 }
 

@@ -19,7 +19,8 @@ type Caller interface {
 	// Call waits for the answer. An error wraps txn.ErrNotSent if the question was surely not sent.
 	Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error)
 	// Tell is Call without waiting; then is called once, on any goroutine.
-	Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error))
+	Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+		then func(*wire.PeerResponse, error))
 }
 
 // Carrier carries operations to tablets, whichever node leads them. It may be used by any
@@ -51,7 +52,8 @@ const attemptTimeout = 3 * time.Second
 // else to the node that is believed to lead, and then to the others, each once. The
 // answer of one that does not lead tells where to go on. An error means that there was no
 // answer: the outcome is unknown, unless it wraps txn.ErrNotSent.
-func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	at := c.router.route(d.GetTabletId())
 	if at.port == nil || (at.leader != 0 && at.leader != c.self) {
 		return c.around(ctx, d, req)
@@ -69,7 +71,8 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Tabl
 }
 
 // AskPort has one of this node's replicas do the operation. A full queue is an answer.
-func AskPort(ctx context.Context, port *TabletPort, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	r, err := port.Ask(ctx, req, wire.OperationOf(req).Has(wire.Finishes))
 	if errors.Is(err, actorkit.ErrOverloaded) {
 		return Overloaded(port, tablet), nil
@@ -79,7 +82,8 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64, req *pb.Table
 
 // Overloaded is the answer of a replica whose queue is full. Surely not done.
 func Overloaded(port *TabletPort, tablet uint64) *pb.TabletResponse {
-	r := serverError(pb.Error_CODE_OVERLOADED, "tablet %d has %d operations waiting", tablet, port.Queued())
+	r := serverError(pb.Error_CODE_OVERLOADED, "tablet %d has %d operations waiting", tablet,
+		port.Queued())
 	r.Error.RetryAfterMs = uint32(overloadedRetry.Milliseconds())
 	return r
 }
@@ -100,7 +104,8 @@ func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	return out
 }
 
-func (c *Carrier) around(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c *Carrier) around(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	return (&forward{Carrier: c, d: d, req: req}).on(ctx)
 }
 
@@ -113,7 +118,8 @@ type forward struct {
 	hint  uint64             // who is said to lead, by the last answer
 	last  *pb.TabletResponse // the last refusal
 	err   error              // why the last node was not reached
-	lost  bool               // a node that should have a replica has none, or was not reached: the map may be old
+	// a node that should have a replica has none, or was not reached: the map may be old
+	lost bool
 }
 
 // on asks node after node. What it returns if none of them leads was surely not done.
@@ -135,7 +141,8 @@ func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 			continue
 		}
 		f.router.Unled(f.d.GetTabletId(), node)
-		if ctx.Err() != nil || (!errors.Is(err, txn.ErrNotSent) && !wire.OperationOf(f.req).Has(wire.Repeats)) {
+		if ctx.Err() != nil || (!errors.Is(err, txn.ErrNotSent) &&
+			!wire.OperationOf(f.req).Has(wire.Repeats)) {
 			return nil, err
 		}
 		f.err, f.lost = err, true
@@ -147,9 +154,11 @@ func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 	case f.last != nil:
 		return f.last, nil
 	case f.err != nil:
-		return serverError(pb.Error_CODE_UNAVAILABLE, "no node with a replica of tablet %d was reached: %v", f.d.GetTabletId(), f.err), nil
+		return serverError(pb.Error_CODE_UNAVAILABLE,
+			"no node with a replica of tablet %d was reached: %v", f.d.GetTabletId(), f.err), nil
 	}
-	return serverError(pb.Error_CODE_UNAVAILABLE, "no replica of tablet %d is known", f.d.GetTabletId()), nil
+	return serverError(pb.Error_CODE_UNAVAILABLE, "no replica of tablet %d is known",
+		f.d.GetTabletId()), nil
 }
 
 // next is the node to ask; 0 if all have been asked that may know.
@@ -207,9 +216,14 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 	defer cancel()
 	req := f.req
 	if req.TabletId != id {
-		req = &pb.TabletRequest{TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs, MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op}
+		req = &pb.TabletRequest{
+			TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs,
+			MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op,
+		}
 	}
-	r, err := f.peers.Call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
+	r, err := f.peers.Call(ctx, node, &wire.PeerRequest{
+		Body: &wire.PeerRequest_Tablet{Tablet: req},
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -251,7 +265,8 @@ func elsewhere(r *pb.TabletResponse) bool {
 		return true
 	}
 	s := r.GetStatus()
-	return s != nil && !s.GetLeader() // any replica answers that one; its leader's is the one that is meant
+	// any replica answers that one; its leader's is the one that is meant
+	return s != nil && !s.GetLeader()
 }
 
 // heal takes what an answer says of the tablet's range into the map. Where it says

@@ -25,7 +25,8 @@ type others struct {
 	asked []uint64
 }
 
-func (o *others) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error) {
+func (o *others) Call(ctx context.Context, node uint64,
+	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	o.mu.Lock()
 	o.asked = append(o.asked, node)
 	answer := o.nodes[node]
@@ -41,7 +42,8 @@ func (o *others) Call(ctx context.Context, node uint64, req *wire.PeerRequest) (
 	return r, err
 }
 
-func (o *others) Tell(node uint64, deadline time.Time, req *wire.PeerRequest, then func(*wire.PeerResponse, error)) {
+func (o *others) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
+	then func(*wire.PeerResponse, error)) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	then(o.Call(ctx, node, req))
@@ -66,7 +68,9 @@ func silent(*wire.PeerRequest) (*wire.PeerResponse, error) { return nil, errSile
 func broke(*wire.PeerRequest) (*wire.PeerResponse, error) { return nil, errGone }
 
 func leads(*wire.PeerRequest) (*wire.PeerResponse, error) {
-	return ofTablet(&pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}}}), nil
+	return ofTablet(&pb.TabletResponse{
+		Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}},
+	}), nil
 }
 
 func follows(leader uint64) func(*wire.PeerRequest) (*wire.PeerResponse, error) {
@@ -85,18 +89,22 @@ const testedTablet = 9
 
 // carried is a carrier on node 1, which has no replica, and a tablet with replicas on
 // nodes 2, 3 and 4.
-func carried(nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)) (*Carrier, *others) {
+func carried(nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error)) (*Carrier,
+	*others) {
 	o := &others{nodes: nodes}
 	router := NewRouter()
-	router.Update(&pb.TabletDescriptor{TabletId: testedTablet, Epoch: 5, StartTable: 16, EndUnbounded: true, Replicas: []*pb.Replica{
-		{ReplicaId: 1, NodeId: 2}, {ReplicaId: 2, NodeId: 3}, {ReplicaId: 3, NodeId: 4},
-	}})
+	router.Update(&pb.TabletDescriptor{TabletId: testedTablet, Epoch: 5, StartTable: 16,
+		EndUnbounded: true, Replicas: []*pb.Replica{
+			{ReplicaId: 1, NodeId: 2}, {ReplicaId: 2, NodeId: 3}, {ReplicaId: 3, NodeId: 4},
+		}})
 	return NewCarrier(router, 1, o, nil), o
 }
 
 var (
 	aRead  = &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: 1}}}
-	aWrite = &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: 1}}}
+	aWrite = &pb.TabletRequest{
+		Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: 1}},
+	}
 )
 
 // TestCarrierFindsTheLeader: which nodes are asked, in which order, and what comes back.
@@ -111,24 +119,49 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 		sure   bool // an error: the outcome is unknown
 		leader uint64
 	}{
-		"believed leader":                {nodes: nodes{4: leads}, hint: 4, req: aWrite, asked: []uint64{4}, leader: 4},
-		"told by a follower":             {nodes: nodes{2: follows(4), 4: leads}, req: aWrite, asked: []uint64{2, 4}, leader: 4},
-		"nobody knows":                   {nodes: nodes{2: follows(0), 3: follows(0), 4: leads}, req: aWrite, asked: []uint64{2, 3, 4}, leader: 4},
-		"moved to a node not in the map": {nodes: nodes{2: follows(8), 8: leads}, req: aWrite, asked: []uint64{2, 8}, leader: 8},
-		"believed leader is dead":        {nodes: nodes{2: follows(0), 3: leads}, hint: 4, req: aWrite, asked: []uint64{4, 2, 3}, leader: 3},
-		"each once, though they disagree": {nodes: nodes{2: follows(3), 3: follows(2), 4: follows(2)}, req: aWrite,
+		"believed leader": {
+			nodes: nodes{4: leads}, hint: 4, req: aWrite, asked: []uint64{4}, leader: 4,
+		},
+		"told by a follower": {
+			nodes: nodes{2: follows(4), 4: leads}, req: aWrite, asked: []uint64{2, 4}, leader: 4,
+		},
+		"nobody knows": {
+			nodes: nodes{2: follows(0), 3: follows(0), 4: leads}, req: aWrite,
+			asked: []uint64{2, 3, 4}, leader: 4,
+		},
+		"moved to a node not in the map": {
+			nodes: nodes{2: follows(8), 8: leads}, req: aWrite, asked: []uint64{2, 8}, leader: 8,
+		},
+		"believed leader is dead": {
+			nodes: nodes{2: follows(0), 3: leads}, hint: 4, req: aWrite, asked: []uint64{4, 2, 3},
+			leader: 3,
+		},
+		"each once, though they disagree": {nodes: nodes{
+			2: follows(3), 3: follows(2), 4: follows(2),
+		}, req: aWrite,
 			asked: []uint64{2, 3, 4}, code: pb.Error_CODE_NOT_LEADER, leader: 2},
-		"none is reached":                     {req: aWrite, asked: []uint64{2, 3, 4}, code: pb.Error_CODE_UNAVAILABLE},
-		"a mutation is not repeated":          {nodes: nodes{2: broke, 3: leads}, req: aWrite, asked: []uint64{2}, sure: true},
-		"nor when the answer does not come":   {nodes: nodes{2: silent, 3: leads}, req: aWrite, asked: []uint64{2}, sure: true},
-		"a read is":                           {nodes: nodes{2: broke, 3: leads}, req: aRead, asked: []uint64{2, 3}, leader: 3},
-		"a read is when no answer comes, too": {nodes: nodes{2: silent, 3: leads}, req: aRead, asked: []uint64{2, 3}, leader: 3},
+		"none is reached": {
+			req: aWrite, asked: []uint64{2, 3, 4}, code: pb.Error_CODE_UNAVAILABLE,
+		},
+		"a mutation is not repeated": {
+			nodes: nodes{2: broke, 3: leads}, req: aWrite, asked: []uint64{2}, sure: true,
+		},
+		"nor when the answer does not come": {
+			nodes: nodes{2: silent, 3: leads}, req: aWrite, asked: []uint64{2}, sure: true,
+		},
+		"a read is": {
+			nodes: nodes{2: broke, 3: leads}, req: aRead, asked: []uint64{2, 3}, leader: 3,
+		},
+		"a read is when no answer comes, too": {
+			nodes: nodes{2: silent, 3: leads}, req: aRead, asked: []uint64{2, 3}, leader: 3,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				carrier, o := carried(c.nodes)
 				carrier.router.Led(testedTablet, c.hint)
-				r, err := carrier.Send(t.Context(), &pb.TabletDescriptor{TabletId: testedTablet}, c.req)
+				r, err := carrier.Send(t.Context(), &pb.TabletDescriptor{TabletId: testedTablet},
+					c.req)
 				if got := o.took(); !slices.Equal(got, c.asked) {
 					t.Errorf("asked %v, want %v", got, c.asked)
 				}
@@ -150,7 +183,9 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 // after a lost answer what is the same done twice; the rest is told to be unknown.
 func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 	write := &pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: &pb.RawWriteRequest{}}}
-	catalogue := &pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}}}
+	catalogue := &pb.TabletRequest{
+		Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}},
+	}
 	for name, c := range map[string]struct {
 		req     *pb.TabletRequest
 		first   func(*wire.PeerRequest) (*wire.PeerResponse, error)
@@ -171,7 +206,8 @@ func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 					}
 					return leads(req)
 				}
-				carrier, _ := carried(map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error){2: answer, 3: answer, 4: answer})
+				carrier, _ := carried(map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse,
+					error){2: answer, 3: answer, 4: answer})
 				_, err := carrier.Sender()(t.Context(), testedTablet, c.req)
 				if c.unknown != errors.Is(err, ErrUnknown) || (!c.unknown && err != nil) {
 					t.Errorf("after %d questions: %v", n, err)
@@ -186,18 +222,29 @@ func TestSenderRepeatsOnlyWhatItMay(t *testing.T) {
 func TestOraclesFollowTheLeader(t *testing.T) {
 	away := func(leader uint64) func(*wire.PeerRequest) (*wire.PeerResponse, error) {
 		return func(*wire.PeerRequest) (*wire.PeerResponse, error) {
-			return &wire.PeerResponse{Error: &pb.Error{Code: pb.Error_CODE_NOT_LEADER, LeaderNode: leader}}, nil
+			return &wire.PeerResponse{
+				Error: &pb.Error{Code: pb.Error_CODE_NOT_LEADER, LeaderNode: leader},
+			}, nil
 		}
 	}
 	gives := func(first uint64) func(*wire.PeerRequest) (*wire.PeerResponse, error) {
 		return func(req *wire.PeerRequest) (*wire.PeerResponse, error) {
 			n := req.GetTimestamps().GetCount()
-			return &wire.PeerResponse{Body: &wire.PeerResponse_Timestamps{Timestamps: &pb.TimestampsResponse{First: first, Count: n}}}, nil
+			return &wire.PeerResponse{
+				Body: &wire.PeerResponse_Timestamps{
+					Timestamps: &pb.TimestampsResponse{First: first, Count: n},
+				},
+			}, nil
 		}
 	}
-	o := &others{nodes: map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error){2: away(3), 3: gives(100)}}
+	o := &others{
+		nodes: map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error){2: away(3),
+			3: gives(100)},
+	}
 	carrier := NewCarrier(NewRouter(), 1, o, cluster.NewAlone(cluster.Member{NodeID: 2}))
-	oracles := NewOracles(carrier, func() *OraclePort { return nil }, func(int) (mvcc.Timestamp, bool) { return 0, false })
+	oracles := NewOracles(carrier, func() *OraclePort {
+		return nil
+	}, func(int) (mvcc.Timestamp, bool) { return 0, false })
 	first, n, err := oracles.Ask(t.Context(), 4)
 	if err != nil || first != 100 || n != 4 {
 		t.Fatalf("%d timestamps from %d: %v", n, first, err)
@@ -206,7 +253,8 @@ func TestOraclesFollowTheLeader(t *testing.T) {
 		t.Errorf("the greatest seen is %d, want 103", got)
 	}
 	o.took()
-	if _, _, err := oracles.Ask(t.Context(), 1); err != nil || !slices.Equal(o.took(), []uint64{3}) {
+	if _, _, err := oracles.Ask(t.Context(), 1); err != nil ||
+		!slices.Equal(o.took(), []uint64{3}) {
 		t.Errorf("the second question did not go to the leader: %v", err)
 	}
 	o.nodes[3] = away(0)

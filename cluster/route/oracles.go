@@ -44,7 +44,8 @@ type Oracles struct {
 
 // NewOracles returns an asker for the node of the carrier. now gives timestamps if this
 // node's oracle can without a message.
-func NewOracles(c *Carrier, local func() *OraclePort, now func(count int) (first mvcc.Timestamp, ok bool)) *Oracles {
+func NewOracles(c *Carrier, local func() *OraclePort,
+	now func(count int) (first mvcc.Timestamp, ok bool)) *Oracles {
 	return &Oracles{carrier: c, local: local, now: now}
 }
 
@@ -84,7 +85,9 @@ func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n i
 	}
 	done := make(chan answer, 1)
 	deadline, _ := ctx.Deadline()
-	o.Tell(count, deadline, false, func(first mvcc.Timestamp, n int, err error) { done <- answer{first, n, err} })
+	o.Tell(count, deadline, false, func(first mvcc.Timestamp, n int, err error) {
+		done <- answer{first, n, err}
+	})
 	select {
 	case a := <-done:
 		return a.first, a.n, a.err
@@ -111,8 +114,12 @@ func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, 
 // Tell is Ask without waiting: then is called once, on any goroutine, soon after the
 // deadline at the latest (zero: none). With bypass the local oracle's queue limit does
 // not count.
-func (o *Oracles) Tell(count int, deadline time.Time, bypass bool, then func(first mvcc.Timestamp, n int, err error)) {
-	q := &question{o: o, req: &pb.TimestampsRequest{Count: uint32(count)}, deadline: deadline, bypass: bypass, then: then}
+func (o *Oracles) Tell(count int, deadline time.Time, bypass bool,
+	then func(first mvcc.Timestamp, n int, err error)) {
+	q := &question{
+		o: o, req: &pb.TimestampsRequest{Count: uint32(count)}, deadline: deadline, bypass: bypass,
+		then: then,
+	}
 	q.next(0, nil)
 }
 
@@ -239,7 +246,8 @@ func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 type highest struct{ ts atomic.Uint64 }
 
 func (h *highest) saw(ts mvcc.Timestamp) {
-	for seen := h.ts.Load(); seen < uint64(ts) && !h.ts.CompareAndSwap(seen, uint64(ts)); seen = h.ts.Load() {
+	for seen := h.ts.Load(); seen < uint64(ts) &&
+		!h.ts.CompareAndSwap(seen, uint64(ts)); seen = h.ts.Load() {
 		continue
 	}
 }

@@ -16,10 +16,11 @@ const refreshPace = 50 * time.Millisecond
 // refresh is the re-reading of the tablet map: one at a time, shared by all who ask for
 // it meanwhile, and paced.
 type refresh struct {
-	mu     sync.Mutex
-	read   func(context.Context) ([]*pb.TabletDescriptor, error) // nil: there is nowhere to read it from
-	flight *reading                                              // the reading under way; nil: none is
-	last   time.Time                                             // when the last one ended
+	mu sync.Mutex
+	// nil: there is nowhere to read it from
+	read   func(context.Context) ([]*pb.TabletDescriptor, error)
+	flight *reading  // the reading under way; nil: none is
+	last   time.Time // when the last one ended
 }
 
 // reading is one reading of the map; err is set before done is closed.
@@ -63,7 +64,9 @@ func (r *Router) Refresh(ctx context.Context) error {
 		select {
 		case <-f.done:
 			// Its reader's context may have ended, not ours.
-			if f.err == nil || ctx.Err() != nil || !(errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded)) {
+			if f.err == nil || ctx.Err() != nil ||
+				!(errors.Is(f.err, context.Canceled) ||
+					errors.Is(f.err, context.DeadlineExceeded)) {
 				return f.err
 			}
 		case <-ctx.Done():
@@ -86,7 +89,8 @@ func (r *Router) readMap(ctx context.Context, f *reading) {
 
 // Find is Locate that reads the map anew when no tablet is known to hold the place. None
 // is no error: the map in meta follows the tablets.
-func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	if held := r.Locate(table, row, limit); len(held) > 0 {
 		return held, nil
 	}

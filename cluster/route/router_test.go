@@ -13,14 +13,17 @@ import (
 func TestLateRefusal(t *testing.T) {
 	const self, other = 1, 4
 	refusal := func(leader uint64) *pb.TabletResponse {
-		return &pb.TabletResponse{Error: &pb.Error{Code: pb.Error_CODE_NOT_LEADER, LeaderNode: leader}}
+		return &pb.TabletResponse{
+			Error: &pb.Error{Code: pb.Error_CODE_NOT_LEADER, LeaderNode: leader},
+		}
 	}
 	carrier, _ := carried(nil)
 	router := carrier.router
 	check := func(when string, here bool, leader uint64) {
 		t.Helper()
 		led := router.LedHere()
-		if router.LeadsHere(testedTablet) != here || (len(led) == 1 && led[0].TabletId == testedTablet) != here {
+		if router.LeadsHere(testedTablet) != here ||
+			(len(led) == 1 && led[0].TabletId == testedTablet) != here {
 			t.Errorf("%s: led here: %t, %v", when, router.LeadsHere(testedTablet), led)
 		}
 		if got := router.Leader(testedTablet); got != leader {

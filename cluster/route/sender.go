@@ -15,11 +15,13 @@ import (
 // Sender carries an operation to a tablet by id and tries what was surely not done again,
 // until ctx ends. What changes nothing, or the same thing however often it is done, is
 // tried again after a lost answer too; of anything else the error then wraps ErrUnknown.
-type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
+type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+	error)
 
 // Sender returns the carrier as a Sender.
 func (c *Carrier) Sender() Sender {
-	return func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (r *pb.TabletResponse, err error) {
+	return func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (r *pb.TabletResponse,
+		err error) {
 		for wait := time.Millisecond; ; wait = min(2*wait, senderPause) {
 			r, err = c.attempt(ctx, tablet, req)
 			if !errors.Is(err, errAgain) {
@@ -43,7 +45,8 @@ var (
 )
 
 // attempt is one try of a Sender.
-func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c *Carrier) attempt(ctx context.Context, tablet uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if deadline, ok := ctx.Deadline(); ok && req.DeadlineMs == 0 {
 		// Another message for each attempt: what is late is dropped at the latest when
 		// this attempt is given up.
@@ -70,7 +73,8 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64, req *pb.TabletRequ
 		return nil, fmt.Errorf("%w: %w", errAgain, err)
 	}
 	switch e := r.Error; e.Code {
-	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_UNAVAILABLE:
+	case pb.Error_CODE_NOT_LEADER, pb.Error_CODE_OVERLOADED, pb.Error_CODE_NOT_PROPOSED,
+		pb.Error_CODE_UNAVAILABLE:
 		return nil, fmt.Errorf("%w: %s", errAgain, e.Message)
 	default:
 		return nil, &txn.ServerError{Code: e.Code, Message: e.Message}

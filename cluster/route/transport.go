@@ -26,16 +26,19 @@ func NewTransport(carrier *Carrier, oracles *Oracles, self mvcc.Worker) *Transpo
 }
 
 // Send implements txn.Transport.
-func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	r, err := t.carrier.Send(ctx, d, req)
-	if at := r.GetGet().GetAt(); at != 0 { // a first read's timestamp, which the oracle gave its tablet
+	// a first read's timestamp, which the oracle gave its tablet
+	if at := r.GetGet().GetAt(); at != 0 {
 		t.oracles.Saw(mvcc.Timestamp(at))
 	}
 	return r, err
 }
 
 // Timestamps implements txn.Transport.
-func (t *Transport) Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
+func (t *Transport) Timestamps(ctx context.Context,
+	count int) (first mvcc.Timestamp, n int, err error) {
 	return t.oracles.Ask(ctx, count)
 }
 
@@ -45,7 +48,8 @@ func (t *Transport) TimestampsNow(count int) (first mvcc.Timestamp, ok bool) {
 }
 
 // Locate implements txn.Transport.
-func (t *Transport) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (t *Transport) Locate(ctx context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	held, err := t.carrier.router.Find(ctx, table, row, limit)

@@ -32,7 +32,8 @@ func leaveLocks(args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	transport, err := rpc.Dial(ctx, []string{os.Getenv("PERCOLATOR_ADDR")}, rpc.ClientConfig{Insecure: true})
+	transport, err := rpc.Dial(ctx, []string{os.Getenv("PERCOLATOR_ADDR")},
+		rpc.ClientConfig{Insecure: true})
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,9 @@ func leaveLocks(args []string) error {
 			table = t.Id
 		}
 	}
-	cell := func(row string) *pb.Cell { return &pb.Cell{Table: table, Row: []byte(row), Column: []byte(args[2])} }
+	cell := func(row string) *pb.Cell {
+		return &pb.Cell{Table: table, Row: []byte(row), Column: []byte(args[2])}
+	}
 	start, err := client.Timestamp(ctx)
 	if err != nil {
 		return err
@@ -63,8 +66,11 @@ func leaveLocks(args []string) error {
 	expiry := mvcc.TimestampAt(start.Millis() + time.Hour.Milliseconds())
 	for _, row := range args[3:] {
 		err := send(row, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-			StartTs: uint64(start), Primary: cell(args[3]), Expiry: uint64(expiry), Worker: wire.WorkerPB(transport.Worker()),
-			Writes: []*pb.CellWrite{{Cell: cell(row), Kind: pb.Kind_KIND_PUT, Value: []byte("abandoned")}},
+			StartTs: uint64(start), Primary: cell(args[3]), Expiry: uint64(expiry),
+			Worker: wire.WorkerPB(transport.Worker()),
+			Writes: []*pb.CellWrite{
+				{Cell: cell(row), Kind: pb.Kind_KIND_PUT, Value: []byte("abandoned")},
+			},
 		}}})
 		if err != nil {
 			return err

@@ -79,7 +79,8 @@ func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 
 // runUntilProgress starts a command and waits until its progress file has N rows more.
 // ended tells how it ends.
-func runUntilProgress(ts *testscript.TestScript, args []string) (cmd *exec.Cmd, ended <-chan error) {
+func runUntilProgress(ts *testscript.TestScript,
+	args []string) (cmd *exec.Cmd, ended <-chan error) {
 	n, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	progress := func() (rows int64) {

@@ -22,15 +22,19 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed, "abandon": abandon})
+	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed,
+		"abandon": abandon})
 }
 
 // observed is a program with observers of its own, as a user would write it: a copy of
 // one column, a bell that the copy rings, and one that always fails.
 func observed() {
-	column := func(name string) percolator.Column { return percolator.Column{Table: "t", Name: name} }
+	column := func(name string) percolator.Column {
+		return percolator.Column{Table: "t", Name: name}
+	}
 	node.Main(func(r *percolator.Registry) {
-		r.Strong("copy", column("in"), func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+		r.Strong("copy", column("in"), func(ctx context.Context, tx *percolator.Tx,
+			n percolator.Notification) error {
 			v, _, err := tx.Get(ctx, n.Row, n.Column)
 			if err != nil {
 				return err
@@ -39,11 +43,13 @@ func observed() {
 			tx.Notify(n.Row, column("bell"))
 			return nil
 		})
-		r.Weak("ring", column("bell"), func(_ context.Context, tx *percolator.Tx, n percolator.Notification) error {
+		r.Weak("ring", column("bell"), func(_ context.Context, tx *percolator.Tx,
+			n percolator.Notification) error {
 			tx.Set(n.Row, column("rung"), []byte("yes"))
 			return nil
 		})
-		r.Strong("fail", column("bad"), func(context.Context, *percolator.Tx, percolator.Notification) error {
+		r.Strong("fail", column("bad"), func(context.Context, *percolator.Tx,
+			percolator.Notification) error {
 			return errors.New("boom")
 		}, percolator.MaxAttempts(2))
 	})

@@ -46,14 +46,16 @@ func (a *app) openCluster(ctx context.Context) (err error) {
 	}
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if a.db, err = percolator.Dial(dial, n.addrs(), percolator.ClientConfig{Insecure: true}); err != nil {
+	if a.db, err = percolator.Dial(dial, n.addrs(),
+		percolator.ClientConfig{Insecure: true}); err != nil {
 		return err
 	}
 	return a.createTables(dial)
 }
 
 func (p *process) print() {
-	fmt.Printf("  %s  clients %s  console http://%s/  pid %d\n", p.name, p.listen, p.http, p.cmd.Process.Pid)
+	fmt.Printf("  %s  clients %s  console http://%s/  pid %d\n", p.name, p.listen, p.http,
+		p.cmd.Process.Pid)
 }
 
 // event is something that happens to the cluster when a part of the load is done.
@@ -72,7 +74,10 @@ const afterLoad = 10 * time.Second
 func (o options) events() (all []event) {
 	rng := rand.New(rand.NewPCG(o.seed, 7))
 	for range o.kills {
-		e := event{rng.Float64() * 1.3, rng.IntN(o.nodes), time.Duration(rng.Int64N(int64(5 * time.Second)))}
+		e := event{
+			rng.Float64() * 1.3, rng.IntN(o.nodes),
+			time.Duration(rng.Int64N(int64(5 * time.Second))),
+		}
 		if o.kills == 1 {
 			e.at = 0.2 + 0.2*rng.Float64()
 		}
@@ -206,7 +211,8 @@ func (t *trouble) String() string {
 func (a *app) patiently(ctx context.Context, step func() error) error {
 	for tries := 1; ; tries++ {
 		err := step()
-		again := errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrCommitUnknown)
+		again := errors.Is(err, percolator.ErrUnavailable) ||
+			errors.Is(err, percolator.ErrCommitUnknown)
 		if err == nil || !again || a.cluster == nil || tries == patience {
 			return err
 		}

@@ -41,13 +41,15 @@ func (c cost) String() string {
 	if c.changed > 0 && c.took > 0 {
 		text = fmt.Sprintf("speed: %.0f pages per second", float64(c.changed)/c.took.Seconds())
 		if c.cpu > 0 {
-			text += fmt.Sprintf(", %s of CPU per page", (c.cpu / time.Duration(c.changed)).Round(10*time.Microsecond))
+			text += fmt.Sprintf(", %s of CPU per page",
+				(c.cpu / time.Duration(c.changed)).Round(10*time.Microsecond))
 		}
 		text += "\n"
 	}
 	text += fmt.Sprintf("rank: %d runs", c.ranked)
 	if c.initial > 0 {
-		text += fmt.Sprintf(", %.1f%% of the %d of the first crawl", 100*float64(c.ranked)/float64(c.initial), c.initial)
+		text += fmt.Sprintf(", %.1f%% of the %d of the first crawl",
+			100*float64(c.ranked)/float64(c.initial), c.initial)
 	}
 	return text + "\n"
 }

@@ -13,7 +13,10 @@ import (
 // A full-text index that was lost, or is to be made anew, is filled from the repository;
 // one of another repository is not taken for ours.
 func TestFullTextIndexAnew(t *testing.T) {
-	o := options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, limit: 100}
+	o := options{
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true,
+		quiet: true, limit: 100,
+	}
 	for _, step := range []struct {
 		name   string
 		before func() error
@@ -37,7 +40,10 @@ func TestFullTextIndexAnew(t *testing.T) {
 // What comes again, as after a kill between the index's batch and the acknowledgment, or
 // comes late, changes nothing.
 func TestExportRepeated(t *testing.T) {
-	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
+	a := opened(t, options{
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+		limit: 100,
+	})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +53,8 @@ func TestExportRepeated(t *testing.T) {
 	}
 	defer snapshot.Close()
 	before, documents := a.export.Stats(), uint64(0)
-	for c, err := range snapshot.Scan(t.Context(), percolator.Rows(schema.TablePages), schema.Pages(schema.Doc)) {
+	for c, err := range snapshot.Scan(t.Context(), percolator.Rows(schema.TablePages),
+		schema.Pages(schema.Doc)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +70,8 @@ func TestExportRepeated(t *testing.T) {
 			}
 		}
 	}
-	if s := a.export.Stats().Since(before); documents == 0 || s != (export.Stats{Repeated: documents, Stale: documents}) {
+	if s := a.export.Stats().Since(before); documents == 0 ||
+		s != (export.Stats{Repeated: documents, Stale: documents}) {
 		t.Errorf("%+v after exports of %d documents that were there", s, documents)
 	}
 	if err := a.check(t.Context(), a.pages); err != nil {
@@ -73,7 +81,10 @@ func TestExportRepeated(t *testing.T) {
 
 // A document that is not what the repository holds is found, whatever is wrong with it.
 func TestVerifyFindsDocument(t *testing.T) {
-	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 100})
+	a := opened(t, options{
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+		limit: 100,
+	})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +94,8 @@ func TestVerifyFindsDocument(t *testing.T) {
 	}
 	defer snapshot.Close()
 	var url string
-	for c, err := range snapshot.Scan(t.Context(), percolator.Rows(schema.TablePages).Limit(1), schema.Pages(schema.Doc)) {
+	for c, err := range snapshot.Scan(t.Context(), percolator.Rows(schema.TablePages).Limit(1),
+		schema.Pages(schema.Doc)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +106,13 @@ func TestVerifyFindsDocument(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	for name, spoil := range map[string]func(*export.Document){
-		"title": func(d *export.Document) { d.Title += "!" }, "text": func(d *export.Document) { d.Text += "!" },
+		"title": func(d *export.Document) {
+			d.Title += "!"
+		}, "text": func(d *export.Document) { d.Text += "!" },
 		"anchors": func(d *export.Document) { d.Anchors = append([]string{"!"}, d.Anchors...) },
-		"rank":    func(d *export.Document) { d.Rank++ }, "hash": func(d *export.Document) { d.Hash = "other" },
+		"rank": func(d *export.Document) {
+			d.Rank++
+		}, "hash": func(d *export.Document) { d.Hash = "other" },
 		"nothing": func(*export.Document) {},
 	} {
 		d := right
@@ -112,19 +128,23 @@ func TestVerifyFindsDocument(t *testing.T) {
 		if name == "nothing" {
 			want = 0
 		}
-		if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil || r.Differences != want {
+		if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil ||
+			r.Differences != want {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 		write(url, nil) // missing: it is not there, and so nothing too many either
-		if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil || r.Differences != 1 {
+		if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil ||
+			r.Differences != 1 {
 			t.Errorf("removed: %v, %v", r, err)
 		}
 		write(url, &right)
 	}
-	if err := a.export.Export(t.Context(), "http://h.example/too-many", a.now(t), &right); err != nil {
+	if err := a.export.Export(t.Context(), "http://h.example/too-many", a.now(t),
+		&right); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil || r.Differences != 1 {
+	if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil ||
+		r.Differences != 1 {
 		t.Errorf("one too many: %v, %v", r, err)
 	}
 }

@@ -98,7 +98,8 @@ func (l *loader) have(ctx context.Context) (map[string]string, error) {
 	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
 	l.from = snapshot.Timestamp()
 	have := map[string]string{}
-	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages), schema.Pages(schema.Sum)) {
+	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages),
+		schema.Pages(schema.Sum)) {
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +109,8 @@ func (l *loader) have(ctx context.Context) (map[string]string, error) {
 }
 
 // put is the transaction that loads one page.
-func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(context.Context, *percolator.Tx) error {
+func (l *loader) put(url string, raw []byte, sum string, bar *progress) func(context.Context,
+	*percolator.Tx) error {
 	counted := false // by this function's own worker: conflicts run it again
 	return func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set(url, schema.Pages(schema.Raw), raw)

@@ -75,18 +75,23 @@ func (s *share) Set(text string) error {
 
 func parse() options {
 	var o options
-	flag.StringVar(&o.pages, "pages", "", "tree of HTML, each top directory a host (default: the Go documentation, generated)")
-	flag.StringVar(&o.corpus, "corpus", "", "tree made by scripts/corpus (make corpus); instead of --pages")
+	flag.StringVar(&o.pages, "pages", "",
+		"tree of HTML, each top directory a host (default: the Go documentation, generated)")
+	flag.StringVar(&o.corpus, "corpus", "",
+		"tree made by scripts/corpus (make corpus); instead of --pages")
 	flag.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
-	flag.StringVar(&o.listen, "listen", "", "address for clients (default: 127.0.0.1:7800; with --exit a free port)")
+	flag.StringVar(&o.listen, "listen", "",
+		"address for clients (default: 127.0.0.1:7800; with --exit a free port)")
 	flag.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")
-	flag.StringVar(&o.search, "search", "", "address of the search page (default: "+searchAddr+"; with --exit none)")
+	flag.StringVar(&o.search, "search", "", "address of the search page (default: "+searchAddr+
+		"; with --exit none)")
 	flag.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
 	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
 	flag.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits, and of the moments of --kills and --add")
 	flag.BoolVar(&o.exit, "exit", false, "end after the summary")
-	flag.BoolVar(&o.verify, "verify", false, "compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
+	flag.BoolVar(&o.verify, "verify", false,
+		"compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
 	flag.BoolVar(&o.quiet, "quiet", false, "no progress")
 	flag.IntVar(&o.nodes, "nodes", 0, "run on a cluster of so many processes (3 at least), without full-text index; 0: one node, in this process")
 	flag.IntVar(&o.kills, "kills", 0, "with --nodes: kill nodes so often during the load (kill -9), and start them again")
@@ -107,7 +112,8 @@ func parse() options {
 func (o options) check() error {
 	switch {
 	case o.nodes < 0 || o.kills < 0 || o.add < 0 || o.nodes+o.add > maxNodes:
-		return fmt.Errorf("--nodes, --kills and --add are not negative, and nodes %d at most", maxNodes)
+		return fmt.Errorf("--nodes, --kills and --add are not negative, and nodes %d at most",
+			maxNodes)
 	case o.nodes == 0 && (o.kills > 0 || o.add > 0):
 		return errors.New("--kills and --add need --nodes")
 	case o.nodes > 0 && o.nodes < 3:

@@ -72,7 +72,9 @@ func newNodes(dir string, first, added int, documented bool) (*nodes, error) {
 	}
 	n := &nodes{dir: dir, first: first}
 	for i, port := range ports {
-		n.all = append(n.all, &process{name: fmt.Sprintf("n%d", i+1), listen: local(port), http: local(port + portsEach - 1)})
+		n.all = append(n.all, &process{
+			name: fmt.Sprintf("n%d", i+1), listen: local(port), http: local(port + portsEach - 1),
+		})
 	}
 	return n, os.MkdirAll(dir, 0o755)
 }
@@ -151,7 +153,8 @@ func (n *nodes) start(p *process) error {
 		return err
 	}
 	args := []string{
-		"start", "--insecure", "--dir", filepath.Join(n.dir, p.name), "--listen", p.listen, "--http", p.http,
+		"start", "--insecure", "--dir", filepath.Join(n.dir, p.name), "--listen", p.listen,
+		"--http", p.http,
 		"--observer-workers", strconv.Itoa(workers), "--log-level", "warn",
 	}
 	for i, other := range n.all {
@@ -195,7 +198,8 @@ func (n *nodes) ready(ctx context.Context, p *process) error {
 		select {
 		case <-p.ended:
 			text, _ := os.ReadFile(n.log(p))
-			return fmt.Errorf("node %s has ended: %w\n%s", p.name, p.err, text[max(0, len(text)-2000):])
+			return fmt.Errorf("node %s has ended: %w\n%s", p.name, p.err,
+				text[max(0, len(text)-2000):])
 		case <-ctx.Done():
 			return fmt.Errorf("node %s does not get ready: %w", p.name, ctx.Err())
 		case <-time.After(readyEvery):
@@ -290,7 +294,8 @@ func (n *nodes) runs(ctx context.Context) []observerRuns {
 				at[o.Name], sum = i, append(sum, observerRuns{name: o.Name})
 			}
 			s := &sum[i]
-			s.runs, s.commits, s.conflicts = s.runs+o.Runs, s.commits+o.Commits, s.conflicts+o.Conflicts
+			s.runs, s.commits, s.conflicts = s.runs+o.Runs, s.commits+o.Commits,
+				s.conflicts+o.Conflicts
 			s.failures, s.parked = s.failures+o.Failures, s.parked+o.Parked
 		}
 	}

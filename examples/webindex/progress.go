@@ -42,7 +42,8 @@ func newProgress(name string, total int, quiet, plain bool) *progress {
 	p.bar = p.bars.AddBar(int64(total),
 		mpb.PrependDecorators(decor.Name(name+" "), decor.CountersNoUnit("%d/%d")),
 		mpb.AppendDecorators(
-			decor.AverageSpeed(0, "%.0f pages/s"), decor.Name(", "), decor.AverageETA(decor.ET_STYLE_GO), decor.Name(" left"),
+			decor.AverageSpeed(0, "%.0f pages/s"), decor.Name(", "),
+			decor.AverageETA(decor.ET_STYLE_GO), decor.Name(" left"),
 		),
 	)
 	return p

@@ -152,7 +152,8 @@ func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 // serve begins to export and, if asked to, serves the search page.
 func (a *app) serve(ctx context.Context, logger *slog.Logger) error {
 	err := a.export.Start(ctx, export.Config{
-		Dir: a.fullText(), Cluster: a.node.Status().GetClusterId(), DB: a.db, Anew: a.reindex, Linger: linger,
+		Dir: a.fullText(), Cluster: a.node.Status().GetClusterId(), DB: a.db, Anew: a.reindex,
+		Linger: linger,
 	})
 	if err != nil {
 		return err
@@ -274,7 +275,9 @@ func (a *app) fill(ctx context.Context, l *loader) (*trouble, time.Duration, err
 	if err := errors.Join(err, t.err); err != nil {
 		return t, loaded, err
 	}
-	if err := a.patiently(ctx, func() error { return a.settle(ctx) }); err != nil || a.export == nil {
+	if err := a.patiently(ctx, func() error {
+		return a.settle(ctx)
+	}); err != nil || a.export == nil {
 		return t, loaded, err
 	}
 	_, err = a.export.Fill(ctx, a.db) // what was changing when the index was opened

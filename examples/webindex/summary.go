@@ -32,7 +32,8 @@ func (a *app) runs() []observerRuns {
 	var all []observerRuns
 	for _, o := range status.GetObservers() {
 		all = append(all, observerRuns{
-			o.GetName(), o.GetRuns(), o.GetCommits(), o.GetConflicts(), o.GetFailures(), o.GetParked(),
+			o.GetName(), o.GetRuns(), o.GetCommits(), o.GetConflicts(), o.GetFailures(),
+			o.GetParked(),
 		})
 	}
 	return all
@@ -79,7 +80,8 @@ func (a *app) settle(ctx context.Context) error {
 				for _, o := range all {
 					commits += o.commits
 				}
-				fmt.Printf("index: %d observer transactions, %s\n", commits, time.Since(began).Round(time.Second))
+				fmt.Printf("index: %d observer transactions, %s\n", commits,
+					time.Since(began).Round(time.Second))
 			}
 		}
 	}
@@ -90,11 +92,12 @@ type summary struct {
 	changes                changes
 	pages, clusters, links int
 	loading, indexing      time.Duration
-	delays                 []time.Duration // from load to indexed, of the pages of this crawl, ascending
-	runs                   []observerRuns
-	exports                export.Stats
-	trouble                *trouble
-	cost                   cost
+	// from load to indexed, of the pages of this crawl, ascending
+	delays  []time.Duration
+	runs    []observerRuns
+	exports export.Stats
+	trouble *trouble
+	cost    cost
 }
 
 // dated is what the summary needs to know of one page: when its parts were written.
@@ -200,11 +203,14 @@ func (s *summary) String() string {
 		b.WriteString("observers, as far as the nodes that run now have counted:\n")
 	} else {
 		fmt.Fprintf(&b, "export: %d documents written and %d removed in %d batches; %d repeated and %d late ones dropped\n",
-			s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated, s.exports.Stale)
+			s.exports.Written, s.exports.Removed, s.exports.Batches, s.exports.Repeated,
+			s.exports.Stale)
 	}
-	fmt.Fprintf(&b, "%-10s %9s %9s %9s %9s\n", "observer", "runs", "commits", "conflicts", "failures")
+	fmt.Fprintf(&b, "%-10s %9s %9s %9s %9s\n", "observer", "runs", "commits", "conflicts",
+		"failures")
 	for _, o := range s.runs {
-		fmt.Fprintf(&b, "%-10s %9d %9d %9d %9d\n", o.name, o.runs, o.commits, o.conflicts, o.failures)
+		fmt.Fprintf(&b, "%-10s %9d %9d %9d %9d\n", o.name, o.runs, o.commits, o.conflicts,
+			o.failures)
 	}
 	return b.String()
 }

@@ -78,7 +78,8 @@ func opened(t *testing.T, o options) *app {
 // again in the same directory, and again with fewer pages.
 func TestWebindex(t *testing.T) {
 	o := options{
-		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true, quiet: true, edit: 0.05, seed: 1,
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, verify: true,
+		quiet: true, edit: 0.05, seed: 1,
 	}
 	for range 2 {
 		if err := run(t.Context(), o, logger()); err != nil {
@@ -93,7 +94,10 @@ func TestWebindex(t *testing.T) {
 
 // Loading what is loaded already writes nothing and wakes nobody.
 func TestLoadAgain(t *testing.T) {
-	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, limit: 50})
+	a := opened(t, options{
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+		limit: 50,
+	})
 	if err := a.crawl(t.Context(), a.pages); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +118,8 @@ func TestLoadAgain(t *testing.T) {
 }
 
 // spoil changes the first cell of the column that wrong accepts, as a fault in an observer would.
-func spoil(t *testing.T, db *percolator.DB, col percolator.Column, wrong func(tx *percolator.Tx, c percolator.Cell) bool) {
+func spoil(t *testing.T, db *percolator.DB, col percolator.Column,
+	wrong func(tx *percolator.Tx, c percolator.Cell) bool) {
 	t.Helper()
 	err := db.Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
 		for c, err := range tx.Scan(ctx, percolator.Rows(col.Table), col) {
@@ -131,8 +136,11 @@ func spoil(t *testing.T, db *percolator.DB, col percolator.Column, wrong func(tx
 
 // A single cell that is wrong is found by the verifier, whichever it is.
 func TestVerifyFinds(t *testing.T) {
-	a := opened(t, options{pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true})
-	if err := errors.Join(a.crawl(t.Context(), a.pages), a.check(t.Context(), a.pages)); err != nil {
+	a := opened(t, options{
+		pages: sample(t, 200), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+	})
+	if err := errors.Join(a.crawl(t.Context(), a.pages),
+		a.check(t.Context(), a.pages)); err != nil {
 		t.Fatal(err)
 	}
 	set := func(value func(percolator.Cell) string) func(*percolator.Tx, percolator.Cell) bool {
@@ -145,11 +153,19 @@ func TestVerifyFinds(t *testing.T) {
 		col   percolator.Column
 		wrong func(*percolator.Tx, percolator.Cell) bool
 	}{
-		"anchor":    {schema.Anchor(), set(func(c percolator.Cell) string { return string(c.Value) + "!" })},
-		"rank":      {schema.Pages(schema.Rank), set(func(percolator.Cell) string { return "1" })},
-		"doc":       {schema.Pages(schema.Doc), set(func(percolator.Cell) string { return "x 1 1 x" })},
-		"canonical": {schema.Pages(schema.Canon), set(func(c percolator.Cell) string { return c.Row })},
-		"cluster":   {schema.Clusters(schema.Canonical), set(func(percolator.Cell) string { return "http://go.example/no.html" })},
+		"anchor": {schema.Anchor(), set(func(c percolator.Cell) string {
+			return string(c.Value) + "!"
+		})},
+		"rank": {schema.Pages(schema.Rank), set(func(percolator.Cell) string { return "1" })},
+		"doc": {schema.Pages(schema.Doc), set(func(percolator.Cell) string {
+			return "x 1 1 x"
+		})},
+		"canonical": {schema.Pages(schema.Canon), set(func(c percolator.Cell) string {
+			return c.Row
+		})},
+		"cluster": {schema.Clusters(schema.Canonical), set(func(percolator.Cell) string {
+			return "http://go.example/no.html"
+		})},
 		"forwarded anchor": {schema.Anchor(), func(tx *percolator.Tx, c percolator.Cell) bool {
 			canon, target := schema.Parts(c.Row)[0], schema.Parts(c.Row)[2]
 			if canon == target {
@@ -158,15 +174,16 @@ func TestVerifyFinds(t *testing.T) {
 			tx.Delete(c.Row, c.Column)
 			return true
 		}},
-		"anchor that was not forwarded": {schema.Anchor(), func(tx *percolator.Tx, c percolator.Cell) bool {
-			parts := schema.Parts(c.Row)
-			if parts[0] == parts[2] {
-				return false
-			}
-			tx.Delete(c.Row, c.Column)
-			tx.Set(schema.Row(parts[2], parts[1], parts[2]), c.Column, c.Value)
-			return true
-		}},
+		"anchor that was not forwarded": {schema.Anchor(),
+			func(tx *percolator.Tx, c percolator.Cell) bool {
+				parts := schema.Parts(c.Row)
+				if parts[0] == parts[2] {
+					return false
+				}
+				tx.Delete(c.Row, c.Column)
+				tx.Set(schema.Row(parts[2], parts[1], parts[2]), c.Column, c.Value)
+				return true
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before percolator.Cell
@@ -177,15 +194,17 @@ func TestVerifyFinds(t *testing.T) {
 			if err := a.check(t.Context(), a.pages); !errors.Is(err, errDifferent) {
 				t.Errorf("%v of %s was spoilt and not found: %v", fault.col, before.Row, err)
 			}
-			spoil(t, a.db, schema.Pages(schema.Content), func(tx *percolator.Tx, _ percolator.Cell) bool {
-				parts := schema.Parts(before.Row)
-				if len(parts) == 3 {
-					tx.Delete(schema.Row(parts[2], parts[1], parts[2]), before.Column)
-				}
-				tx.Set(before.Row, before.Column, before.Value)
-				return true
-			})
-			if err := errors.Join(a.db.WaitIdle(t.Context()), a.check(t.Context(), a.pages)); err != nil {
+			spoil(t, a.db, schema.Pages(schema.Content),
+				func(tx *percolator.Tx, _ percolator.Cell) bool {
+					parts := schema.Parts(before.Row)
+					if len(parts) == 3 {
+						tx.Delete(schema.Row(parts[2], parts[1], parts[2]), before.Column)
+					}
+					tx.Set(before.Row, before.Column, before.Value)
+					return true
+				})
+			if err := errors.Join(a.db.WaitIdle(t.Context()),
+				a.check(t.Context(), a.pages)); err != nil {
 				t.Fatalf("after it was mended: %v", err)
 			}
 		})
@@ -196,13 +215,15 @@ func TestVerifyFinds(t *testing.T) {
 // than a digit stops (§1).
 func TestEditRanksLittle(t *testing.T) {
 	a := opened(t, options{
-		pages: sample(t, 20), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true, edit: 0.01, seed: 1,
+		pages: sample(t, 20), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+		verify: true, edit: 0.01, seed: 1,
 	})
 	if err := a.index(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if a.last.ranked == 0 || a.last.changed == 0 || a.last.ranked*10 >= a.initial {
-		t.Errorf("rank ran %d times for %d edited pages, %d times for all", a.last.ranked, a.last.changed, a.initial)
+		t.Errorf("rank ran %d times for %d edited pages, %d times for all", a.last.ranked,
+			a.last.changed, a.initial)
 	}
 }
 
@@ -228,7 +249,8 @@ func TestHotSpots(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, html string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "h.example", name), []byte(html), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "h.example", name), []byte(html),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -239,9 +261,12 @@ func TestHotSpots(t *testing.T) {
 	for i := range n {
 		write(fmt.Sprintf("copy%03d.html", i), "<title>The same</title>")
 		write(fmt.Sprintf("link%03d.html", i), fmt.Sprintf(
-			`<title>Link %d</title><a href="hub.html">hub %d</a><a href="copy%03d.html">copy</a>`, i, i, i%7+100))
+			`<title>Link %d</title><a href="hub.html">hub %d</a><a href="copy%03d.html">copy</a>`,
+			i, i, i%7+100))
 	}
-	a := opened(t, options{pages: dir, dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true})
+	a := opened(t, options{
+		pages: dir, dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true, verify: true,
+	})
 	if err := a.crawl(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +279,8 @@ func TestHotSpots(t *testing.T) {
 		// Each page has its share of rank worked out once; what the hot spots add to that
 		// is little.
 		if o.name == "elect" && o.commits > n || o.name == "rank" && o.commits > 2*n {
-			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse", o.name, o.commits)
+			t.Errorf("%s ran %d times for a few hot spots: its notifications do not collapse",
+				o.name, o.commits)
 		}
 	}
 }

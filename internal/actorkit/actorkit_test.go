@@ -50,7 +50,8 @@ func (b *batching) answer() {
 	}
 }
 
-func start(t *testing.T, cfg BatchConfig, gate chan struct{}) (*actor.ActorSystem, *Port[int, int]) {
+func start(t *testing.T, cfg BatchConfig,
+	gate chan struct{}) (*actor.ActorSystem, *Port[int, int]) {
 	t.Helper()
 	system := NewSystem(slog.New(slog.DiscardHandler))
 	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
@@ -153,7 +154,9 @@ func TestStoppedActorAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var late atomic.Bool
-	if err := p.Tell(1, time.Time{}, false, func(r Result[int]) { late.Store(errors.Is(r.Err, ErrStopped)) }); err != nil || !late.Load() {
+	if err := p.Tell(1, time.Time{}, false, func(r Result[int]) {
+		late.Store(errors.Is(r.Err, ErrStopped))
+	}); err != nil || !late.Load() {
 		t.Errorf("Tell: %v, answered %v", err, late.Load())
 	}
 	if _, err := p.Ask(context.Background(), 1, false); !errors.Is(err, ErrStopped) {

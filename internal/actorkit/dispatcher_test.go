@@ -64,7 +64,9 @@ func TestDispatcherRunsActors(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				answered := make(chan Result[int], 1)
-				if err := p.Tell(1, time.Time{}, false, func(r Result[int]) { answered <- r }); err != nil {
+				if err := p.Tell(1, time.Time{}, false, func(r Result[int]) {
+					answered <- r
+				}); err != nil {
 					t.Error(err)
 				}
 				if r := <-answered; r.Err != nil || r.Value < 1 {

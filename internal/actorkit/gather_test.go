@@ -19,7 +19,8 @@ func TestGatherIsGivenUp(t *testing.T) {
 	}
 	open(1<<maxSoloRounds, 1)
 	if n := open(10<<maxSoloRounds, 1); n != 10 {
-		t.Errorf("alone, %d of %d batches were left open, not one in %d", n, 10<<maxSoloRounds, 1<<maxSoloRounds)
+		t.Errorf("alone, %d of %d batches were left open, not one in %d", n, 10<<maxSoloRounds,
+			1<<maxSoloRounds)
 	}
 	open(1<<maxSoloRounds, 2)
 	if n := open(10, 2); n != 10 {

@@ -28,7 +28,9 @@ func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handle
 // stopped actor ends with ErrStopped instead of leaving its caller to time out.
 func NewSystem(logger *slog.Logger) *actor.ActorSystem {
 	logger = slog.New(warnings{logger.Handler()})
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return logger }))
+	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return logger
+	}))
 	system.EventStream.Subscribe(func(event any) {
 		letter, ok := event.(*actor.DeadLetterEvent)
 		if !ok {

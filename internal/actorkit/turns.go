@@ -37,7 +37,9 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	t := &Turns{cfg: cfg, system: system, cancel: cancel, done: make(chan struct{})}
 	a := &turnActor{ctx: ctx, turns: t}
 	// Always the same instance: a restart after a panic keeps its state.
-	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return a }), cfg.Name)
+	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
+		return a
+	}), cfg.Name)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -40,42 +40,76 @@ var layers = []layer{
 	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
 	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
-	{of: "internal/txn/txntest", may: []string{pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire"}},
-	{of: "internal/txn/...", may: []string{pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire"}},
+	{of: "internal/txn/txntest", may: []string{
+		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
+	}},
+	{of: "internal/txn/...", may: []string{
+		pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire",
+	}},
 	{of: "internal/policy", may: []string{pb}},
 	{of: "internal/certs", may: []string{"internal/broken"}},
 	{of: "internal/memory"},
-	{of: "internal/rpc", may: []string{pb, "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire"}},
+	{of: "internal/rpc", may: []string{
+		pb, "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
+	}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
 	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},
-	{of: "actors/observer", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire"}},
+	{of: "actors/observer", may: []string{
+		root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify",
+		"internal/txn", "internal/wire",
+	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
 	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
-	{of: "actors/tablet/memory", may: []string{pb, "internal/broken", "internal/evaluate", "internal/mvcc", "internal/wire", "store"}},
-	{of: "actors/tablet", may: []string{pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/broken", "internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog"}},
-	{of: "actors/...", may: []string{pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify", "internal/txn", "internal/wire", "store", "store/raftlog"}},
+	{of: "actors/tablet/memory", may: []string{
+		pb, "internal/broken", "internal/evaluate", "internal/mvcc", "internal/wire", "store",
+	}},
+	{of: "actors/tablet", may: []string{
+		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/broken",
+		"internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store",
+		"store/raftlog",
+	}},
+	{of: "actors/...", may: []string{
+		pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify",
+		"internal/txn", "internal/wire", "store", "store/raftlog",
+	}},
 	{of: "cluster", may: []string{pb, "internal/mvcc"}},
-	{of: "cluster/route", may: []string{pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire"}},
-	{of: "cluster/meta", may: []string{pb, "cluster", "cluster/route", "internal/broken", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire"}},
-	{of: "cluster/join", may: []string{pb, "cluster", "internal/broken", "internal/mvcc", "internal/wire", "store"}},
+	{of: "cluster/route", may: []string{
+		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire",
+	}},
+	{of: "cluster/meta", may: []string{
+		pb, "cluster", "cluster/route", "internal/broken", "internal/mvcc", "internal/policy",
+		"internal/txn", "internal/wire",
+	}},
+	{of: "cluster/join", may: []string{
+		pb, "cluster", "internal/broken", "internal/mvcc", "internal/wire", "store",
+	}},
 	{of: "cluster/admin", may: []string{
-		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
+		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",
+		"internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
-		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
+		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/broken", "internal/certs",
+		"internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
 	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
-	{of: "internal/cli/...", may: []string{root, pb, "internal/actorkit", "internal/broken", "internal/certs", "internal/cli/...", "internal/config", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn", "internal/wire"}},
+	{of: "internal/cli/...", may: []string{
+		root, pb, "internal/actorkit", "internal/broken", "internal/certs", "internal/cli/...",
+		"internal/config", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc",
+		"internal/txn", "internal/wire",
+	}},
 	{of: "node", may: []string{"..."}},
-	{of: "percolatortest", may: []string{root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store"}},
+	{of: "percolatortest", may: []string{
+		root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store",
+	}},
 	{of: "cmd/...", may: []string{"node"}},
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
-	{of: "internal/...", may: []string{"..."}}, // tools and harnesses: nobody but commands and tests imports them
+	// tools and harnesses: nobody but commands and tests imports them
+	{of: "internal/...", may: []string{"..."}},
 	{of: "examples/webindex/export", may: []string{root, "examples/...", "internal/broken"}},
 	{of: "examples/...", may: []string{root, "node", "examples/..."}},
 }
@@ -85,13 +119,20 @@ var never = []struct {
 	pkg  string
 	deps []string
 }{
-	{"internal/mvcc", []string{module + "/api/...", module + "/internal/actorkit", "google.golang.org/...", "github.com/..."}},
+	{"internal/mvcc", []string{
+		module + "/api/...", module + "/internal/actorkit", "google.golang.org/...",
+		"github.com/...",
+	}},
 	{root, []string{
 		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",
-		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist", "go.etcd.io/...",
+		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist",
+		"go.etcd.io/...",
 	}},
 	// The Raft of one replica is a pure type.
-	{"actors/tablet/group", []string{module + "/store/...", module + "/internal/actorkit", "github.com/asynkron/...", "github.com/dgraph-io/..."}},
+	{"actors/tablet/group", []string{
+		module + "/store/...", module + "/internal/actorkit", "github.com/asynkron/...",
+		"github.com/dgraph-io/...",
+	}},
 	// The web index's verifier is independent of what it verifies.
 	{"examples/webindex/verify", []string{
 		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",
@@ -120,7 +161,9 @@ func TestImportDirection(t *testing.T) {
 			if !strings.HasPrefix(imported, module) {
 				continue
 			}
-			if target := short(imported); !slices.ContainsFunc(l.may, func(p string) bool { return matches(p, target) }) {
+			if target := short(imported); !slices.ContainsFunc(l.may, func(p string) bool {
+				return matches(p, target)
+			}) {
 				t.Errorf("%s imports %s: layer %s may import only %v", name, target, l.of, l.may)
 			}
 		}

@@ -41,7 +41,8 @@ func TestReadmeShowsRealPrograms(t *testing.T) {
 			t.Errorf("README.md shows another %s than there is", m[1])
 			continue
 		}
-		updated := strings.Replace(string(readme), string(m[0]), "<!-- "+string(m[1])+" -->\n```go\n"+text+"```", 1)
+		updated := strings.Replace(string(readme), string(m[0]), "<!-- "+string(m[1])+
+			" -->\n```go\n"+text+"```", 1)
 		if err := os.WriteFile(name, []byte(updated), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -71,12 +72,14 @@ func TestDocsNameRealFiles(t *testing.T) {
 		}
 		for _, m := range quotedPath.FindAllStringSubmatch(string(text), -1) {
 			first, _, nested := strings.Cut(m[1], "/")
-			if info, err := os.Stat(filepath.Join(base, first)); !nested || first == "" || err != nil || !info.IsDir() {
+			if info, err := os.Stat(filepath.Join(base, first)); !nested || first == "" ||
+				err != nil || !info.IsDir() {
 				continue
 			}
 			checked++
 			// A decision may be cited by its number alone.
-			if found, err := filepath.Glob(filepath.Join(base, m[1]+"*")); err != nil || len(found) == 0 {
+			if found, err := filepath.Glob(filepath.Join(base, m[1]+"*")); err != nil ||
+				len(found) == 0 {
 				t.Errorf("%s names %s, which is not there", filepath.Base(document), m[1])
 			}
 		}

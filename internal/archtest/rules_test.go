@@ -96,7 +96,8 @@ func readAllowed(t *testing.T) map[string]bool {
 var (
 	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 	// The words are put together here so that the rule does not find itself.
-	unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|not (yet )?imple` + `mented`)
+	unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|not (yet )?imple` +
+		`mented`)
 )
 
 // inspect walks the tree under root. Directories named testdata, bin, tmp or with a
@@ -109,7 +110,8 @@ func inspect(root string) ([]finding, error) {
 		}
 		if d.IsDir() {
 			name := d.Name()
-			if path != root && (name == "testdata" || name == "bin" || name == "tmp" || strings.HasPrefix(name, ".")) {
+			if path != root && (name == "testdata" || name == "bin" || name == "tmp" ||
+				strings.HasPrefix(name, ".")) {
 				return fs.SkipDir
 			}
 			return nil
@@ -143,7 +145,8 @@ func (w *walker) rel(path string) string {
 func (w *walker) file(path string) error {
 	ext := filepath.Ext(path)
 	switch {
-	case ext == ".go", ext == ".md", ext == ".proto", ext == ".yml", filepath.Base(path) == "Makefile":
+	case ext == ".go", ext == ".md", ext == ".proto", ext == ".yml",
+		filepath.Base(path) == "Makefile":
 	default:
 		return nil
 	}
@@ -169,7 +172,8 @@ func (w *walker) file(path string) error {
 
 func (w *walker) goFile(path string, text []byte, lines int) error {
 	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+	file, err := parser.ParseFile(fset, path, text,
+		parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,9 @@ func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, certs.CreateCA, certs.Request{Dir: dir})
-	must(t, certs.CreateNode, certs.Request{Dir: dir, Name: "n1", Hosts: []string{"localhost", "127.0.0.1"}})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: dir, Name: "n1", Hosts: []string{"localhost", "127.0.0.1"},
+	})
 	must(t, certs.CreateClient, certs.Request{Dir: dir, Name: "ann"})
 	return dir
 }
@@ -105,7 +107,8 @@ func TestRoles(t *testing.T) {
 		{"no certificate to the remoting", forNodes, anonymous.Peer(), false},
 		{"a client that plays a node", asServer, node.Peer(), false},
 		{"a client that plays a node to clients", asServer, client.Client(), false},
-		{"another authority's server", foreign.Server(certs.Node, certs.Client), client.Client(), false},
+		{"another authority's server", foreign.Server(certs.Node, certs.Client), client.Client(),
+			false},
 		{"another authority's server, of a node", foreign.Server(certs.Node), node.Peer(), false},
 		{"a server of another name", forAll, named(client.Client(), "elsewhere"), false},
 		{"a node of another name", forNodes, named(node.Peer(), "elsewhere"), true},
@@ -116,7 +119,8 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	serverErr, _ := shake(t, forNodes, client.Peer())
-	if !errors.Is(serverErr, certs.ErrRole) || !strings.Contains(serverErr.Error(), `"ann" is for a client, node is asked for`) {
+	if !errors.Is(serverErr, certs.ErrRole) ||
+		!strings.Contains(serverErr.Error(), `"ann" is for a client, node is asked for`) {
 		t.Errorf("the refusal does not say it: %v", serverErr)
 	}
 }
@@ -133,14 +137,17 @@ func TestFiles(t *testing.T) {
 	for name, create := range map[string]func(certs.Request) (certs.Created, error){
 		"ca": certs.CreateCA, "node": certs.CreateNode, "client": certs.CreateClient,
 	} {
-		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{"h"}}); !errors.Is(err, certs.ErrExists) {
+		if _, err := create(certs.Request{Dir: dir, Name: "x",
+			Hosts: []string{"h"}}); !errors.Is(err, certs.ErrExists) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if read(t, dir, certs.CAKey)+read(t, dir, certs.NodeKey) != before {
 		t.Error("a key was overwritten")
 	}
-	must(t, certs.CreateNode, certs.Request{Dir: dir, Name: "n1", Hosts: []string{"h"}, Force: true})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: dir, Name: "n1", Hosts: []string{"h"}, Force: true,
+	})
 	if read(t, dir, certs.CAKey)+read(t, dir, certs.NodeKey) == before {
 		t.Error("the key was not overwritten")
 	}
@@ -167,12 +174,14 @@ func TestFolderOfItsOwn(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(out, certs.CAKey)); err == nil {
 		t.Error("the authority's key went along")
 	}
-	must(t, certs.CreateClient, certs.Request{Dir: out, CA: ca, Name: "ann"}) // ca.crt is there already, the same
+	// ca.crt is there already, the same
+	must(t, certs.CreateClient, certs.Request{Dir: out, CA: ca, Name: "ann"})
 	info, err := certs.Show(out, time.Now())
 	if err != nil || len(info) != 4 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	for i, want := range []struct{ role, name string }{{"authority", "percolator"}, {"node", "n2"}, {"client", "ann"}, {"gossip", "keys: 1"}} {
+	for i, want := range []struct{ role, name string }{{"authority", "percolator"}, {"node", "n2"},
+		{"client", "ann"}, {"gossip", "keys: 1"}} {
 		if info[i].Role != want.role || info[i].Name != want.name || info[i].Problem != "" {
 			t.Errorf("%+v", info[i])
 		}
@@ -183,13 +192,20 @@ func TestFolderOfItsOwn(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	dir, other := folder(t), folder(t)
 	long := time.Now().Add(-48 * time.Hour)
-	must(t, certs.CreateNode, certs.Request{Dir: dir, CA: dir, Name: "n1", Hosts: []string{"h"}, Lifetime: 24 * time.Hour, Now: time.Now(), Force: true})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: dir, CA: dir, Name: "n1", Hosts: []string{"h"}, Lifetime: 24 * time.Hour,
+		Now: time.Now(), Force: true,
+	})
 	expired := t.TempDir()
 	must(t, certs.CreateCA, certs.Request{Dir: expired, Now: long})
-	must(t, certs.CreateNode, certs.Request{Dir: expired, Name: "n1", Hosts: []string{"h"}, Lifetime: 24 * time.Hour, Now: long})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: expired, Name: "n1", Hosts: []string{"h"}, Lifetime: 24 * time.Hour, Now: long,
+	})
 	early := t.TempDir()
 	must(t, certs.CreateCA, certs.Request{Dir: early})
-	must(t, certs.CreateNode, certs.Request{Dir: early, Name: "n1", Hosts: []string{"h"}, Now: time.Now().Add(time.Hour)})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: early, Name: "n1", Hosts: []string{"h"}, Now: time.Now().Add(time.Hour),
+	})
 	client := certs.ClientSource(dir)
 	client.Role = certs.Node
 	mixed := certs.NodeSource(dir)
@@ -209,7 +225,8 @@ func TestUnusable(t *testing.T) {
 		{"another key", torn, certs.ErrFiles, "node.key"},
 		{"another role", client, certs.ErrRole, "client.crt"},
 	} {
-		if _, err := certs.Open(tc.source, nil); !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.says) {
+		if _, err := certs.Open(tc.source, nil); !errors.Is(err, tc.kind) ||
+			!strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
@@ -258,7 +275,9 @@ func TestReload(t *testing.T) {
 	}
 	first := serial()
 	old := read(t, dir, certs.NodeKey)
-	must(t, certs.CreateNode, certs.Request{Dir: dir, Name: "n1", Hosts: []string{"127.0.0.1"}, Force: true})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: dir, Name: "n1", Hosts: []string{"127.0.0.1"}, Force: true,
+	})
 	renewed := read(t, dir, certs.NodeKey)
 	write(t, dir, certs.NodeKey, old) // as if the key had not been written yet
 	certs.Forget(server)
@@ -305,13 +324,15 @@ func TestGossipKeys(t *testing.T) {
 	}
 	rotate := func(step certs.Step, force bool, want int) {
 		t.Helper()
-		if n, err := certs.RotateGossipKey(dir, step, force); n != want || (err == nil) != (want > 0) {
+		if n, err := certs.RotateGossipKey(dir, step, force); n != want ||
+			(err == nil) != (want > 0) {
 			t.Error(step, n, err)
 		}
 	}
 	rotate(certs.DropOld, false, 1) // nothing is left to drop, as after the last step
 	rotate(certs.AddKey, false, 2)
-	if _, err := certs.RotateGossipKey(dir, certs.DropOld, false); !errors.Is(err, certs.ErrNotUsed) {
+	if _, err := certs.RotateGossipKey(dir, certs.DropOld, false); !errors.Is(err,
+		certs.ErrNotUsed) {
 		t.Error(err)
 	}
 	rotate(certs.DropOld, true, 1)

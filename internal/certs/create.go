@@ -39,8 +39,10 @@ const (
 
 // Request is what a certificate is made from.
 type Request struct {
-	Dir      string        // where the files go; made if missing
-	CA       string        // the folder with ca.crt and ca.key; empty: Dir. Other files of the cluster are copied from there.
+	Dir string // where the files go; made if missing
+	// the folder with ca.crt and ca.key; empty: Dir. Other files of the cluster are
+	// copied from there.
+	CA       string
 	Name     string        // for people: in the log, and in refusals
 	Hosts    []string      // DNS names and IP addresses that the node is reached by
 	Lifetime time.Duration // 0: CALifetime, LeafLifetime
@@ -83,7 +85,8 @@ func CreateNode(r Request) (Created, error) {
 	if len(r.Hosts) == 0 {
 		return Created{}, fmt.Errorf("%w: a node's certificate needs the hosts that it is reached by", ErrFiles)
 	}
-	return r.sign(Node, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, NodeCert, NodeKey)
+	return r.sign(Node, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		NodeCert, NodeKey)
 }
 
 // CreateClient makes a client's certificate. Dir is afterwards a folder to connect with.
@@ -105,10 +108,12 @@ func (r Request) withDefaults(lifetime time.Duration) Request {
 }
 
 // sign makes a certificate that the authority in r.CA signs.
-func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName, keyName string) (Created, error) {
+func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
+	keyName string) (Created, error) {
 	r = r.withDefaults(LeafLifetime)
 	if r.Name == "" || strings.ContainsAny(r.Name, "/?#% \t\n") {
-		return Created{}, fmt.Errorf("%w: %q is no name: it may hold neither blanks nor / ? # %%", ErrFiles, r.Name)
+		return Created{}, fmt.Errorf("%w: %q is no name: it may hold neither blanks nor / ? # %%",
+			ErrFiles, r.Name)
 	}
 	ca, signer, err := loadCA(r.CA, r.Now)
 	if err != nil {
@@ -147,7 +152,8 @@ func addHosts(template *x509.Certificate, hosts []string) error {
 			continue
 		}
 		if !isDNSName(h) {
-			return fmt.Errorf("%w: %q is no host: give a DNS name or an IP address, without a port", ErrFiles, h)
+			return fmt.Errorf("%w: %q is no host: give a DNS name or an IP address, without a port",
+				ErrFiles, h)
 		}
 		template.DNSNames = append(template.DNSNames, h)
 	}
@@ -165,7 +171,8 @@ func isDNSName(name string) bool {
 			return false
 		}
 		for _, c := range label {
-			if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') &&
+				(c < 'A' || c > 'Z') {
 				return false
 			}
 		}
@@ -187,7 +194,8 @@ func (r Request) alongside(files []file, shared []string) ([]file, error) {
 		if name == GossipKeys {
 			mode = keyMode
 		}
-		if there, err := os.ReadFile(filepath.Join(r.Dir, name)); err != nil || string(there) != string(data) {
+		if there, err := os.ReadFile(filepath.Join(r.Dir, name)); err != nil ||
+			string(there) != string(data) {
 			files = append(files, file{name, data, mode})
 		}
 	}
@@ -214,7 +222,9 @@ func (r Request) template(name string, id *url.URL) (*ecdsa.PrivateKey, *x509.Ce
 		return nil, nil, fmt.Errorf("certs: %w", err)
 	}
 	t := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: []string{"percolator"}},
+		SerialNumber: serial, Subject: pkix.Name{
+			CommonName: name, Organization: []string{"percolator"},
+		},
 		NotBefore: r.Now.Add(-backdate), NotAfter: r.Now.Add(r.Lifetime),
 	}
 	if id != nil {
@@ -224,7 +234,8 @@ func (r Request) template(name string, id *url.URL) (*ecdsa.PrivateKey, *x509.Ce
 }
 
 // pair signs the template and encodes certificate and key.
-func pair(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, certName, keyName string) ([]file, error) {
+func pair(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, certName,
+	keyName string) ([]file, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
 		return nil, fmt.Errorf("certs: %w", err)

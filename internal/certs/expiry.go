@@ -116,7 +116,8 @@ func (f *Files) warn(text string, expired bool) {
 	if expired {
 		level = slog.LevelError
 	}
-	f.logger.LogAttrs(context.Background(), level, "a certificate is at its end", slog.String("problem", text))
+	f.logger.LogAttrs(context.Background(), level, "a certificate is at its end",
+		slog.String("problem", text))
 }
 
 // soon marks a certificate for people who look at a folder; empty if there is time.

@@ -46,7 +46,10 @@ func TestExpiryIsLogged(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		create := func(lifetime time.Duration) {
-			must(t, certs.CreateNode, certs.Request{Dir: dir, Name: "n1", Hosts: []string{"localhost"}, Lifetime: lifetime, Now: time.Now(), Force: true})
+			must(t, certs.CreateNode, certs.Request{
+				Dir: dir, Name: "n1", Hosts: []string{"localhost"}, Lifetime: lifetime,
+				Now: time.Now(), Force: true,
+			})
 		}
 		must(t, certs.CreateCA, certs.Request{Dir: dir, Now: time.Now()})
 		create(40 * day)
@@ -59,19 +62,27 @@ func TestExpiryIsLogged(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); files.Watch(ctx) }()
 		defer func() { end(); <-ended }()
-		after := func(d time.Duration) []string { <-time.After(d); synctest.Wait(); return log.take() }
+		after := func(d time.Duration) []string {
+			<-time.After(d)
+			synctest.Wait()
+			return log.take()
+		}
 
 		if lines := after(9 * day); len(lines) != 0 {
 			t.Errorf("31 days before the end: %q", lines)
 		}
-		if lines := after(3 * day); len(lines) < 2 || len(lines) > 4 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "node.crt expires on") {
+		if lines := after(3 * day); len(lines) < 2 || len(lines) > 4 ||
+			!strings.Contains(lines[0], "level=WARN") ||
+			!strings.Contains(lines[0], "node.crt expires on") {
 			t.Errorf("UNWARNED: in the three days from 31 before the end: %q", lines)
 		}
 		if lines := after(20 * day); len(lines) < 19 || len(lines) > 21 {
 			t.Errorf("%d lines in twenty days", len(lines))
 		}
 		after(9 * day)
-		if lines := after(day); len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "level=ERROR") || !strings.Contains(lines[len(lines)-1], "node.crt EXPIRED on") {
+		if lines := after(day); len(lines) == 0 ||
+			!strings.Contains(lines[len(lines)-1], "level=ERROR") ||
+			!strings.Contains(lines[len(lines)-1], "node.crt EXPIRED on") {
 			t.Errorf("UNWARNED: it has ended: %q", lines)
 		}
 		create(100 * day)
@@ -104,7 +115,8 @@ func TestExpiryProblem(t *testing.T) {
 		{-time.Second, "EXPIRED on 2026-02-28T23:59:59Z", true},
 	} {
 		e := certs.Expiry{File: "node.crt", NotAfter: now.Add(tc.left)}
-		if p := e.Problem(now); !strings.Contains(p, tc.says) || (p == "") != (tc.says == "") || e.Expired(now) != tc.expired {
+		if p := e.Problem(now); !strings.Contains(p, tc.says) || (p == "") != (tc.says == "") ||
+			e.Expired(now) != tc.expired {
 			t.Errorf("%v before the end: %q, expired %v", tc.left, p, e.Expired(now))
 		}
 	}
@@ -114,9 +126,12 @@ func TestExpiryProblem(t *testing.T) {
 func TestExpiriesOfBoth(t *testing.T) {
 	dir := t.TempDir()
 	must(t, certs.CreateCA, certs.Request{Dir: dir, Lifetime: 20 * day})
-	must(t, certs.CreateNode, certs.Request{Dir: dir, Name: "n1", Hosts: []string{"localhost"}, Lifetime: 10 * day})
+	must(t, certs.CreateNode, certs.Request{
+		Dir: dir, Name: "n1", Hosts: []string{"localhost"}, Lifetime: 10 * day,
+	})
 	all := open(t, certs.NodeSource(dir)).Expiries()
-	if len(all) != 2 || all[0].File != certs.NodeCert || all[1].File != certs.CACert || all[0].Problem(time.Now()) == "" || all[1].Problem(time.Now()) == "" {
+	if len(all) != 2 || all[0].File != certs.NodeCert || all[1].File != certs.CACert ||
+		all[0].Problem(time.Now()) == "" || all[1].Problem(time.Now()) == "" {
 		t.Errorf("%v", all)
 	}
 	infos, err := certs.Show(dir, time.Now())

@@ -62,7 +62,9 @@ func (f *Files) Server(accept ...Role) *tls.Config {
 		cfg := f.base()
 		cfg.Certificates = []tls.Certificate{*now.pair}
 		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, now.roots
-		cfg.VerifyConnection = func(state tls.ConnectionState) error { return checkRole(state.PeerCertificates[0], accept) }
+		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			return checkRole(state.PeerCertificates[0], accept)
+		}
 		return cfg, nil
 	}
 	return base
@@ -90,7 +92,8 @@ func (f *Files) Peer() *tls.Config {
 			return fmt.Errorf("%w: the server has shown no certificate", ErrRole)
 		}
 		opts := x509.VerifyOptions{
-			Roots: f.now().roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			Roots: f.now().roots, Intermediates: x509.NewCertPool(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		}
 		for _, c := range state.PeerCertificates[1:] {
 			opts.Intermediates.AddCert(c)
@@ -141,7 +144,8 @@ func (f *Files) now() *loaded {
 	if err != nil {
 		// Perhaps the key has been written and the certificate not yet: the next look will tell.
 		if !f.failing {
-			f.logger.LogAttrs(context.Background(), slog.LevelWarn, "changed certificates are not used", slog.Any("error", err))
+			f.logger.LogAttrs(context.Background(), slog.LevelWarn,
+				"changed certificates are not used", slog.Any("error", err))
 		}
 		f.failing = true
 		return f.current

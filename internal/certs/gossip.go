@@ -30,12 +30,14 @@ func ReadGossipKeys(dir string) ([][]byte, error) {
 		}
 		key, err := base64.StdEncoding.DecodeString(line)
 		if err != nil || len(key) != 16 && len(key) != 24 && len(key) != 32 {
-			return nil, fmt.Errorf("%w: %s: key %d is not 16, 24 or 32 bytes in base64", ErrFiles, path, len(keys)+1)
+			return nil, fmt.Errorf("%w: %s: key %d is not 16, 24 or 32 bytes in base64", ErrFiles,
+				path, len(keys)+1)
 		}
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 || len(keys) > maxGossipKeys {
-		return nil, fmt.Errorf("%w: %s has %d keys, want 1 to %d", ErrFiles, path, len(keys), maxGossipKeys)
+		return nil, fmt.Errorf("%w: %s has %d keys, want 1 to %d", ErrFiles, path, len(keys),
+			maxGossipKeys)
 	}
 	return keys, nil
 }
@@ -56,7 +58,8 @@ const (
 const notUsed = "# added, not used yet"
 
 // ErrNotUsed: the newest key would be dropped, which was added and has never encrypted.
-var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped", ErrFiles)
+var ErrNotUsed = fmt.Errorf("%w: the key that was added last is not used yet, and would be dropped",
+	ErrFiles)
 
 // RotateGossipKey carries out a step on dir's gossip.keys, and returns how many keys
 // there are then. The key that encrypts stays in every step. force drops a key that was
@@ -70,7 +73,8 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	switch step {
 	case AddKey:
 		if len(keys) == maxGossipKeys {
-			return 0, fmt.Errorf("%w: there are %d keys already; drop the old ones first", ErrFiles, len(keys))
+			return 0, fmt.Errorf("%w: there are %d keys already; drop the old ones first", ErrFiles,
+				len(keys))
 		}
 		key, err := newGossipKey()
 		if err != nil {
@@ -95,7 +99,8 @@ func RotateGossipKey(dir string, step Step, force bool) (int, error) {
 	default:
 		return 0, fmt.Errorf("%w: %q is no step; they are add, use and drop", ErrFiles, step)
 	}
-	return len(keys), writeFile(filepath.Join(dir, GossipKeys), formatGossipKeys(keys, comment), keyMode)
+	return len(keys), writeFile(filepath.Join(dir, GossipKeys), formatGossipKeys(keys, comment),
+		keyMode)
 }
 
 func newGossipKey() ([]byte, error) {

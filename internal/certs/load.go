@@ -20,12 +20,18 @@ type Source struct {
 
 // NodeSource are a node's files in a folder.
 func NodeSource(dir string) Source {
-	return Source{CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, NodeCert), Key: filepath.Join(dir, NodeKey), Role: Node}
+	return Source{
+		CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, NodeCert),
+		Key: filepath.Join(dir, NodeKey), Role: Node,
+	}
 }
 
 // ClientSource are a client's files in a folder.
 func ClientSource(dir string) Source {
-	return Source{CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, ClientCert), Key: filepath.Join(dir, ClientKey)}
+	return Source{
+		CA: filepath.Join(dir, CACert), Cert: filepath.Join(dir, ClientCert),
+		Key: filepath.Join(dir, ClientKey),
+	}
 }
 
 // loaded is what the files held.
@@ -59,8 +65,10 @@ func (s Source) load(now time.Time) (*loaded, error) {
 		return nil, err
 	}
 	// Found out here it has a file's name; found out by the other side it is "bad certificate".
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: l.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("%w: %s is not of the authority in %s: %w", ErrFiles, s.Cert, s.CA, err)
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: l.roots, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		return nil, fmt.Errorf("%w: %s is not of the authority in %s: %w", ErrFiles, s.Cert, s.CA,
+			err)
 	}
 	if s.Role != "" {
 		if err := checkRole(pair.Leaf, []Role{s.Role}); err != nil {
@@ -75,10 +83,12 @@ func (s Source) load(now time.Time) (*loaded, error) {
 func checkTime(path string, cert *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(cert.NotAfter):
-		return fmt.Errorf("%w: %s expired on %s; make a new one with `percolator cert`", ErrExpired, path, cert.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: %s expired on %s; make a new one with `percolator cert`", ErrExpired,
+			path, cert.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(cert.NotBefore):
 		return fmt.Errorf("%w: %s is good from %s on only, and here it is %s; is the clock right?",
-			ErrExpired, path, cert.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			ErrExpired, path, cert.NotBefore.UTC().Format(time.RFC3339),
+			now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

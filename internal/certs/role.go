@@ -60,9 +60,11 @@ func checkRole(cert *x509.Certificate, accept []Role) error {
 		}
 	}
 	if role == "" {
-		return fmt.Errorf("%w: certificate %q has none, %s is asked for", ErrRole, cert.Subject.CommonName, list(accept))
+		return fmt.Errorf("%w: certificate %q has none, %s is asked for", ErrRole,
+			cert.Subject.CommonName, list(accept))
 	}
-	return fmt.Errorf("%w: certificate %q is for a %s, %s is asked for", ErrRole, name, role, list(accept))
+	return fmt.Errorf("%w: certificate %q is for a %s, %s is asked for", ErrRole, name, role,
+		list(accept))
 }
 
 func list(roles []Role) string {

@@ -79,11 +79,16 @@ func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.T
 	if c.IsCA {
 		role, name = "authority", c.Subject.CommonName
 	}
-	i := Info{File: file, Role: string(role), Name: name, Hosts: c.DNSNames, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
+	i := Info{
+		File: file, Role: string(role), Name: name, Hosts: c.DNSNames, NotBefore: c.NotBefore,
+		NotAfter: c.NotAfter,
+	}
 	for _, ip := range c.IPAddresses {
 		i.Hosts = append(i.Hosts, ip.String())
 	}
-	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := c.Verify(x509.VerifyOptions{
+		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
 	switch {
 	case now.After(c.NotAfter):
 		i.Problem = "expired"

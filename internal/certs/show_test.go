@@ -18,11 +18,13 @@ func TestShowKeys(t *testing.T) {
 	}
 	for bytes, good := range map[int]bool{16: false, 24: false, 32: true} {
 		line := base64.StdEncoding.EncodeToString(make([]byte, bytes))
-		if err := os.WriteFile(filepath.Join(dir, certs.GossipKeys), []byte(line+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, certs.GossipKeys), []byte(line+"\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		all, err := certs.Show(dir, time.Now())
-		if err != nil || len(all) != 2 || all[1].File != certs.GossipKeys || (all[1].Problem == "") != good {
+		if err != nil || len(all) != 2 || all[1].File != certs.GossipKeys ||
+			(all[1].Problem == "") != good {
 			t.Errorf("a key of %d bytes: %+v, %v", bytes, all, err)
 		}
 	}

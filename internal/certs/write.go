@@ -31,7 +31,8 @@ func (r Request) write(files []file, notAfter time.Time) (Created, error) {
 	for _, f := range files {
 		path := filepath.Join(r.Dir, f.name)
 		if _, err := os.Lstat(path); err == nil && !r.Force {
-			return Created{}, fmt.Errorf("%w: %s; nothing was written; --force overwrites it", ErrExists, path)
+			return Created{}, fmt.Errorf("%w: %s; nothing was written; --force overwrites it",
+				ErrExists, path)
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Created{}, fmt.Errorf("certs: %w", err)
 		}

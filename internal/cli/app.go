@@ -62,7 +62,8 @@ type RunningNode interface {
 // Run executes one command line, without the program's name, and returns its exit code.
 func (a *App) Run(ctx context.Context, args []string) int {
 	if a.Connect == nil {
-		a.Connect = func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport, error) {
+		a.Connect = func(ctx context.Context, addrs []string, cfg rpc.ClientConfig) (txn.Transport,
+			error) {
 			c, err := rpc.Dial(ctx, addrs, cfg)
 			if err != nil {
 				return nil, err // not c: a nil *rpc.Client is no nil Transport
@@ -128,7 +129,8 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		RunE:              needsSubcommand,
 		PersistentPreRunE: c.enter,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours has examples, and knows tables and observers
+	// ours has examples, and knows tables and observers
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{cmd: cmd, err: err}
@@ -219,7 +221,9 @@ func needsSubcommand(cmd *cobra.Command, _ []string) error {
 
 // group returns a command that only holds others.
 func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Example: example, Args: noArgs, RunE: needsSubcommand}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example, Args: noArgs, RunE: needsSubcommand,
+	}
 	cmd.AddCommand(subs...)
 	return cmd
 }
@@ -245,9 +249,12 @@ func (d *deps) withClient(cmd *cobra.Command) *cobra.Command {
 }
 
 // client makes a command that connects, within --timeout, and then runs fn.
-func (d *deps) client(cmd *cobra.Command, fn func(context.Context, *session, []string) error) *cobra.Command {
+func (d *deps) client(cmd *cobra.Command,
+	fn func(context.Context, *session, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return d.conn.run(cmd, func(ctx context.Context, s *session) error { return fn(ctx, s, args) })
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			return fn(ctx, s, args)
+		})
 	}
 	return d.withClient(cmd)
 }

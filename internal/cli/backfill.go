@@ -90,7 +90,10 @@ func newBackfillJSON(b *pb.Backfill) *backfillJSON {
 	if b == nil {
 		return nil
 	}
-	out := &backfillJSON{Observer: b.Name, State: backfillRunning, TS: b.Ts, Rows: b.Rows, NextRow: jsonBytes(b.NextRow), Error: b.Error}
+	out := &backfillJSON{
+		Observer: b.Name, State: backfillRunning, TS: b.Ts, Rows: b.Rows,
+		NextRow: jsonBytes(b.NextRow), Error: b.Error,
+	}
 	switch {
 	case b.Done:
 		out.State = backfillDone
@@ -142,7 +145,8 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 
 // ask asks meta, within --timeout. Each question is bounded, the watching is not: a
 // back-fill takes as long as it takes.
-func (b *backfill) ask(ctx context.Context, action pb.BackfillRequest_Action) (*backfillJSON, error) {
+func (b *backfill) ask(ctx context.Context,
+	action pb.BackfillRequest_Action) (*backfillJSON, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.conn.timeout, errTimeout)
 	defer cancel()
 	answer, err := b.s.admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
@@ -154,8 +158,10 @@ func (b *backfill) ask(ctx context.Context, action pb.BackfillRequest_Action) (*
 
 // await watches a back-fill to its end. One that waits because of an error goes on by
 // itself, or is cancelled.
-func (b *backfill) await(ctx context.Context, state *backfillJSON, quiet bool) (*backfillJSON, error) {
-	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)}, quiet)
+func (b *backfill) await(ctx context.Context, state *backfillJSON,
+	quiet bool) (*backfillJSON, error) {
+	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)},
+		quiet)
 	for state.State == backfillRunning {
 		if err := pause(ctx, replayPoll); err != nil {
 			return nil, err
@@ -165,7 +171,8 @@ func (b *backfill) await(ctx context.Context, state *backfillJSON, quiet bool) (
 			return nil, err
 		}
 		if next == nil { // its observer was retired and removed
-			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer", printable(state.Observer))
+			return nil, fmt.Errorf("the replay of %s is gone, and so is its observer",
+				printable(state.Observer))
 		}
 		state = next
 		m.show(tally{Rows: int64(state.Rows)})

@@ -43,7 +43,8 @@ func (b *bulk) run(args ...string) (code int, stdout, stderr string) {
 	}
 	var out, errs bytes.Buffer
 	app := &App{
-		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(b.stdin), Stdout: &out, Stderr: &errs,
+		Name: "percolator", Version: "v0.1.0", Stdin: strings.NewReader(b.stdin), Stdout: &out,
+		Stderr: &errs,
 		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 			p := b.cluster.Process(1, 1)
 			if b.inject != nil {
@@ -61,7 +62,8 @@ func (b *bulk) must(code int, words string, args ...string) {
 	b.t.Helper()
 	got, stdout, stderr := b.run(args...)
 	if got != code || !strings.Contains(stdout+stderr, words) {
-		b.t.Fatalf("%v: exit code %d, want %d with %q\n%s%s", args, got, code, words, stdout, stderr)
+		b.t.Fatalf("%v: exit code %d, want %d with %q\n%s%s", args, got, code, words, stdout,
+			stderr)
 	}
 }
 
@@ -95,7 +97,8 @@ func (b *bulk) export() string {
 func lines(n int) string {
 	var text strings.Builder
 	for i := range n {
-		fmt.Fprintf(&text, `{"row":"%c%05d","columns":{"a":"%d","b":"%d"}}`+"\n", 'a'+byte(i*26/n), i, i, i)
+		fmt.Fprintf(&text, `{"row":"%c%05d","columns":{"a":"%d","b":"%d"}}`+"\n", 'a'+byte(i*26/n),
+			i, i, i)
 	}
 	return text.String()
 }
@@ -151,42 +154,48 @@ func TestLoadChangesWhatItNames(t *testing.T) {
 
 func TestBadLines(t *testing.T) {
 	for line, says := range map[string]string{
-		`{"row":"r"}`:                                                               "no columns",
-		`{"columns":{"a":"1"}}`:                                                     `no "row"`,
-		`{"row":null,"columns":{"a":"1"}}`:                                          `no "row"`,
-		`{"row":"r","colums":{"a":"1"}}`:                                            "colums",
-		`{"row":"r","columns":{"a":1}}`:                                             `neither "text" nor`,
-		`{"row":"r","columns":{"a":{}}}`:                                            `neither "text" nor`,
-		`{"row":"r","columns":{"a":{"base46":"x"}}}`:                                `neither "text" nor`,
-		`{"row":"r","columns":{"a":{"base64":"?"}}}`:                                `neither "text" nor`,
-		`{"row":"r","columns":{"a":"\ud800"}}`:                                      "surrogate",
-		"{\"row\":\"\xff\",\"columns\":{\"a\":\"\"}}":                               "not UTF-8",
-		`{"row":"r","base64_columns":{"?":"1"}}`:                                    "not base64",
-		`{"row":"r","columns":{"a":"1"}} {}`:                                        "more follows",
-		`{"row":"r","columns":{"a":"1"}`:                                            "unexpected EOF",
-		`not json`:                                                                  "invalid character",
-		`{"row":"r","row":"s","columns":{"a":"1"}}`:                                 `row comes twice`,
-		`{"row":"r","columns":{"a":"1","b":"2","a":"3"}}`:                           `a comes twice`,
-		`{"row":"r","columns":{"a":"1"},"columns":{"b":"1"}}`:                       `columns comes twice`,
-		`{"row":"r","columns":{"a":{"base64":"YQ==","base64":"Yg=="}}}`:             `comes twice`,
-		`{"row":"r","columns":{"a":"1"},"base64_columns":{"YQ==":"2"}}`:             `a comes twice`,
-		`{"Row":"r","columns":{"a":"1"}}`:                                           `Row is not known here`,
-		`[]`:                                                                        `not an object`,
-		`"x"`:                                                                       `not an object`,
-		`{"row":"` + strings.Repeat("x", 5000) + `","columns":{"a":"1"}}`:           "row of 5000 bytes",
-		`{"row":"r","columns":{"` + strings.Repeat("x", 2000) + `":"1"}}`:           "column of 2000 bytes",
-		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 4<<20+1) + `"}}`:        "4194305 bytes is over the limit",
-		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 5<<20) + `"}}` + "\x01": "over --max-line",
+		`{"row":"r"}`:                                                   "no columns",
+		`{"columns":{"a":"1"}}`:                                         `no "row"`,
+		`{"row":null,"columns":{"a":"1"}}`:                              `no "row"`,
+		`{"row":"r","colums":{"a":"1"}}`:                                "colums",
+		`{"row":"r","columns":{"a":1}}`:                                 `neither "text" nor`,
+		`{"row":"r","columns":{"a":{}}}`:                                `neither "text" nor`,
+		`{"row":"r","columns":{"a":{"base46":"x"}}}`:                    `neither "text" nor`,
+		`{"row":"r","columns":{"a":{"base64":"?"}}}`:                    `neither "text" nor`,
+		`{"row":"r","columns":{"a":"\ud800"}}`:                          "surrogate",
+		"{\"row\":\"\xff\",\"columns\":{\"a\":\"\"}}":                   "not UTF-8",
+		`{"row":"r","base64_columns":{"?":"1"}}`:                        "not base64",
+		`{"row":"r","columns":{"a":"1"}} {}`:                            "more follows",
+		`{"row":"r","columns":{"a":"1"}`:                                "unexpected EOF",
+		`not json`:                                                      "invalid character",
+		`{"row":"r","row":"s","columns":{"a":"1"}}`:                     `row comes twice`,
+		`{"row":"r","columns":{"a":"1","b":"2","a":"3"}}`:               `a comes twice`,
+		`{"row":"r","columns":{"a":"1"},"columns":{"b":"1"}}`:           `columns comes twice`,
+		`{"row":"r","columns":{"a":{"base64":"YQ==","base64":"Yg=="}}}`: `comes twice`,
+		`{"row":"r","columns":{"a":"1"},"base64_columns":{"YQ==":"2"}}`: `a comes twice`,
+		`{"Row":"r","columns":{"a":"1"}}`:                               `Row is not known here`,
+		`[]`:                                                            `not an object`,
+		`"x"`:                                                           `not an object`,
+		`{"row":"` + strings.Repeat("x", 5000) +
+			`","columns":{"a":"1"}}`: "row of 5000 bytes",
+		`{"row":"r","columns":{"` + strings.Repeat("x", 2000) +
+			`":"1"}}`: "column of 2000 bytes",
+		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 4<<20+1) +
+			`"}}`: "4194305 bytes is over the limit",
+		`{"row":"r","columns":{"a":"` + strings.Repeat("x", 5<<20) + `"}}` +
+			"\x01": "over --max-line",
 	} {
 		b := newBulk(t)
-		b.file("in", `{"row":"first","columns":{"a":"1"}}`+"\n"+line+"\n"+`{"row":"last","columns":{"a":"1"}}`+"\n")
+		b.file("in", `{"row":"first","columns":{"a":"1"}}`+"\n"+line+"\n"+
+			`{"row":"last","columns":{"a":"1"}}`+"\n")
 		args := []string{"load", "t", "@in", "--max-line", fmt.Sprint(5 << 20)}
 		b.must(ExitFailed, says, append([]string{}, append(args, "--dry-run")...)...)
 		if b.cluster.Operations() != 0 {
 			t.Error("--dry-run asked the repository")
 		}
 		code, _, stderr := b.run(args...)
-		if code != ExitFailed || !strings.Contains(stderr, "line 2: bad line: ") || !strings.Contains(stderr, says) || !strings.Contains(stderr, "next: ") {
+		if code != ExitFailed || !strings.Contains(stderr, "line 2: bad line: ") ||
+			!strings.Contains(stderr, says) || !strings.Contains(stderr, "next: ") {
 			t.Errorf("%.80s: exit code %d, %s", line, code, stderr)
 		}
 		if got := b.export(); got != `{"row":"first","columns":{"a":"1"}}`+"\n" {
@@ -206,7 +215,8 @@ func TestRowsTheRepositoryRefuses(t *testing.T) {
 	text := strings.Replace(lines(100), `{"a":"41","b":"41"}`, `{"bell":"x"}`, 1)
 	b.file("in", text)
 	b.must(ExitFailed, "line 42: ", "load", "t", "@in", "--batch", "30")
-	b.must(ExitDone, `"rows":99,"bytes":`+fmt.Sprint(len(text))+`,"skipped":1`, "load", "t", "@in", "--batch", "30", "--skip-bad", "1", "-o", "json")
+	b.must(ExitDone, `"rows":99,"bytes":`+fmt.Sprint(len(text))+`,"skipped":1`, "load", "t", "@in",
+		"--batch", "30", "--skip-bad", "1", "-o", "json")
 	if got := strings.Count(b.export(), "\n"); got != 99 {
 		t.Errorf("%d rows", got)
 	}
@@ -220,7 +230,9 @@ func TestLoadGoesOn(t *testing.T) {
 	var writes, from atomic.Int64
 	b.inject = func(req *pb.TabletRequest) txntest.Fault {
 		if w := req.GetOnePhase(); w != nil && writes.Add(1) > 40 && writes.Load()%3 == 0 {
-			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+			return txntest.Fault{
+				Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"},
+			}
 		}
 		return txntest.Fault{}
 	}
@@ -234,7 +246,8 @@ func TestLoadGoesOn(t *testing.T) {
 		if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, stderr)
 		}
-		if !strings.Contains(stderr, fmt.Sprintf("goes on after line %d", state.Line)) || state.Line < from.Load() {
+		if !strings.Contains(stderr, fmt.Sprintf("goes on after line %d", state.Line)) ||
+			state.Line < from.Load() {
 			t.Fatalf("round %d: line %d after %d\n%s", round, state.Line, from.Load(), stderr)
 		}
 		from.Store(state.Line)
@@ -299,7 +312,9 @@ func TestExportGoesOn(t *testing.T) {
 	var scans atomic.Int64
 	b.inject = func(req *pb.TabletRequest) txntest.Fault {
 		if req.GetScan() != nil && scans.Add(1) == 2 { // the second tablet
-			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+			return txntest.Fault{
+				Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"},
+			}
 		}
 		return txntest.Fault{}
 	}
@@ -332,7 +347,10 @@ func TestExportEndsTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := exportState{Version: 1, Cluster: status.GetClusterId(), Table: "t", TableID: uint32(b.table), TS: 9, Rows: 3, Bytes: int64(len(b.text("out"))), Done: true}
+	state := exportState{
+		Version: 1, Cluster: status.GetClusterId(), Table: "t", TableID: uint32(b.table), TS: 9,
+		Rows: 3, Bytes: int64(len(b.text("out"))), Done: true,
+	}
 	for _, undo := range []bool{false, true} {
 		if undo { // before the rename
 			b.file("out.part", b.text("out"))
@@ -356,7 +374,9 @@ func TestExportOfASnapshotThatIsGone(t *testing.T) {
 	b.must(ExitDone, "", "load", "t")
 	b.inject = func(req *pb.TabletRequest) txntest.Fault {
 		if req.GetScan() != nil {
-			return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"}}
+			return txntest.Fault{
+				Answer: &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: "not now"},
+			}
 		}
 		return txntest.Fault{}
 	}

@@ -32,8 +32,9 @@ func getCommand(d *deps) *cobra.Command {
 		Short: "Read cells of a row",
 		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a newline. Several columns, or none for
 all of the row: a table. A cell that does not exist is a failure if it was asked for by name.`,
-		Example: d.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`, "get bank bob --at 5m"),
-		Args:    argsBetween(2, -1),
+		Example: d.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`,
+			"get bank bob --at 5m"),
+		Args: argsBetween(2, -1),
 	}
 	in, at := addInput(cmd), addAt(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -87,7 +88,8 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 }
 
 // get prints the cells that exist before it fails for those that do not.
-func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row string, columns []string) error {
+func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row string,
+	columns []string) error {
 	cells, err := readRow(ctx, s, table, row, columns)
 	if err != nil {
 		return err
@@ -118,7 +120,8 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 
 // readRow reads the named columns in one message, or scans all of the row: one row never
 // spans two tablets.
-func readRow(ctx context.Context, s *percolator.Snapshot, table, row string, columns []string) ([]percolator.Cell, error) {
+func readRow(ctx context.Context, s *percolator.Snapshot, table, row string,
+	columns []string) ([]percolator.Cell, error) {
 	if len(columns) > 0 {
 		keys := make([]percolator.CellKey, len(columns))
 		for i, c := range columnsOf(table, columns) {
@@ -200,7 +203,8 @@ input, as it is.`,
 // writes pairs up the arguments. Limits are not checked here: the client and the tablet
 // do, with typed errors. A column that is given twice is refused: one of its values would
 // be lost.
-func (f *inputFlags) writes(cmd *cobra.Command, args []string, stdin io.Reader) ([]columnChange, error) {
+func (f *inputFlags) writes(cmd *cobra.Command, args []string,
+	stdin io.Reader) ([]columnChange, error) {
 	var writes []columnChange
 	given := map[string]bool{}
 	for i := 0; i < len(args); i += 2 {
@@ -209,11 +213,13 @@ func (f *inputFlags) writes(cmd *cobra.Command, args []string, stdin io.Reader) 
 			return nil, err
 		}
 		if given[column] {
-			return nil, usagef(cmd, "column %s is given twice: give it one value", printable(column))
+			return nil, usagef(cmd, "column %s is given twice: give it one value",
+				printable(column))
 		}
 		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
-			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20)) // above every limit: the node says which
+			// above every limit: the node says which
+			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20))
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
@@ -272,7 +278,8 @@ func deleteCommand(d *deps) *cobra.Command {
 func (d *deps) transact(cmd *cobra.Command, fn func(context.Context, *percolator.Tx) error) error {
 	return d.conn.run(cmd, func(ctx context.Context, s *session) error {
 		var at percolator.Timestamp
-		if err := s.db.Transact(ctx, fn, percolator.CommittedAt(&at), percolator.Name("cli")); err != nil {
+		if err := s.db.Transact(ctx, fn, percolator.CommittedAt(&at),
+			percolator.Name("cli")); err != nil {
 			return err
 		}
 		return d.out.answer(struct {
@@ -299,7 +306,8 @@ func addRange(cmd *cobra.Command) *rangeFlags {
 
 // rows narrows the table's rows by what was given; bounds are prefix, from and before,
 // decoded.
-func (f *rangeFlags) rows(table string, in *inputFlags) (rows percolator.RowRange, bounds []string, err error) {
+func (f *rangeFlags) rows(table string, in *inputFlags) (rows percolator.RowRange, bounds []string,
+	err error) {
 	rows = percolator.Rows(table)
 	if bounds, err = in.all([]string{f.prefix, f.from, f.before}); err != nil {
 		return rows, nil, err
@@ -320,11 +328,12 @@ func (f *rangeFlags) rows(table string, in *inputFlags) (rows percolator.RowRang
 func scanCommand(d *deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:     "scan TABLE [COLUMN...]",
-		Short:   "Read rows in order",
-		Long:    "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
-		Example: d.example("scan bank --prefix b --limit 10", "scan bank balance -o json --limit 0"),
-		Args:    argsBetween(1, -1),
+		Use:   "scan TABLE [COLUMN...]",
+		Short: "Read rows in order",
+		Long:  "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
+		Example: d.example("scan bank --prefix b --limit 10",
+			"scan bank balance -o json --limit 0"),
+		Args: argsBetween(1, -1),
 	}
 	in, within, at := addInput(cmd), addRange(cmd), addAt(cmd)
 	reverse := cmd.Flags().Bool("reverse", false, "last row first")
@@ -355,7 +364,8 @@ func scanCommand(d *deps) *cobra.Command {
 				return err
 			}
 			defer func() { _ = snapshot.Close() }()
-			return printScan(d.out, snapshot.Scan(ctx, rows, columnsOf(args[0], names)...), limit, width)
+			return printScan(d.out, snapshot.Scan(ctx, rows, columnsOf(args[0], names)...), limit,
+				width)
 		})
 	}
 	return d.withClient(cmd)

@@ -16,7 +16,8 @@ import (
 // certCommand holds the commands about certificates.
 func certCommand(d *deps) *cobra.Command {
 	cmd := group("cert", "Make the certificates of a cluster",
-		d.example("cert create-ca", "cert create-node n1 --host 10.0.0.1", "cert create-client ann"),
+		d.example("cert create-ca", "cert create-node n1 --host 10.0.0.1",
+			"cert create-client ann"),
 		certCreateCA(d), certCreateNode(d), certCreateClient(d), certShow(d), certGossipKey(d))
 	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
 key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
@@ -28,10 +29,11 @@ use changed files within seconds; copy them there and start nothing anew.`
 
 func certCreateCA(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "create-ca",
-		Short:   "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
-		Example: d.example("cert create-ca", "cert create-ca --certs /etc/percolator/ca --days 3650"),
-		Args:    noArgs,
+		Use:   "create-ca",
+		Short: "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
+		Example: d.example("cert create-ca",
+			"cert create-ca --certs /etc/percolator/ca --days 3650"),
+		Args: noArgs,
 	}
 	return creating(d, cmd, &certs.Request{}, certs.CALifetime, certs.CreateCA)
 }
@@ -54,10 +56,11 @@ func certCreateNode(d *deps) *cobra.Command {
 
 func certCreateClient(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "create-client NAME",
-		Short:   "Make a client's certificate: client.crt and client.key",
-		Example: d.example("cert create-client ann", "cert create-client ann --ca-dir ca --certs ann"),
-		Args:    argsBetween(1, 1),
+		Use:   "create-client NAME",
+		Short: "Make a client's certificate: client.crt and client.key",
+		Example: d.example("cert create-client ann",
+			"cert create-client ann --ca-dir ca --certs ann"),
+		Args: argsBetween(1, 1),
 	}
 	req := &certs.Request{}
 	addCADir(cmd, req)
@@ -139,7 +142,8 @@ func showCertificates(out *printer, infos []certs.Info) error {
 			certs.Info
 			NotBefore time.Time `json:"not_before,omitzero"`
 			NotAfter  time.Time `json:"not_after,omitzero"`
-		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role, name, until, state, strings.Join(i.Hosts, " "))
+		}{i, i.NotBefore.UTC(), i.NotAfter.UTC()}, i.File, i.Role, name, until, state,
+			strings.Join(i.Hosts, " "))
 	}
 	if err := list.end(); err != nil {
 		return err
@@ -162,8 +166,9 @@ all nodes, and wait ten seconds before the next, for nodes look at it every five
   drop  the old one is accepted no longer
 
 The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
-		Example: d.example("cert gossip-key add", "cert gossip-key use", "cert gossip-key drop --certs ca"),
-		Args:    argsBetween(1, 1),
+		Example: d.example("cert gossip-key add", "cert gossip-key use",
+			"cert gossip-key drop --certs ca"),
+		Args: argsBetween(1, 1),
 	}
 	dir := cmd.Flags().String("certs", "certs", "folder with gossip.keys")
 	force := cmd.Flags().Bool("force", false, "drop also a key that was added and is not used yet")
@@ -175,7 +180,8 @@ The key that encrypts stays always. To take a new key back that is not used yet:
 		n, err := certs.RotateGossipKey(*dir, step, *force)
 		if errors.Is(err, certs.ErrNotUsed) {
 			return withHint(err,
-				fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back", d.app.Name))
+				fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back",
+					d.app.Name))
 		}
 		if err != nil {
 			return err

@@ -13,7 +13,8 @@ import (
 func TestExpiryIsShown(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"cert", "create-ca", "--certs", dir}, {"cert", "create-node", "n1", "--certs", dir, "--days", "10"},
+		{"cert", "create-ca", "--certs", dir},
+		{"cert", "create-node", "n1", "--certs", dir, "--days", "10"},
 	} {
 		if code, _, stderr := runApp(t, bankCluster(), nil, args...); code != ExitDone {
 			t.Fatalf("%v: exit code %d, %s", args, code, stderr)
@@ -33,7 +34,8 @@ func TestExpiryIsShown(t *testing.T) {
 		{File: "ca.crt", ExpiresUnixMs: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC).UnixMilli()},
 	}
 	_, stdout, _ = runApp(t, cluster, nil, "status")
-	for _, want := range []string{"node.crt EXPIRED on 2026-01-02T03:04:05Z", "ca.crt is good until 2030-01-02"} {
+	for _, want := range []string{"node.crt EXPIRED on 2026-01-02T03:04:05Z",
+		"ca.crt is good until 2030-01-02"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

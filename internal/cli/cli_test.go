@@ -58,7 +58,8 @@ func TestTimeoutIsUnavailable(t *testing.T) {
 	cluster := bankCluster()
 	cluster.hang = true
 	code, _, stderr := runApp(t, cluster, nil, "status", "--timeout", "1ms")
-	if code != ExitUnavailable || !strings.Contains(stderr, errTimeout.Error()) || !strings.Contains(stderr, "--timeout waits longer") {
+	if code != ExitUnavailable || !strings.Contains(stderr, errTimeout.Error()) ||
+		!strings.Contains(stderr, "--timeout waits longer") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
@@ -73,7 +74,8 @@ func TestWrongDoor(t *testing.T) {
 		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
 	} {
-		if code, hint := c.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable, text)); code != ExitUnavailable || !strings.Contains(hint, want) {
+		if code, hint := c.classify(fmt.Errorf("%w: %s", percolator.ErrUnavailable,
+			text)); code != ExitUnavailable || !strings.Contains(hint, want) {
 			t.Errorf("%s: %d, %q", text, code, hint)
 		}
 	}
@@ -81,8 +83,11 @@ func TestWrongDoor(t *testing.T) {
 	if code, hint := c.classify(taken); code != ExitFailed || !strings.Contains(hint, "--gossip") {
 		t.Errorf("a port that is taken: %d, %q", code, hint)
 	}
-	other := &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator"}
-	if code, hint := c.classify(other); code != ExitFailed || !strings.Contains(hint, "--listen address") {
+	other := &txn.ServerError{
+		Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: unknown service percolator.v1.Percolator",
+	}
+	if code, hint := c.classify(other); code != ExitFailed ||
+		!strings.Contains(hint, "--listen address") {
 		t.Errorf("another node's door: %d, %q", code, hint)
 	}
 }
@@ -95,27 +100,42 @@ func TestSettingsPrecedence(t *testing.T) {
 		args    []string
 		check   func(config.Config) error
 	}{
-		{"default", nil, nil, func(c config.Config) error { return want(c.Scanners, config.DefaultConfig().Scanners) }},
+		{"default", nil, nil, func(c config.Config) error {
+			return want(c.Scanners, config.DefaultConfig().Scanners)
+		}},
 		{"file", nil, []string{"--config", file}, func(c config.Config) error {
-			return errors.Join(want(c.Scanners, 5), want(c.HTTP, "127.0.0.1:9001"), want(c.LockTTL, 3*time.Second),
+			return errors.Join(want(c.Scanners, 5), want(c.HTTP, "127.0.0.1:9001"),
+				want(c.LockTTL, 3*time.Second),
 				want(c.Batch.Tablet.MaxMessages, 7), want(c.Labels["zone"], "a"))
 		}},
-		{"file named by the environment", []string{"PERCOLATOR_CONFIG=" + file}, nil, func(c config.Config) error { return want(c.Scanners, 5) }},
-		{"environment over file", []string{"PERCOLATOR_SCANNERS=6", "PERCOLATOR_BATCH_TABLET_MAX_MESSAGES=8"}, []string{"--config", file},
+		{"file named by the environment", []string{"PERCOLATOR_CONFIG=" + file}, nil,
+			func(c config.Config) error {
+				return want(c.Scanners, 5)
+			}},
+		{"environment over file", []string{
+			"PERCOLATOR_SCANNERS=6", "PERCOLATOR_BATCH_TABLET_MAX_MESSAGES=8",
+		}, []string{"--config", file},
 			func(c config.Config) error {
 				return errors.Join(want(c.Scanners, 6), want(c.Batch.Tablet.MaxMessages, 8))
 			}},
-		{"flag over environment", []string{"PERCOLATOR_SCANNERS=6"}, []string{"--config", file, "--scanners", "7"},
+		{"flag over environment", []string{"PERCOLATOR_SCANNERS=6"},
+			[]string{"--config", file, "--scanners", "7"},
 			func(c config.Config) error { return want(c.Scanners, 7) }},
-		{"HTTP's names and profiles", []string{"PERCOLATOR_PPROF=true"}, []string{"--http-host", "a,b", "--http-host", "c"},
+		{"HTTP's names and profiles", []string{"PERCOLATOR_PPROF=true"},
+			[]string{"--http-host", "a,b", "--http-host", "c"},
 			func(c config.Config) error {
-				return errors.Join(want(strings.Join(c.HTTPHosts, " "), "a b c"), want(c.Pprof, true))
+				return errors.Join(want(strings.Join(c.HTTPHosts, " "), "a b c"),
+					want(c.Pprof, true))
 			}},
-		{"another command's setting", []string{"PERCOLATOR_ADDR=127.0.0.1:1"}, nil, func(config.Config) error { return nil }},
+		{"another command's setting", []string{"PERCOLATOR_ADDR=127.0.0.1:1"}, nil,
+			func(config.Config) error {
+				return nil
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := &fakeNode{}
-			code, cfg, stderr := startApp(t, node, tc.environ, []func(){func() {}}, append(tc.args, "--dir", t.TempDir(), "--insecure")...)
+			code, cfg, stderr := startApp(t, node, tc.environ, []func(){func() {}},
+				append(tc.args, "--dir", t.TempDir(), "--insecure")...)
 			if code != ExitDone {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
@@ -161,9 +181,11 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 func TestSignals(t *testing.T) {
 	t.Run("first drains", func(t *testing.T) {
 		node := &fakeNode{}
-		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(), "--insecure")
+		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(),
+			"--insecure")
 		if code != ExitDone || !node.drained || !node.closed {
-			t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed, stderr)
+			t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
+				stderr)
 		}
 	})
 	t.Run("second forces", func(t *testing.T) {
@@ -176,7 +198,8 @@ func TestSignals(t *testing.T) {
 				return ctx.Err()
 			}}
 			later := func() { <-draining; <-time.After(sameSignal) }
-			code, _, stderr := startApp(t, node, nil, []func(){func() {}, later}, "--dir", dir, "--insecure")
+			code, _, stderr := startApp(t, node, nil, []func(){func() {}, later}, "--dir", dir,
+				"--insecure")
 			if code != ExitFailed || !strings.Contains(stderr, "before it was drained") {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
@@ -194,9 +217,12 @@ func TestSignals(t *testing.T) {
 				}
 				return ctx.Err()
 			}}
-			code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() { <-draining }}, "--dir", dir, "--insecure")
+			code, _, stderr := startApp(t, node, nil, []func(){func() {}, func() {
+				<-draining
+			}}, "--dir", dir, "--insecure")
 			if code != ExitDone || !node.drained || !node.closed {
-				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed, stderr)
+				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
+					stderr)
 			}
 		})
 	})
@@ -205,7 +231,8 @@ func TestSignals(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}}
-		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(), "--insecure", "--drain-timeout", "1ms")
+		code, _, stderr := startApp(t, node, nil, []func(){func() {}}, "--dir", t.TempDir(),
+			"--insecure", "--drain-timeout", "1ms")
 		if code != ExitDone || !node.closed || !strings.Contains(stderr, "did not finish in time") {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
@@ -222,7 +249,8 @@ func TestWalkPagesOverTablets(t *testing.T) {
 		page := &pb.WalkResponse{Done: true}
 		for _, row := range rows {
 			inTablet := (string(req.FromRow) < "m") == (row < "m")
-			if !inTablet || row < string(req.FromRow) || (req.After != nil && row <= string(req.After.Row)) {
+			if !inTablet || row < string(req.FromRow) ||
+				(req.After != nil && row <= string(req.After.Row)) {
 				continue
 			}
 			if len(page.Entries) == 2 {
@@ -230,7 +258,8 @@ func TestWalkPagesOverTablets(t *testing.T) {
 				break
 			}
 			cell := &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("bal")}
-			page.Entries = append(page.Entries, &pb.WalkEntry{Cell: cell, Lock: &pb.Lock{StartTs: 5, Primary: cell, Expiry: 9}})
+			page.Entries = append(page.Entries,
+				&pb.WalkEntry{Cell: cell, Lock: &pb.Lock{StartTs: 5, Primary: cell, Expiry: 9}})
 		}
 		return page
 	}
@@ -281,18 +310,26 @@ func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 	switch mvcc.Group(req.Group) {
 	case mvcc.GroupLock:
 		page.Entries = []*pb.WalkEntry{
-			{Cell: cell("Bob", mvcc.ClassData, "bal"), Lock: &pb.Lock{StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90}},
-			{Cell: cell("Joe", mvcc.ClassAck, "count"), Lock: &pb.Lock{StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90,
-				Kind: pb.Kind_KIND_DELETE, Worker: &pb.Worker{Node: 1, Incarnation: 2}}},
+			{Cell: cell("Bob", mvcc.ClassData, "bal"),
+				Lock: &pb.Lock{
+					StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90,
+				}},
+			{Cell: cell("Joe", mvcc.ClassAck, "count"),
+				Lock: &pb.Lock{StartTs: 7, Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 90,
+					Kind: pb.Kind_KIND_DELETE, Worker: &pb.Worker{Node: 1, Incarnation: 2}}},
 		}
 	case mvcc.GroupIntent:
-		page.Entries = []*pb.WalkEntry{{Cell: cell("\xff", mvcc.ClassData, string(req.Column)), Ts: 8,
+		page.Entries = []*pb.WalkEntry{{Cell: cell("\xff", mvcc.ClassData, string(req.Column)),
+			Ts:     8,
 			Intent: &pb.Intent{Primary: cell("Bob", mvcc.ClassData, "bal"), Expiry: 91}}}
 	case mvcc.GroupNotify:
 		if string(req.Column) == "bal" {
 			page.Entries = []*pb.WalkEntry{
 				{Cell: cell("Bob", mvcc.ClassData, "bal"), Notify: &pb.Notify{Ts: 8}},
-				{Cell: cell("Joe", mvcc.ClassData, "bal"), Notify: &pb.Notify{Ts: 8, Attempts: 10, ParkedTs: 40, Error: "panic: no\nluck"}},
+				{Cell: cell("Joe", mvcc.ClassData, "bal"),
+					Notify: &pb.Notify{
+						Ts: 8, Attempts: 10, ParkedTs: 40, Error: "panic: no\nluck",
+					}},
 			}
 		}
 	}
@@ -300,7 +337,8 @@ func somethingOf(req *pb.WalkRequest) *pb.WalkResponse {
 }
 
 func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"", "text", " padded ", `"quoted"`, "a\x00b", "\xff", "ünïcode\u200b", "line\nbreak"} {
+	for _, s := range []string{"", "text", " padded ", `"quoted"`, "a\x00b", "\xff",
+		"ünïcode\u200b", "line\nbreak"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -316,14 +354,17 @@ func FuzzPrintable(f *testing.F) {
 
 func TestUnescape(t *testing.T) {
 	for _, tc := range []struct{ how, arg, want string }{
-		{escapeText, `a\x00`, `a\x00`}, {escapeGo, `a\x00b`, "a\x00b"}, {escapeGo, `"a\x00b"`, "a\x00b"}, {escapeGo, `v\n"`, "v\n\""},
-		{escapeGo, `\u00fc\xff`, "ü\xff"}, {escapeGo, ``, ""}, {escapeHex, "00ff", "\x00\xff"}, {escapeBase64, "/wA=", "\xff\x00"},
+		{escapeText, `a\x00`, `a\x00`}, {escapeGo, `a\x00b`, "a\x00b"},
+		{escapeGo, `"a\x00b"`, "a\x00b"}, {escapeGo, `v\n"`, "v\n\""},
+		{escapeGo, `\u00fc\xff`, "ü\xff"}, {escapeGo, ``, ""}, {escapeHex, "00ff", "\x00\xff"},
+		{escapeBase64, "/wA=", "\xff\x00"},
 	} {
 		if got, err := unescape(tc.how, tc.arg); err != nil || got != tc.want {
 			t.Errorf("%s %s is %q, want %q; %v", tc.how, tc.arg, got, tc.want, err)
 		}
 	}
-	for _, tc := range []struct{ how, arg string }{{escapeGo, `a\`}, {escapeGo, `\q`}, {escapeHex, "0"}, {escapeBase64, "?"}, {"rot13", "a"}} {
+	for _, tc := range []struct{ how, arg string }{{escapeGo, `a\`}, {escapeGo, `\q`},
+		{escapeHex, "0"}, {escapeBase64, "?"}, {"rot13", "a"}} {
 		if got, err := unescape(tc.how, tc.arg); err == nil {
 			t.Errorf("%s %s is %q, want an error", tc.how, tc.arg, got)
 		}

@@ -65,7 +65,8 @@ func (c *connector) runLong(cmd *cobra.Command, fn func(context.Context, *sessio
 	return c.talk(cmd, fn, true)
 }
 
-func (c *connector) talk(cmd *cobra.Command, fn func(context.Context, *session) error, long bool) error {
+func (c *connector) talk(cmd *cobra.Command, fn func(context.Context, *session) error,
+	long bool) error {
 	ctx, end := c.interruptible(cmd.Context())
 	defer end()
 	bounded, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
@@ -96,7 +97,9 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	}
 	c.reached = true
 	client := txn.NewClient(transport, txn.Config{})
-	return &session{transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client)}, nil
+	return &session{
+		transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client),
+	}, nil
 }
 
 // interruptible returns a context that the first signal cancels, so that a command can

@@ -82,7 +82,8 @@ func parsePolicy(args []string) (*pb.Policy, error) {
 			for _, s := range policy.Settings() {
 				known[s.Name] = true
 			}
-			return nil, fmt.Errorf("the policy has no setting %s%s; `cluster show` lists them", printable(name), suggestion(name, known))
+			return nil, fmt.Errorf("the policy has no setting %s%s; `cluster show` lists them",
+				printable(name), suggestion(name, known))
 		}
 		if _, twice := s.Get(set); twice {
 			return nil, fmt.Errorf("%s is given twice", s.Name)
@@ -102,7 +103,8 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	case policy.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d%time.Millisecond != 0 {
-			return 0, fmt.Errorf("%s is no duration in whole milliseconds, such as 90m", printable(text))
+			return 0, fmt.Errorf("%s is no duration in whole milliseconds, such as 90m",
+				printable(text))
 		}
 		return uint64(d.Milliseconds()), nil
 	case policy.Bytes:

@@ -36,7 +36,8 @@ bash needs the package bash-completion. With -o json the script is a field of an
 		Example: strings.Join([]string{
 			"  source <(" + d.out.program + " completion bash)",
 			"  " + d.out.program + " completion zsh > \"${fpath[1]}/_" + d.out.program + "\"",
-			"  " + d.out.program + " completion fish > ~/.config/fish/completions/" + d.out.program + ".fish",
+			"  " + d.out.program + " completion fish > ~/.config/fish/completions/" +
+				d.out.program + ".fish",
 			"  " + d.out.program + " completion powershell | Out-String | Invoke-Expression",
 		}, "\n"),
 		Args:      argsBetween(1, 1),
@@ -85,8 +86,10 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.completeArguments(sub)
 	}
-	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 {
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil &&
+		len(cmd.ValidArgs) == 0 {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
+			_ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) >= len(words)-1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -96,19 +99,23 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	fixed := map[string][]string{"output": {outputTable, outputJSON}, "escape": escapes}
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if values := fixed[f.Name]; values != nil {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+			_ = cmd.RegisterFlagCompletionFunc(f.Name,
+				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 		if f.Name == "observer" {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return c.proposals(cmd, "OBSERVER")
-			})
+			_ = cmd.RegisterFlagCompletionFunc(f.Name,
+				func(cmd *cobra.Command, _ []string,
+					_ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+					return c.proposals(cmd, "OBSERVER")
+				})
 		}
 	})
 }
 
 // proposals returns all values of an argument; the shell selects by what was typed. It
 // returns nothing on failure: there is no place to report it.
-func (c *commandLine) proposals(cmd *cobra.Command, argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (c *commandLine) proposals(cmd *cobra.Command,
+	argument string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []string
 	var err error
 	switch argument {
@@ -136,12 +143,15 @@ func (c *commandLine) proposals(cmd *cobra.Command, argument string) ([]cobra.Co
 	}
 	slices.Sort(found)
 	// Names that would have to be quoted are not proposed.
-	return slices.DeleteFunc(found, func(name string) bool { return shellQuote(name) != name }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(found, func(name string) bool {
+		return shellQuote(name) != name
+	}), cobra.ShellCompDirectiveNoFileComp
 }
 
 // ask connects to the node that the flags, the environment or the configuration file name,
 // and asks it, within completionTimeout.
-func (c *commandLine) ask(cmd *cobra.Command, question func(context.Context, *session) error) error {
+func (c *commandLine) ask(cmd *cobra.Command,
+	question func(context.Context, *session) error) error {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background() // a completion: nothing has executed this command

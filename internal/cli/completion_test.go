@@ -31,18 +31,19 @@ func proposed(t *testing.T, cluster *fakeCluster, environ []string, args ...stri
 
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"get ":                         "bank",
-		"why bank Bob ":                "count mail",
-		"why bank Bob count ":          "",
-		"observer pause ":              "count mail",
-		"notify ls --observer ":        "count mail",
-		"scan bank -o ":                "table json",
-		"get bank row --escape ":       "text go hex base64",
-		"completion ":                  "bash zsh fish powershell",
-		"lock resolve ":                "bank",
-		"export bank ":                 "", // files: the shell's business
-		"observer re":                  "replay resume retire",
-		"get --addr 10.0.0.1:7800 ba":  "", // plain text to another machine: not without being asked
+		"get ":                   "bank",
+		"why bank Bob ":          "count mail",
+		"why bank Bob count ":    "",
+		"observer pause ":        "count mail",
+		"notify ls --observer ":  "count mail",
+		"scan bank -o ":          "table json",
+		"get bank row --escape ": "text go hex base64",
+		"completion ":            "bash zsh fish powershell",
+		"lock resolve ":          "bank",
+		"export bank ":           "", // files: the shell's business
+		"observer re":            "replay resume retire",
+		// plain text to another machine: not without being asked
+		"get --addr 10.0.0.1:7800 ba":  "",
 		"get --addr 127.0.0.1:7800 ba": "bank",
 	} {
 		if got := proposed(t, bankCluster(), nil, strings.Split(line, " ")...); got != want {
@@ -65,8 +66,10 @@ func TestCompletionWithoutANode(t *testing.T) {
 		var stdout strings.Builder
 		start := time.Now()
 		app := &App{
-			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &strings.Builder{},
-			Connect: func(ctx context.Context, _ []string, _ rpc.ClientConfig) (txn.Transport, error) {
+			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &stdout,
+			Stderr: &strings.Builder{},
+			Connect: func(ctx context.Context, _ []string, _ rpc.ClientConfig) (txn.Transport,
+				error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
@@ -82,7 +85,8 @@ func TestCompletionWithoutANode(t *testing.T) {
 
 func TestCompletionScripts(t *testing.T) {
 	for shell, words := range map[string]string{
-		"bash": "__start_percolator", "zsh": "#compdef percolator", "fish": "complete -c percolator", "powershell": "Register-ArgumentCompleter",
+		"bash": "__start_percolator", "zsh": "#compdef percolator",
+		"fish": "complete -c percolator", "powershell": "Register-ArgumentCompleter",
 	} {
 		code, stdout, _ := runApp(t, bankCluster(), nil, "completion", shell)
 		if code != ExitDone || !strings.Contains(stdout, words) {
@@ -103,11 +107,15 @@ func TestInterrupt(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		var stderr strings.Builder
 		app := &App{
-			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{}, Stderr: &stderr, Signals: signals,
-			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return cluster, nil },
+			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{},
+			Stderr: &stderr, Signals: signals,
+			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+				return cluster, nil
+			},
 		}
 		signals <- os.Interrupt
-		if code := app.Run(t.Context(), []string{"status"}); code != ExitFailed || !strings.Contains(stderr.String(), "interrupted") {
+		if code := app.Run(t.Context(), []string{"status"}); code != ExitFailed ||
+			!strings.Contains(stderr.String(), "interrupted") {
 			t.Errorf("exit code %d: %s", code, stderr.String())
 		}
 	})

@@ -86,7 +86,8 @@ func (d *deps) report(cmd *cobra.Command, err error) int {
 // complain prints the error: one line for each fault of a configuration.
 func (p *printer) complain(cmd *cobra.Command, err error) {
 	if faults := configFaults(err); len(faults) > 0 {
-		_, _ = fmt.Fprintf(p.stderr, "%s: the node cannot start with these settings:\n", cmd.CommandPath())
+		_, _ = fmt.Fprintf(p.stderr, "%s: the node cannot start with these settings:\n",
+			cmd.CommandPath())
 		for _, f := range faults {
 			line := "  " + settingName(f.Field) + ": " + f.Problem
 			if f.Fix != "" {
@@ -100,7 +101,8 @@ func (p *printer) complain(cmd *cobra.Command, err error) {
 	// level of wrapping.
 	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
 	// Joined errors have a line each, indented so that none of them can pass for advice.
-	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(text, "\n", "\n      "))
+	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(),
+		strings.ReplaceAll(text, "\n", "\n      "))
 }
 
 // configFaults lists the config.Faults in err.
@@ -133,23 +135,32 @@ func (c *connector) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
-	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "server preface"):
+	case errors.Is(err, percolator.ErrUnavailable) &&
+		strings.Contains(err.Error(), "server preface"):
 		return ExitUnavailable, "what listens there takes no clients in plain text: a node with certificates wants --certs; --addr is a node's --listen address"
-	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: first record"):
+	case errors.Is(err, percolator.ErrUnavailable) &&
+		strings.Contains(err.Error(), "tls: first record"):
 		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
 	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
-		return ExitUnavailable, fmt.Sprintf("the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", c.app.Name)
-	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "waiting to join a cluster"):
+		return ExitUnavailable, fmt.Sprintf(
+			"the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", c.app.Name)
+	case errors.Is(err, percolator.ErrUnavailable) &&
+		strings.Contains(err.Error(), "waiting to join a cluster"):
 		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start those; its log and /readyz name them"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
 		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + c.app.Name + " status` shows how much is free"
-	case c.reached && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)):
-		return ExitUnavailable, fmt.Sprintf("the node runs, but not enough of the nodes that this needs do, or it does not reach them: `%s status` and `%s node ls` tell what it knows; --timeout waits longer",
+	case c.reached && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) ||
+		errors.Is(err, context.DeadlineExceeded)):
+		return ExitUnavailable, fmt.Sprintf(
+			"the node runs, but not enough of the nodes that this needs do, or it does not reach them: `%s status` and `%s node ls` tell what it knows; --timeout waits longer",
 			c.app.Name, c.app.Name)
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
-		return ExitUnavailable, "is the node up? `" + c.app.Name + " status` asks it; --timeout waits longer"
-	case errors.Is(err, percolator.ErrUnavailable), status.Code(rootCause(err)) == codes.Unavailable:
-		return ExitUnavailable, fmt.Sprintf("start a node (`%s start --dir D --insecure`) or name one with --addr", c.app.Name)
+		return ExitUnavailable, "is the node up? `" + c.app.Name +
+			" status` asks it; --timeout waits longer"
+	case errors.Is(err, percolator.ErrUnavailable),
+		status.Code(rootCause(err)) == codes.Unavailable:
+		return ExitUnavailable, fmt.Sprintf(
+			"start a node (`%s start --dir D --insecure`) or name one with --addr", c.app.Name)
 	case errors.Is(err, percolator.ErrOverloaded):
 		return ExitUnavailable, "try again in a moment"
 	case errors.Is(err, percolator.ErrNoTable):
@@ -164,7 +175,9 @@ func (c *connector) classify(err error) (code int, hint string) {
 		return ExitFailed, "read the cells (`get`, `history`) before you try again"
 	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
 		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", c.app.Name)
-	case errors.Is(err, syscall.EADDRINUSE), strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // some libraries keep its text only
+	// some libraries keep its text only
+	case errors.Is(err, syscall.EADDRINUSE),
+		strings.Contains(err.Error(), syscall.EADDRINUSE.Error()):
 		return ExitFailed, "another process listens there: stop it, or give --listen (and --peer, --gossip, --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
 		return ExitFailed, "use a certificate that this node accepts (--certs)"

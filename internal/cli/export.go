@@ -44,7 +44,8 @@ func (f *bulkFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.restart, "restart", false, "begin anew, whatever an earlier run has left")
 	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
-	flags.DurationVar(&f.checkpoint, "checkpoint", time.Second, "how often the progress file is renewed")
+	flags.DurationVar(&f.checkpoint, "checkpoint", time.Second,
+		"how often the progress file is renewed")
 }
 
 // exportCommand writes through a file of another name, so that FILE is there whole or not at all.
@@ -173,7 +174,8 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if *e.at != "" {
 		return nil, usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; leave --at out, or give --restart", e.file.partName, e.state.TS)
 	}
-	e.out.note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows, clock(mvcc.Timestamp(e.state.TS)))
+	e.out.note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows,
+		clock(mvcc.Timestamp(e.state.TS)))
 	return e.s.db.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }
 
@@ -197,7 +199,8 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	err := e.scan(ctx, snapshot)
 	if e.file == nil {
 		err = errors.Join(err, e.w.Flush())
-	} else if saving := e.save(); err == nil { // after a failure too: what was written need not be written again
+		// after a failure too: what was written need not be written again
+	} else if saving := e.save(); err == nil {
 		err = saving
 	}
 	if err != nil {
@@ -291,7 +294,9 @@ func (e *export) save() error {
 		return err
 	}
 	err := e.file.save(e.state)
-	e.saved = time.Now() // after it: a disk that takes longer than --checkpoint must not be asked for every row
+	// after it: a disk that takes longer than --checkpoint must not be asked for every
+	// row
+	e.saved = time.Now()
 	return err
 }
 
@@ -305,7 +310,8 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, e.conn.timeout)
 	defer cancel()
 	request := &pb.HoldHistoryRequest{
-		Holder: "export " + e.holder(), Token: e.token, Oldest: e.state.TS, TtlMs: uint32(ttl.Milliseconds()),
+		Holder: "export " + e.holder(), Token: e.token, Oldest: e.state.TS,
+		TtlMs: uint32(ttl.Milliseconds()),
 	}
 	if ttl == 0 {
 		request.Oldest = 0
@@ -335,7 +341,8 @@ func (e *export) explain(err error) error {
 	if !errors.Is(err, percolator.ErrSnapshotTooOld) {
 		return e.conn.again(err, fmt.Sprintf("%d rows", e.state.Rows))
 	}
-	return withHint(fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.file.partName, clock(mvcc.Timestamp(e.state.TS)), err),
+	return withHint(fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.file.partName,
+		clock(mvcc.Timestamp(e.state.TS)), err),
 		"--restart begins a new one; `start --history` keeps more")
 }
 

@@ -24,13 +24,15 @@ type exportState struct {
 	TS      uint64      `json:"ts"`            // the snapshot
 	Row     *jsonBytes  `json:"row,omitempty"` // the last one written; nil: none yet
 	Rows    int64       `json:"rows"`
-	Bytes   int64       `json:"bytes"` // of FILE.part that are durable; what is behind them is cut off
-	Done    bool        `json:"done,omitempty"`
+	// of FILE.part that are durable; what is behind them is cut off
+	Bytes int64 `json:"bytes"`
+	Done  bool  `json:"done,omitempty"`
 }
 
 // begunAs reports whether the state belongs to the same request.
 func (s *exportState) begunAs(want *exportState) bool {
-	return s.Version == want.Version && s.Cluster == want.Cluster && s.TableID == want.TableID && s.Prefix == want.Prefix &&
+	return s.Version == want.Version && s.Cluster == want.Cluster && s.TableID == want.TableID &&
+		s.Prefix == want.Prefix &&
 		s.From == want.From && s.Before == want.Before && slices.Equal(s.Columns, want.Columns)
 }
 
@@ -46,7 +48,8 @@ type exportFile struct {
 }
 
 // openExport resumes an interrupted export, or begins one.
-func openExport(name string, want exportState, restart, overwrite bool) (*exportFile, exportState, error) {
+func openExport(name string, want exportState, restart,
+	overwrite bool) (*exportFile, exportState, error) {
 	f := &exportFile{name: name, partName: name + ".part", progressName: name + ".progress"}
 	var state exportState
 	there := false
@@ -59,7 +62,8 @@ func openExport(name string, want exportState, restart, overwrite bool) (*export
 	// Two halves of different tables, ranges or clusters would make a file that looks
 	// whole and is not.
 	if there && !state.begunAs(&want) {
-		return nil, state, withHint(fmt.Errorf("%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
+		return nil, state, withHint(fmt.Errorf(
+			"%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
 			"run that one's command to go on with it, or give --restart to begin this one anew")
 	}
 	if !there {
@@ -84,7 +88,8 @@ func mayReplace(name string, overwrite bool) error {
 	if err != nil {
 		return err
 	}
-	return withHint(fmt.Errorf("%s is there already", name), "give another FILE, or --overwrite to replace it once the export is done")
+	return withHint(fmt.Errorf("%s is there already", name),
+		"give another FILE, or --overwrite to replace it once the export is done")
 }
 
 // open locks FILE.part for this process and truncates it to its durable bytes.
@@ -99,7 +104,8 @@ func (f *exportFile) open(durable int64) (err error) {
 	}()
 	// Released by the kernel however this process ends.
 	if err := syscall.Flock(int(f.part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return withHint(fmt.Errorf("%s: another process writes it: %w", f.partName, err), "wait until it is done")
+		return withHint(fmt.Errorf("%s: another process writes it: %w", f.partName, err),
+			"wait until it is done")
 	}
 	info, err := f.part.Stat()
 	if err != nil {
@@ -107,7 +113,8 @@ func (f *exportFile) open(durable int64) (err error) {
 	}
 	// Shorter than was synced: somebody has changed it, or it is another file.
 	if info.Size() < durable {
-		return withHint(fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(), f.progressName, durable),
+		return withHint(fmt.Errorf("%s has %d bytes, but %s counts %d", f.partName, info.Size(),
+			f.progressName, durable),
 			"--restart begins anew")
 	}
 	if err := f.part.Truncate(durable); err != nil {
@@ -137,7 +144,8 @@ func (f *exportFile) finish() error {
 		}
 	}
 	switch err := os.Rename(f.partName, f.name); {
-	case errors.Is(err, fs.ErrNotExist): // renamed by an earlier run, which did not come to the rest
+	// renamed by an earlier run, which did not come to the rest
+	case errors.Is(err, fs.ErrNotExist):
 		info, err := os.Stat(f.name)
 		if err != nil || info.Size() != f.state.Bytes {
 			return withHint(fmt.Errorf("%s says that %s is done, but it is not there as it was written", f.progressName, f.name), "--restart begins anew")

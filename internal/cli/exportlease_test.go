@@ -22,7 +22,8 @@ type leased struct {
 	bound uint64
 }
 
-func (l *leased) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (l *leased) HoldHistory(_ context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if strings.HasPrefix(req.Holder, "export ") {
@@ -37,7 +38,9 @@ func (l *leased) export(t *testing.T, args ...string) (code int, stderr string) 
 	var errs bytes.Buffer
 	app := &App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &errs,
-		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return l, nil },
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+			return l, nil
+		},
 	}
 	return app.Run(t.Context(), append([]string{"export", "t"}, args...)), errs.String()
 }
@@ -70,7 +73,8 @@ func TestExportHoldsHistory(t *testing.T) {
 
 	// A bound above the snapshot says at once that it is gone.
 	l.bound = 1 << 62
-	if code, stderr := l.export(t, b.dir+"/late"); code != ExitFailed || !strings.Contains(stderr, "--restart begins a new one") {
+	if code, stderr := l.export(t, b.dir+"/late"); code != ExitFailed ||
+		!strings.Contains(stderr, "--restart begins a new one") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -50,7 +50,8 @@ type fakeCluster struct {
 	hang     bool   // NodeStatus answers when its context ends
 }
 
-func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if f.fail != nil {
 		return nil, f.fail
 	}
@@ -63,10 +64,13 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.Ta
 		if f.wide && len(req.GetHistory().Cells) == 0 {
 			entries = entries[:1]
 		}
-		if limit := int(req.GetHistory().Limit); limit > 0 { // as a tablet bounds it, whose groups are all one here
+		// as a tablet bounds it, whose groups are all one here
+		if limit := int(req.GetHistory().Limit); limit > 0 {
 			entries = entries[:min(limit, len(entries), mvcc.MaxHistory+1)]
 		}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: entries}}}, nil
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_History{History: &pb.HistoryResponse{Entries: entries}},
+		}, nil
 	case req.GetWalk() != nil:
 		page := &pb.WalkResponse{Done: true}
 		if f.walked != nil {
@@ -100,9 +104,11 @@ func (f *fakeCluster) Observers(context.Context) ([]*pb.ObserverState, error) {
 	return f.observers, f.fail
 }
 
-func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (f *fakeCluster) Locate(_ context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	for i, d := range f.tablets {
-		if d.EndUnbounded || mvcc.TableID(d.EndTable) > table || (mvcc.TableID(d.EndTable) == table && string(d.EndRow) > row) {
+		if d.EndUnbounded || mvcc.TableID(d.EndTable) > table ||
+			(mvcc.TableID(d.EndTable) == table && string(d.EndRow) > row) {
 			return f.tablets[i:min(len(f.tablets), i+limit)], f.fail
 		}
 	}
@@ -115,9 +121,13 @@ func (f *fakeCluster) Tables(context.Context) ([]*pb.Table, error) {
 	}
 	return f.tables, f.fail
 }
-func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error)      { return f.catalogue, f.fail }
-func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool          { return false }
-func (f *fakeCluster) Worker() mvcc.Worker                                   { return mvcc.Worker{} }
+func (f *fakeCluster) Catalogue(context.Context) (*pb.Catalogue, error) {
+	return f.catalogue, f.fail
+}
+func (f *fakeCluster) WorkerDead(context.Context, mvcc.Worker) bool { return false }
+func (f *fakeCluster) Worker() mvcc.Worker {
+	return mvcc.Worker{}
+}
 func (f *fakeCluster) Close() error                                          { return nil }
 func (f *fakeCluster) SplitTablet(context.Context, string, string) error     { return f.fail }
 func (f *fakeCluster) DropTable(context.Context, string, mvcc.TableID) error { return f.fail }
@@ -128,7 +138,8 @@ func (f *fakeCluster) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, e
 	}
 	return f.status, f.fail
 }
-func (f *fakeCluster) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (f *fakeCluster) HoldHistory(_ context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
 }
 func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
@@ -146,17 +157,23 @@ type fakeAdmin struct {
 	*fakeCluster
 }
 
-func (f fakeAdmin) ControlObserver(_ context.Context, req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+func (f fakeAdmin) ControlObserver(_ context.Context,
+	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	f.sent = append(f.sent, req)
 	o := findObserver(f.catalogue, req.Name)
 	if o == nil {
-		return nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name}
+		return nil, &txn.ServerError{
+			Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name,
+		}
 	}
-	info := &pb.ObserverInfo{Name: o.Name, Paused: req.GetPaused(), Limit: req.GetLimit(), Retired: req.Retire}
+	info := &pb.ObserverInfo{
+		Name: o.Name, Paused: req.GetPaused(), Limit: req.GetLimit(), Retired: req.Retire,
+	}
 	return &pb.ControlObserverResponse{Info: info}, f.fail
 }
 
-func (f fakeAdmin) Backfill(_ context.Context, req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
+func (f fakeAdmin) Backfill(_ context.Context,
+	req *pb.BackfillRequest) (*pb.BackfillResponse, error) {
 	f.sent = append(f.sent, req)
 	if len(f.backfills) == 0 {
 		return &pb.BackfillResponse{}, f.fail
@@ -176,17 +193,20 @@ func (f fakeAdmin) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResp
 	return out, f.fail
 }
 
-func (f fakeAdmin) DrainNode(_ context.Context, req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
+func (f fakeAdmin) DrainNode(_ context.Context,
+	req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.DrainNodeResponse{Node: &pb.Node{NodeId: req.NodeId}}, f.fail
 }
 
-func (f fakeAdmin) MoveTablet(_ context.Context, req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
+func (f fakeAdmin) MoveTablet(_ context.Context,
+	req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.MoveTabletResponse{}, f.fail
 }
 
-func (f fakeAdmin) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+func (f fakeAdmin) ClusterPolicy(_ context.Context,
+	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	f.sent = append(f.sent, req)
 	policy := req.Set
 	if policy == nil {
@@ -195,7 +215,8 @@ func (f fakeAdmin) ClusterPolicy(_ context.Context, req *pb.ClusterPolicyRequest
 	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
 }
 
-func (f fakeAdmin) ForgetNode(_ context.Context, req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+func (f fakeAdmin) ForgetNode(_ context.Context,
+	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	f.sent = append(f.sent, req)
 	return &pb.ForgetNodeResponse{}, f.fail
 }
@@ -206,51 +227,82 @@ func bankCluster() *fakeCluster {
 		tables: []*pb.Table{{Id: 16, Name: "bank", SplitKeys: [][]byte{[]byte("m")}}},
 		nodes: []*pb.Node{
 			{
-				NodeId: 1, Incarnation: 3, Listen: "127.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true, LeadsMeta: true,
-				Labels: map[string]string{"zone": "a"}, Replicas: 3, Leaders: 2, SizeBytes: 3 << 20, Load: 120, DiskFree: 9 << 30, Version: "v1",
+				NodeId: 1, Incarnation: 3, Listen: "127.0.0.1:7800",
+				State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true, LeadsMeta: true,
+				Labels: map[string]string{"zone": "a"}, Replicas: 3, Leaders: 2, SizeBytes: 3 << 20,
+				Load: 120, DiskFree: 9 << 30, Version: "v1",
 			},
-			{NodeId: 2, Incarnation: 1, Listen: "127.0.0.1:7900", State: pb.NodeState_NODE_STATE_DRAINING, Version: "v1"},
+			{NodeId: 2, Incarnation: 1, Listen: "127.0.0.1:7900",
+				State: pb.NodeState_NODE_STATE_DRAINING, Version: "v1"},
 			{NodeId: 5, Incarnation: 1, Listen: "127.0.0.1:8000", Alive: true},
 		},
 		tablets: []*pb.TabletDescriptor{
-			{TabletId: 1, Epoch: 1, EndTable: 16, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
-			{TabletId: 2, Epoch: 3, StartTable: 16, EndTable: 16, EndRow: []byte("m"), Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
-			{TabletId: 3, Epoch: 2, StartTable: 16, StartRow: []byte("m"), EndUnbounded: true, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+			{TabletId: 1, Epoch: 1, EndTable: 16,
+				Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+			{TabletId: 2, Epoch: 3, StartTable: 16, EndTable: 16, EndRow: []byte("m"),
+				Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
+			{TabletId: 3, Epoch: 2, StartTable: 16, StartRow: []byte("m"), EndUnbounded: true,
+				Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: 1}}},
 		},
 		catalogue: &pb.Catalogue{Version: 2, Observers: []*pb.ObserverInfo{
 			{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")},
 			{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"), Weak: true},
 		}},
 		observers: []*pb.ObserverState{
-			{Info: &pb.ObserverInfo{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"), Weak: true}, Intents: 1},
-			{Info: &pb.ObserverInfo{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")}, Linked: true,
+			{Info: &pb.ObserverInfo{
+				Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter\x00"),
+				Weak: true,
+			}, Intents: 1},
+			{Info: &pb.ObserverInfo{
+				Name: "count", Table: 16, TableName: "bank", Column: []byte("bal"),
+			}, Linked: true,
 				Notifications: 3, Parked: 1, OldestTs: uint64(mvcc.TimestampAt(400)),
-				Status: &pb.ObserverStatus{Name: "count", Runs: 12, Commits: 10, Conflicts: 2, Running: 1, Limit: 8, Queued: 2}},
+				Status: &pb.ObserverStatus{
+					Name: "count", Runs: 12, Commits: 10, Conflicts: 2, Running: 1, Limit: 8,
+					Queued: 2,
+				}},
 		},
 		status: &pb.NodeStatusResponse{
-			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0", Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
+			ClusterId: "4f1c", NodeId: 1, Incarnation: 2, Version: "v0.1.0",
+			Listen: "127.0.0.1:7800", Http: "127.0.0.1:7803",
 			Tablets: []*pb.StatusResponse{
-				{Tablet: &pb.TabletDescriptor{TabletId: 1}, Leader: true, Reads: 5, Mutations: 3, Batches: 4, AppliedIndex: 9},
-				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100, Mutations: 50, Batches: 21, Proposals: 20,
-					SizeBytes: 3 << 20, Load: 120, Bound: 7, Safepoint: 6, Garbage: 5, Collected: 4},
+				{Tablet: &pb.TabletDescriptor{TabletId: 1}, Leader: true, Reads: 5, Mutations: 3,
+					Batches: 4, AppliedIndex: 9},
+				{Tablet: &pb.TabletDescriptor{TabletId: 2}, Leader: true, Locks: 2, Reads: 100,
+					Mutations: 50, Batches: 21, Proposals: 20,
+					SizeBytes: 3 << 20, Load: 120, Bound: 7, Safepoint: 6, Garbage: 5,
+					Collected: 4},
 			},
-			Observers: []*pb.ObserverStatus{{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10, Conflicts: 2, Running: 1}},
-			History:   &pb.HistoryStatus{Bound: 7, Safepoint: 6, Collected: 4, Holds: 1, BlockedBy: "a lock of transaction 5"},
-			DiskUsed:  3 << 20, DiskFree: 5 << 30,
-			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8, LogRequests: 20,
-			Log: &pb.LogStatus{Dir: "/fast/log", DiskFree: 1 << 30, Segments: 3, Bytes: 48 << 20, Unchecked: 1 << 20},
+			Observers: []*pb.ObserverStatus{
+				{Name: "count", Table: "bank", Column: []byte("bal"), Runs: 12, Commits: 10,
+					Conflicts: 2, Running: 1},
+			},
+			History: &pb.HistoryStatus{
+				Bound: 7, Safepoint: 6, Collected: 4, Holds: 1,
+				BlockedBy: "a lock of transaction 5",
+			},
+			DiskUsed: 3 << 20, DiskFree: 5 << 30,
+			OracleLast: 1 << 18, OracleServed: 30, OracleBatches: 10, LogBatches: 8,
+			LogRequests: 20,
+			Log: &pb.LogStatus{
+				Dir: "/fast/log", DiskFree: 1 << 30, Segments: 3, Bytes: 48 << 20,
+				Unchecked: 1 << 20,
+			},
 		},
 	}
 }
 
 // runApp runs one command line against the cluster.
-func runApp(t *testing.T, cluster *fakeCluster, environ []string, args ...string) (code int, stdout, stderr string) {
+func runApp(t *testing.T, cluster *fakeCluster, environ []string,
+	args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	app := &App{
 		Name: "percolator", Version: "v0.1.0", Environ: environ,
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
-		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return cluster, cluster.fail },
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+			return cluster, cluster.fail
+		},
 	}
 	code = app.Run(t.Context(), args)
 	return code, out.String(), errs.String()
@@ -275,7 +327,8 @@ func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
 
 // startApp runs `start` with the arguments until it has stopped. Once the node is up it
 // gets a signal for each function in before, after that function has returned.
-func startApp(t *testing.T, node *fakeNode, environ []string, before []func(), args ...string) (code int, cfg config.Config, stderr string) {
+func startApp(t *testing.T, node *fakeNode, environ []string, before []func(),
+	args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	signals := make(chan os.Signal)

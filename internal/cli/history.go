@@ -32,7 +32,8 @@ It reads what is stored, past locks and without resolving them, and so changes n
 	in := addInput(cmd)
 	addLimit(cmd, &view.limit, 1, "most entries")
 	cmd.Flags().BoolVar(&view.full, "full", false, "whole values")
-	cmd.Flags().BoolVar(&view.times, "times", false, "also show the timestamps' physical part, in UTC")
+	cmd.Flags().BoolVar(&view.times, "times", false,
+		"also show the timestamps' physical part, in UTC")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if view.row, err = in.bytes(args[1]); err != nil {
 			return err
@@ -77,7 +78,8 @@ func history(ctx context.Context, s *session, out *printer, table string, view *
 		return err
 	}
 	if len(view.entries) == 0 {
-		return withHint(fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table, printable(view.row)),
+		return withHint(fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table,
+			printable(view.row)),
 			rowsThatExist(out, table))
 	}
 	return nil
@@ -117,14 +119,15 @@ func observedColumns(c *pb.Catalogue, table mvcc.TableID) map[string]string {
 // historyJSON is one entry of a row's history in JSON. Fields that its group does not
 // have are left out.
 type historyJSON struct {
-	Column   jsonBytes   `json:"column"`
-	Class    string      `json:"class"` // "data" or "ack"; of an ack, Column is the observer's name
-	Group    string      `json:"group"`
-	TS       uint64      `json:"ts"` // where Figure 4 would show the entry
-	StartTS  uint64      `json:"start_ts,omitempty"`
-	CommitTS uint64      `json:"commit_ts,omitempty"`
-	Kind     string      `json:"kind,omitempty"`
-	Value    *jsonBytes  `json:"value,omitempty"` // nil also when the value is in a data entry of its own
+	Column   jsonBytes `json:"column"`
+	Class    string    `json:"class"` // "data" or "ack"; of an ack, Column is the observer's name
+	Group    string    `json:"group"`
+	TS       uint64    `json:"ts"` // where Figure 4 would show the entry
+	StartTS  uint64    `json:"start_ts,omitempty"`
+	CommitTS uint64    `json:"commit_ts,omitempty"`
+	Kind     string    `json:"kind,omitempty"`
+	// nil also when the value is in a data entry of its own
+	Value    *jsonBytes  `json:"value,omitempty"`
 	Primary  *cellJSON   `json:"primary,omitempty"`
 	Expiry   uint64      `json:"expiry,omitempty"`
 	Worker   *workerJSON `json:"worker,omitempty"`
@@ -150,8 +153,10 @@ type workerJSON struct {
 // groupNames are the paper's names of the locality groups (Figure 5), and ours for those
 // that it has not.
 var groupNames = map[mvcc.Group]string{
-	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data", mvcc.GroupLock: "lock",
-	mvcc.GroupRollback: "rollback", mvcc.GroupNotify: "notify", mvcc.GroupIntent: "intent", mvcc.GroupRaw: "raw",
+	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data",
+	mvcc.GroupLock:     "lock",
+	mvcc.GroupRollback: "rollback", mvcc.GroupNotify: "notify", mvcc.GroupIntent: "intent",
+	mvcc.GroupRaw: "raw",
 }
 
 // newCellJSON converts an address; nil stays nil.
@@ -197,7 +202,8 @@ func inlineValue(kind pb.Kind, long bool, value []byte) *jsonBytes {
 func historyObject(e *pb.HistoryEntry, names *names) historyJSON {
 	group := mvcc.Group(e.Group)
 	out := historyJSON{
-		Column: jsonBytes(e.Cell.GetColumn()), Class: className(e.Cell.GetClass()), Group: groupNames[group], TS: entryTS(e),
+		Column: jsonBytes(e.Cell.GetColumn()), Class: className(e.Cell.GetClass()),
+		Group: groupNames[group], TS: entryTS(e),
 	}
 	switch group {
 	case mvcc.GroupWrite, mvcc.GroupHistory:

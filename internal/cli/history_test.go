@@ -39,7 +39,8 @@ func TestHistory(t *testing.T) {
 			cluster.catalogue = &pb.Catalogue{}
 		}
 		for line := range strings.Lines(d.Input) {
-			cluster.history = append(cluster.history, parseEntry(t, row, strings.TrimSuffix(line, "\n")))
+			cluster.history = append(cluster.history,
+				parseEntry(t, row, strings.TrimSuffix(line, "\n")))
 		}
 		code, stdout, stderr := runApp(t, cluster, nil, args...)
 		if code != ExitDone {
@@ -53,7 +54,8 @@ func TestHistory(t *testing.T) {
 func TestHistoryOfALongRow(t *testing.T) {
 	cluster := bankCluster()
 	for i := range mvcc.MaxHistory + 10 {
-		cluster.history = append(cluster.history, parseEntry(t, "Bob", fmt.Sprintf("R bal %d", i+1)))
+		cluster.history = append(cluster.history,
+			parseEntry(t, "Bob", fmt.Sprintf("R bal %d", i+1)))
 	}
 	for _, tc := range []struct {
 		limit, shown int
@@ -63,17 +65,24 @@ func TestHistoryOfALongRow(t *testing.T) {
 		{mvcc.MaxHistory, mvcc.MaxHistory, "the first 4096; --limit shows more"},
 		{mvcc.MaxHistory + 5, mvcc.MaxHistory + 1, "it may have more"},
 	} {
-		code, stdout, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json", "--limit", fmt.Sprint(tc.limit))
-		if shown := strings.Count(stdout, "\n"); code != ExitDone || shown != tc.shown || !strings.Contains(stderr, tc.says) {
+		code, stdout, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json",
+			"--limit", fmt.Sprint(tc.limit))
+		if shown := strings.Count(stdout, "\n"); code != ExitDone || shown != tc.shown ||
+			!strings.Contains(stderr, tc.says) {
 			t.Errorf("--limit %d: exit code %d, %d entries, %q", tc.limit, code, shown, stderr)
 		}
 	}
 	cluster.history = cluster.history[:mvcc.MaxHistory]
-	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json", "--limit", "9999"); stderr != "" {
+	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob", "-o", "json", "--limit",
+		"9999"); stderr != "" {
 		t.Errorf("all are shown: %q", stderr)
 	}
-	cluster.history = []*pb.HistoryEntry{{Group: uint32(mvcc.GroupData), Cell: &pb.Cell{Table: 16, Row: []byte("Bob")}, Value: make([]byte, mvcc.HistoryBytes)}}
-	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob"); !strings.Contains(stderr, "it may have more") {
+	cluster.history = []*pb.HistoryEntry{
+		{Group: uint32(mvcc.GroupData), Cell: &pb.Cell{Table: 16, Row: []byte("Bob")},
+			Value: make([]byte, mvcc.HistoryBytes)},
+	}
+	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob"); !strings.Contains(stderr,
+		"it may have more") {
 		t.Errorf("as many bytes as a tablet answers: %q", stderr)
 	}
 }
@@ -106,14 +115,20 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 		t.Fatal(err)
 	}
 	worker := &pb.Worker{Node: 1, Incarnation: 3}
-	e := &pb.HistoryEntry{Cell: &pb.Cell{Table: 16, Row: []byte(row), Column: []byte(column)}, Group: uint32(f[0][0])}
+	e := &pb.HistoryEntry{
+		Cell: &pb.Cell{Table: 16, Row: []byte(row), Column: []byte(column)}, Group: uint32(f[0][0]),
+	}
 	switch f[0] {
 	case "W", "H":
-		e.Write = &pb.Write{CommitTs: number(f[2]), StartTs: number(f[3]), Kind: kind(f[4]), Long: f[4] == "long", Value: []byte(f[5])}
+		e.Write = &pb.Write{
+			CommitTs: number(f[2]), StartTs: number(f[3]), Kind: kind(f[4]), Long: f[4] == "long",
+			Value: []byte(f[5]),
+		}
 	case "D":
 		e.Ts, e.Value = number(f[2]), []byte(f[3])
 	case "L":
-		e.Lock = &pb.Lock{StartTs: number(f[2]), Primary: primary(f[3]), Kind: kind(f[4]), Long: f[4] == "long", Value: []byte(f[5]),
+		e.Lock = &pb.Lock{StartTs: number(f[2]), Primary: primary(f[3]), Kind: kind(f[4]),
+			Long: f[4] == "long", Value: []byte(f[5]),
 			Expiry: number(f[2]) + 100, Worker: worker}
 	case "R":
 		e.Ts = number(f[2])
@@ -123,13 +138,21 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 			e.Notify.Attempts, e.Notify.ParkedTs = uint32(number(f[3])), number(f[4])
 		}
 	case "I":
-		e.Ts, e.Intent = number(f[2]), &pb.Intent{Primary: primary(f[3]), Expiry: number(f[2]) + 100}
+		e.Ts, e.Intent = number(f[2]), &pb.Intent{
+			Primary: primary(f[3]), Expiry: number(f[2]) + 100,
+		}
 	case "A":
 		e.Group, e.Cell.Class = uint32(mvcc.GroupWrite), uint32(mvcc.ClassAck)
-		e.Write = &pb.Write{CommitTs: number(f[2]), StartTs: number(f[3]), Kind: pb.Kind_KIND_PUT, Value: []byte("........")}
+		e.Write = &pb.Write{
+			CommitTs: number(f[2]), StartTs: number(f[3]), Kind: pb.Kind_KIND_PUT,
+			Value: []byte("........"),
+		}
 	case "AL":
 		e.Group, e.Cell.Class = uint32(mvcc.GroupLock), uint32(mvcc.ClassAck)
-		e.Lock = &pb.Lock{StartTs: number(f[2]), Primary: primary(f[3]), Kind: pb.Kind_KIND_PUT, Expiry: number(f[2]) + 100, Worker: worker}
+		e.Lock = &pb.Lock{
+			StartTs: number(f[2]), Primary: primary(f[3]), Kind: pb.Kind_KIND_PUT,
+			Expiry: number(f[2]) + 100, Worker: worker,
+		}
 	default:
 		t.Fatalf("unknown entry %q", line)
 	}

@@ -91,7 +91,8 @@ func (v *historyView) blockText(b *block) string {
 		cells := []string{key}
 		key = "" // as in the figure: once, on the first line
 		if !b.orphan {
-			cells = append(cells, stamped(ts, line.data), stamped(ts, line.lock), stamped(ts, line.write))
+			cells = append(cells, stamped(ts, line.data), stamped(ts, line.lock),
+				stamped(ts, line.write))
 		}
 		if b.notify {
 			cells = append(cells, stampedIf(ts, line.notify))
@@ -270,10 +271,12 @@ func (b *block) note(e *pb.HistoryEntry) {
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupLock:
 		l := e.GetLock()
-		note = fmt.Sprintf("lock of %d: by %s, until %d", entryTS(e), workerText(l.GetWorker()), l.GetExpiry())
+		note = fmt.Sprintf("lock of %d: by %s, until %d", entryTS(e), workerText(l.GetWorker()),
+			l.GetExpiry())
 	case mvcc.GroupIntent:
 		i := e.GetIntent()
-		note = fmt.Sprintf("intent of %d: by %s, until %d", entryTS(e), workerText(i.GetWorker()), i.GetExpiry())
+		note = fmt.Sprintf("intent of %d: by %s, until %d", entryTS(e), workerText(i.GetWorker()),
+			i.GetExpiry())
 	case mvcc.GroupNotify:
 		if e.GetNotify().GetError() != "" {
 			note = "last failed run: " + printable(e.GetNotify().GetError())

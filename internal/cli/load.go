@@ -55,8 +55,9 @@ that are written once more. Observers slow a load down that they can't keep up w
 
 A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line. --dry-run checks the file
 and asks no node. Without FILE, or with -, rows come from standard input, and nothing is remembered.`,
-		Example: d.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run", "load bank - --skip-bad 10 < bank.jsonl"),
-		Args:    argsBetween(1, 2),
+		Example: d.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run",
+			"load bank - --skip-bad 10 < bank.jsonl"),
+		Args: argsBetween(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
 				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")
@@ -235,7 +236,8 @@ func (l *loading) check(ctx context.Context) error {
 		return err
 	}
 	if t.Skipped > int64(l.skipBad) {
-		return withHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for", l.input.name, t.Skipped, l.skipBad),
+		return withHint(fmt.Errorf("%s: %d bad lines, more than the %d that --skip-bad allows for",
+			l.input.name, t.Skipped, l.skipBad),
 			"mend them, or give --skip-bad to pass over them")
 	}
 	return nil
@@ -259,5 +261,6 @@ func (l *loading) answer(t tally) error {
 // permanent reports errors that writing the same row again can't mend: the row is bad,
 // for this repository.
 func permanent(err error) bool {
-	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) || errors.Is(err, percolator.ErrNotifyOnly)
+	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) ||
+		errors.Is(err, percolator.ErrNotifyOnly)
 }

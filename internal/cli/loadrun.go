@@ -26,11 +26,13 @@ type loadState struct {
 	Cluster string `json:"cluster"`
 	Table   string `json:"table"`
 	TableID uint32 `json:"table_id"`
-	Offset  int64  `json:"offset"` // bytes of FILE whose lines are all committed, or passed over as bad
-	Line    int64  `json:"line"`   // their number
-	Rows    int64  `json:"rows"`   // committed
-	Skipped int64  `json:"skipped"`
-	Digest  string `json:"digest"` // of the file's first bytes and the last ones before Offset: is it still that file?
+	// bytes of FILE whose lines are all committed, or passed over as bad
+	Offset  int64 `json:"offset"`
+	Line    int64 `json:"line"` // their number
+	Rows    int64 `json:"rows"` // committed
+	Skipped int64 `json:"skipped"`
+	// of the file's first bytes and the last ones before Offset: is it still that file?
+	Digest string `json:"digest"`
 }
 
 // loadBatch is one transaction's worth of lines, in the order of the file.
@@ -85,7 +87,9 @@ func (l *loading) run(ctx context.Context, s *session) error {
 		l.moved.Broadcast()
 	})()
 	l.meter = l.out.newMeter("load", l.tally(), l.quiet)
-	loader := s.db.Loader(percolator.LoaderConfig{Workers: l.workers, Queue: l.workers, Backlog: l.backlog, Name: "load"})
+	loader := s.db.Loader(percolator.LoaderConfig{
+		Workers: l.workers, Queue: l.workers, Backlog: l.backlog, Name: "load",
+	})
 	err := l.read(ctx, loader)
 	if closing := loader.Close(); err == nil {
 		err = closing
@@ -116,7 +120,8 @@ func (l *loading) begin(ctx context.Context, s *session) (err error) {
 			"--restart loads all of the file; what is there already is written once more")
 	}
 	if old.Version != 1 || old.Cluster != l.state.Cluster || old.TableID != l.state.TableID {
-		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster", printable(old.Table)))
+		return wrong(fmt.Sprintf("is of a load into another table (%s) or cluster",
+			printable(old.Table)))
 	}
 	// Lines that were counted must still be those lines: an offset into another file
 	// would leave out what nobody loaded.
@@ -138,7 +143,9 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
 	// A batch that stays empty still has a place: behind the one before it, never at the
 	// file's beginning.
-	fresh := func() *loadBatch { return &loadBatch{offset: rows.lines.offset, line: rows.lines.line} }
+	fresh := func() *loadBatch {
+		return &loadBatch{offset: rows.lines.offset, line: rows.lines.line}
+	}
 	b := fresh()
 	for {
 		row, err := rows.next()
@@ -156,7 +163,8 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 		case err != nil:
 			return err
 		default:
-			b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, rows.lines.line), b.size+row.size()
+			b.rows, b.lines, b.size = append(b.rows, row), append(b.lines, rows.lines.line),
+				b.size+row.size()
 		}
 		b.offset, b.line = rows.lines.offset, rows.lines.line
 		if len(b.rows) >= l.batch || b.size >= loadBatchBytes {
@@ -297,7 +305,8 @@ func (l *loading) committed(b *loadBatch) {
 	for len(l.batches) > 0 && (l.batches[0].done || broken.LoadGap) {
 		first := l.batches[0]
 		l.batches = l.batches[1:]
-		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)), l.state.Skipped+first.bad
+		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)),
+			l.state.Skipped+first.bad
 		l.state.Offset, l.state.Line = first.offset, first.line
 	}
 	// One saves at a time, and not under mu: the others go on committing while it syncs.
@@ -305,7 +314,9 @@ func (l *loading) committed(b *loadBatch) {
 	l.saving = l.saving || due
 	l.moved.Broadcast()
 	l.mu.Unlock()
-	l.meter.show(tally{Rows: state.Rows, Bytes: state.Offset, Skipped: state.Skipped, Total: l.input.size})
+	l.meter.show(tally{
+		Rows: state.Rows, Bytes: state.Offset, Skipped: state.Skipped, Total: l.input.size,
+	})
 	if !due {
 		return
 	}
@@ -313,7 +324,8 @@ func (l *loading) committed(b *loadBatch) {
 		l.fail(err)
 	}
 	l.mu.Lock()
-	l.saving, l.saved = false, time.Now() // after it: a slow disk must not be kept busy with this alone
+	// after it: a slow disk must not be kept busy with this alone
+	l.saving, l.saved = false, time.Now()
 	l.mu.Unlock()
 }
 
@@ -331,7 +343,8 @@ func (l *loading) save(state loadState) (err error) {
 // end reports, after all workers have stopped. A whole load leaves no progress file.
 func (l *loading) end(err error) error {
 	if err == nil && len(l.batches) > 0 {
-		err = fmt.Errorf("%d batches have not ended", len(l.batches)) // what is not committed is not done
+		// what is not committed is not done
+		err = fmt.Errorf("%d batches have not ended", len(l.batches))
 	}
 	if err == nil {
 		if l.input.resumable() {
@@ -357,7 +370,9 @@ func (l *loading) end(err error) error {
 
 // tally is how far the front has come.
 func (l *loading) tally() tally {
-	return tally{Rows: l.state.Rows, Bytes: l.state.Offset, Skipped: l.state.Skipped, Total: l.input.size}
+	return tally{
+		Rows: l.state.Rows, Bytes: l.state.Offset, Skipped: l.state.Skipped, Total: l.input.size,
+	}
 }
 
 func (l *loading) progressName() string { return l.input.name + ".progress" }

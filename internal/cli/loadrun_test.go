@@ -40,7 +40,8 @@ func TestProgressHasNoGaps(t *testing.T) {
 		}
 		return txntest.Fault{}
 	}
-	b.must(ExitFailed, "not the first one", "load", "u", "@in", "--batch", "10", "--workers", "2", "--checkpoint", "0s")
+	b.must(ExitFailed, "not the first one", "load", "u", "@in", "--batch", "10", "--workers", "2",
+		"--checkpoint", "0s")
 	var state loadState
 	if err := json.Unmarshal([]byte(b.text("in.progress")), &state); err != nil {
 		t.Fatal(err)

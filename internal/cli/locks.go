@@ -62,7 +62,9 @@ func listLocks(ctx context.Context, s *session, out *printer, args []string, lim
 	if err != nil {
 		return err
 	}
-	list := out.listing([]string{"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY"})
+	list := out.listing([]string{
+		"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY",
+	})
 	for e, err := range s.locks(ctx, catalogue, tables) {
 		if err != nil {
 			return err
@@ -79,7 +81,8 @@ func listLocks(ctx context.Context, s *session, out *printer, args []string, lim
 }
 
 // locks walks the locks and intents of tables.
-func (s *session) locks(ctx context.Context, catalogue *pb.Catalogue, tables []mvcc.TableID) iter.Seq2[*pb.WalkEntry, error] {
+func (s *session) locks(ctx context.Context, catalogue *pb.Catalogue,
+	tables []mvcc.TableID) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
 		for _, table := range tables {
 			for _, g := range lockGroups(catalogue, table) {
@@ -120,7 +123,9 @@ func lockOf(e *pb.WalkEntry) *pb.Lock {
 
 // lockInfo converts an entry of a walk to what the coordinator understands.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
-	return mvcc.LockInfo{Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e))}
+	return mvcc.LockInfo{
+		Cell: wire.Cell(e.Cell), Intent: e.Intent != nil, Lock: wire.Lock(lockOf(e)),
+	}
 }
 
 // newLockJSON converts an entry of a walk. line is the part of a table's line that says
@@ -128,7 +133,8 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []string) {
 	lock := lockOf(e)
 	out = lockJSON{
-		Cell: newCellJSON(e.Cell, names), Kind: kindName(lock.GetKind()), StartTS: lock.GetStartTs(),
+		Cell: newCellJSON(e.Cell, names), Kind: kindName(lock.GetKind()),
+		StartTS: lock.GetStartTs(),
 		Primary: newCellJSON(lock.GetPrimary(), names), Expiry: lock.GetExpiry(),
 		Worker: newWorkerJSON(lock.GetWorker()),
 	}
@@ -140,7 +146,8 @@ func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []string) {
 		primary = names.address(e.Cell, lock.GetPrimary())
 	}
 	return out, []string{
-		names.byID(e.Cell.GetTable()), shortened(string(e.Cell.GetRow()), valueWidth/2), columnText(e.Cell),
+		names.byID(e.Cell.GetTable()), shortened(string(e.Cell.GetRow()), valueWidth/2),
+		columnText(e.Cell),
 		out.Kind, fmt.Sprint(out.StartTS), primary,
 	}
 }
@@ -232,7 +239,9 @@ func (v *resolver) run(ctx context.Context, args, target []string) error {
 	if v.now, err = v.s.now(ctx); err != nil {
 		return err
 	}
-	v.list = v.out.listing([]string{"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "OUTCOME"})
+	v.list = v.out.listing([]string{
+		"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "OUTCOME",
+	})
 	if v.all {
 		err = v.everything(ctx, catalogue)
 	} else {
@@ -265,7 +274,8 @@ func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) erro
 
 // row takes the locks of one row, or of one column of it; an acknowledgment column is
 // called ack_O.
-func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string, target []string) error {
+func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string,
+	target []string) error {
 	table, err := v.names.table(name)
 	if err != nil {
 		return err
@@ -340,13 +350,17 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	at := wire.Position{Table: l.Lock.Primary.Table, Row: l.Lock.Primary.Row}
 	// Rolling back a secondary alone would tear the transaction if its primary commits
 	// (invariant 3): only the primary.
-	rollback := &pb.RollbackRequest{StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)}}
-	answer, _, err := v.s.client.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
+	rollback := &pb.RollbackRequest{
+		StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)},
+	}
+	answer, _, err := v.s.client.Send(ctx, at,
+		&pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
 	if err != nil {
 		return err
 	}
 	switch status := answer.GetMutation().GetStatus(); status {
-	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
+	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED, pb.Status_STATUS_LOCKED,
+		pb.Status_STATUS_UNKNOWN:
 		// Committed: it was faster, and is rolled forward. Locked, unknown: not to be
 		// decided now; it stays alive.
 		return nil
@@ -358,7 +372,8 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 // text is the outcome for people.
 func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 	if out.Left {
-		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change", out.CommitTS)
+		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change",
+			out.CommitTS)
 	}
 	switch out.Outcome {
 	case "committed":
@@ -370,7 +385,8 @@ func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 		return "rolled back"
 	case "alive":
 		if left := l.Lock.Expiry.Millis() - v.now.Millis(); left > 0 {
-			return fmt.Sprintf("alive, left alone: at least %v more", time.Duration(left)*time.Millisecond)
+			return fmt.Sprintf("alive, left alone: at least %v more",
+				time.Duration(left)*time.Millisecond)
 		}
 		return "alive, left alone: its primary has more time"
 	}

@@ -39,7 +39,10 @@ type tally struct {
 
 // newMeter begins to measure, from what an earlier run had reached.
 func (p *printer) newMeter(name string, base tally, quiet bool) *meter {
-	m := &meter{w: p.rawErr, name: oneLine(name), quiet: quiet, every: meterLog, base: base, start: time.Now()}
+	m := &meter{
+		w: p.rawErr, name: oneLine(name), quiet: quiet, every: meterLog, base: base,
+		start: time.Now(),
+	}
 	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who
 	// looks for what went wrong.
 	if p.atTerminal(p.rawErr) {
@@ -73,7 +76,8 @@ func (m *meter) end(t tally, how string) {
 	if m.terminal { // the last line drawn is longer than what replaces it: wipe it out
 		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
 	}
-	_, _ = fmt.Fprintf(m.w, "%s, %s, %s\n", m.line(t, now), now.Sub(m.start).Round(time.Millisecond), how)
+	_, _ = fmt.Fprintf(m.w, "%s, %s, %s\n", m.line(t, now),
+		now.Sub(m.start).Round(time.Millisecond), how)
 }
 
 // draw writes a line, over the last one on a terminal.
@@ -89,7 +93,8 @@ func (m *meter) draw(line string) {
 // line is the figures: rows, rows a second, bytes, what is left.
 func (m *meter) line(t tally, now time.Time) string {
 	seconds := max(now.Sub(m.start).Seconds(), 1e-3)
-	line := fmt.Sprintf("%s: %d rows, %.0f rows/s", m.name, t.Rows, float64(t.Rows-m.base.Rows)/seconds)
+	line := fmt.Sprintf("%s: %d rows, %.0f rows/s", m.name, t.Rows,
+		float64(t.Rows-m.base.Rows)/seconds)
 	if t.Bytes > 0 {
 		line += ", " + byteText(t.Bytes)
 	}

@@ -11,7 +11,10 @@ import (
 func TestMeter(t *testing.T) {
 	start := time.Unix(100, 0)
 	var out bytes.Buffer
-	m := &meter{w: &out, name: "load", start: start, shown: start, every: time.Hour, base: tally{Rows: 100, Bytes: 1000}}
+	m := &meter{
+		w: &out, name: "load", start: start, shown: start, every: time.Hour,
+		base: tally{Rows: 100, Bytes: 1000},
+	}
 	got := m.line(tally{Rows: 300, Bytes: 3000, Skipped: 2, Total: 5000}, start.Add(10*time.Second))
 	if want := "load: 300 rows, 20 rows/s, 2.9 KiB, 2 skipped, 60%, 10s left"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -21,7 +24,8 @@ func TestMeter(t *testing.T) {
 	m.every = 0
 	m.show(tally{Rows: 2})
 	m.end(tally{Rows: 3, Bytes: 3, Total: 6}, "done")
-	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) < 2 || !strings.HasSuffix(lines[len(lines)-1], ", done") ||
+	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) < 2 ||
+		!strings.HasSuffix(lines[len(lines)-1], ", done") ||
 		strings.Contains(lines[len(lines)-1], "left") {
 		t.Errorf("shown:\n%s", out.String())
 	}
@@ -46,7 +50,8 @@ func TestMeterOnATerminal(t *testing.T) {
 }
 
 func TestByteText(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 5 << 20: "5.0 MiB", 3 << 40: "3.0 TiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB",
+		5 << 20: "5.0 MiB", 3 << 40: "3.0 TiB"} {
 		if got := byteText(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
@@ -55,7 +60,8 @@ func TestByteText(t *testing.T) {
 
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0s", 340 * time.Millisecond: "340ms", 4234 * time.Millisecond: "4.2s", 190 * time.Second: "3m10s", 5*time.Hour + time.Second: "5h0m",
+		0: "0s", 340 * time.Millisecond: "340ms", 4234 * time.Millisecond: "4.2s",
+		190 * time.Second: "3m10s", 5*time.Hour + time.Second: "5h0m",
 	} {
 		if got := span(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)

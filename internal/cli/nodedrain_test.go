@@ -11,11 +11,24 @@ import (
 // TestNodeByAddress: an address names the node that is alive there, not a former one, in every
 // command that takes a node.
 func TestNodeByAddress(t *testing.T) {
-	former := &pb.Node{NodeId: 1, Incarnation: 3, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_DRAINED}
-	gone := &pb.Node{NodeId: 2, Incarnation: 1, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_GONE}
-	here := &pb.Node{NodeId: 4, Incarnation: 1, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true}
-	also := &pb.Node{NodeId: 5, Incarnation: 2, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true}
-	other := &pb.Node{NodeId: 9, Incarnation: 1, Listen: "10.0.0.9:7800", State: pb.NodeState_NODE_STATE_ACTIVE, Alive: true}
+	former := &pb.Node{
+		NodeId: 1, Incarnation: 3, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_DRAINED,
+	}
+	gone := &pb.Node{
+		NodeId: 2, Incarnation: 1, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_GONE,
+	}
+	here := &pb.Node{
+		NodeId: 4, Incarnation: 1, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE,
+		Alive: true,
+	}
+	also := &pb.Node{
+		NodeId: 5, Incarnation: 2, Listen: "10.0.0.1:7800", State: pb.NodeState_NODE_STATE_ACTIVE,
+		Alive: true,
+	}
+	other := &pb.Node{
+		NodeId: 9, Incarnation: 1, Listen: "10.0.0.9:7800", State: pb.NodeState_NODE_STATE_ACTIVE,
+		Alive: true,
+	}
 	for _, tc := range []struct {
 		name  string
 		nodes []*pb.Node
@@ -24,13 +37,21 @@ func TestNodeByAddress(t *testing.T) {
 	}{
 		{"replaced", []*pb.Node{former, gone, here, other}, 4, nil},
 		{"alone and away", []*pb.Node{former, other}, 1, nil},
-		{"none is alive", []*pb.Node{former, gone, other}, 0, []string{"node 1 (incarnation 3, drained, away), node 2 (incarnation 1, gone, away)", "by its id"}},
-		{"two are alive", []*pb.Node{former, here, also}, 0, []string{"node 4 (incarnation 1, active, alive)", "node 5 (incarnation 2, active, alive)"}},
+		{"none is alive", []*pb.Node{former, gone, other}, 0,
+			[]string{
+				"node 1 (incarnation 3, drained, away), node 2 (incarnation 1, gone, away)",
+				"by its id",
+			}},
+		{"two are alive", []*pb.Node{former, here, also}, 0,
+			[]string{
+				"node 4 (incarnation 1, active, alive)", "node 5 (incarnation 2, active, alive)",
+			}},
 		{"nobody", []*pb.Node{other}, 0, []string{"no node listens at 10.0.0.1:7800", "node ls"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, args := range [][]string{
-				{"node", "drain", "10.0.0.1:7800"}, {"tablet", "move", "7", "--leader", "--to", "10.0.0.1:7800"},
+				{"node", "drain", "10.0.0.1:7800"},
+				{"tablet", "move", "7", "--leader", "--to", "10.0.0.1:7800"},
 				{"tablet", "move", "7", "--from", "10.0.0.1:7800", "--to", "9"},
 			} {
 				cluster := bankCluster()
@@ -38,14 +59,17 @@ func TestNodeByAddress(t *testing.T) {
 				code, stdout, stderr := runApp(t, cluster, nil, args...)
 				if tc.id == 0 {
 					for _, says := range tc.says {
-						if code != ExitFailed || !strings.Contains(stderr, says) || len(cluster.sent) > 0 {
-							t.Errorf("%v: exit code %d, sent %v, no %q in %s", args, code, cluster.sent, says, stderr)
+						if code != ExitFailed || !strings.Contains(stderr, says) ||
+							len(cluster.sent) > 0 {
+							t.Errorf("%v: exit code %d, sent %v, no %q in %s", args, code,
+								cluster.sent, says, stderr)
 						}
 					}
 					continue
 				}
 				if code != ExitDone || len(cluster.sent) != 1 {
-					t.Fatalf("%v: exit code %d, sent %v: %s%s", args, code, cluster.sent, stdout, stderr)
+					t.Fatalf("%v: exit code %d, sent %v: %s%s", args, code, cluster.sent, stdout,
+						stderr)
 				}
 				var named uint64
 				switch req := cluster.sent[0].(type) {

@@ -48,7 +48,8 @@ func listNodes(ctx context.Context, s *session, out *printer) error {
 	}
 	defer noteStale(out, nodes) // after the table
 	list := out.listing([]string{
-		"NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE", "VERSION",
+		"NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE",
+		"VERSION",
 	}, 5, 6, 7, 8, 9)
 	for _, n := range nodes.GetNodes() {
 		list.add(n, nodeLine(n)...)
@@ -58,7 +59,8 @@ func listNodes(ctx context.Context, s *session, out *printer) error {
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Blocked != "" {
-			if err := out.print("node %d waits with its drain: %s", n.NodeId, n.Blocked); err != nil {
+			if err := out.print("node %d waits with its drain: %s", n.NodeId,
+				n.Blocked); err != nil {
 				return err
 			}
 		}
@@ -73,7 +75,8 @@ func noteStale(out *printer, nodes *pb.NodesResponse) {
 	}
 	table := "it never read the table of all nodes: nodes that are away may be missing"
 	if nodes.AgeMs >= 0 {
-		table = "it read the table of all nodes " + span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
+		table = "it read the table of all nodes " +
+			span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
 	out.note("this is what the answering node knows by itself, for meta does not answer it (%s); %s",
 		nodes.Unavailable, table)
@@ -101,7 +104,8 @@ func nodeLine(n *pb.Node) []string {
 	if n.LeadsMeta {
 		here = "alive, leads meta"
 	}
-	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders), byteText(int64(n.SizeBytes)),
+	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders),
+		byteText(int64(n.SizeBytes)),
 		fmt.Sprint(n.Load), byteText(int64(n.DiskFree)), n.Version)
 }
 
@@ -143,7 +147,8 @@ become too few later, it waits, and node ls says why. It goes on whatever node l
 			case *undo:
 				return d.out.answer(resp.GetNode(), "node %d may hold replicas again", id)
 			case !*wait:
-				return d.out.answer(resp.GetNode(), "node %d is being drained; node ls tells when it is", id)
+				return d.out.answer(resp.GetNode(),
+					"node %d is being drained; node ls tells when it is", id)
 			}
 			return awaitDrained(ctx, s, d.out, id)
 		}, *wait)

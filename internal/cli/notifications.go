@@ -22,7 +22,8 @@ var errNoObserver = errors.New("no such observer")
 // notifyCommand holds the commands about notifications.
 func notifyCommand(d *deps) *cobra.Command {
 	return group("notify", "List and replay notifications",
-		d.example("notify ls --parked", "notify replay count --all-parked"), notifyList(d), notifyReplay(d))
+		d.example("notify ls --parked", "notify replay count --all-parked"), notifyList(d),
+		notifyReplay(d))
 }
 
 // notifyLister is one run of notify ls.
@@ -46,8 +47,9 @@ func notifyList(d *deps) *cobra.Command {
 		Long: `List notifications: rows whose observed column has changed and whose observer has not run for it yet, as they are
 stored. A run that fails is tried again; after too many failures its notification is parked with the last error, until
 ` + "`notify replay`" + ` or a newer change. SINCE is how long ago the cell changed, or was parked.`,
-		Example: d.example("notify ls", "notify ls --parked --observer count", "notify ls bank -o json"),
-		Args:    argsBetween(0, 1),
+		Example: d.example("notify ls", "notify ls --parked --observer count",
+			"notify ls bank -o json"),
+		Args: argsBetween(0, 1),
 	}
 	addLimit(cmd, &l.limit, 1, "most entries")
 	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
@@ -80,13 +82,15 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 		return err
 	}
 	list := l.out.listing([]string{
-		"TABLE", "ROW", "COLUMN", "OBSERVER", "CHANGED AT", "FAILED RUNS", "STATE", "SINCE", "LAST ERROR",
+		"TABLE", "ROW", "COLUMN", "OBSERVER", "CHANGED AT", "FAILED RUNS", "STATE", "SINCE",
+		"LAST ERROR",
 	}, 5)
 	for _, o := range catalogue.GetObservers() {
 		if len(args) > 0 && o.TableName != args[0] || l.observer != "" && o.Name != l.observer {
 			continue
 		}
-		for e, err := range s.client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table), string(o.Column)) {
+		for e, err := range s.client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
+			string(o.Column)) {
 			if err != nil {
 				return err
 			}
@@ -120,7 +124,8 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []string {
 	}
 	return []string{
 		l.names.byID(e.GetCell().GetTable()), shortened(string(e.GetCell().GetRow()), valueWidth/2),
-		columnText(e.Cell), printable(observer), fmt.Sprint(n.GetTs()), fmt.Sprint(n.GetAttempts()), state,
+		columnText(e.Cell), printable(observer), fmt.Sprint(n.GetTs()), fmt.Sprint(n.GetAttempts()),
+		state,
 		ago(mvcc.Timestamp(since), l.now), fault,
 	}
 }
@@ -169,7 +174,8 @@ notification begins anew with no failures counted. --all-parked does so for ever
 }
 
 // replayNotifications marks one row, or what is parked if rows is empty.
-func replayNotifications(ctx context.Context, s *session, out *printer, observer string, rows []string) error {
+func replayNotifications(ctx context.Context, s *session, out *printer, observer string,
+	rows []string) error {
 	catalogue, err := s.transport.Catalogue(ctx)
 	if err != nil {
 		return err
@@ -201,7 +207,8 @@ func replayNotifications(ctx context.Context, s *session, out *printer, observer
 
 // replayRow marks one row. A strong observer runs for changes of a cell: where there was
 // never one, the name is more likely wrong than meant.
-func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo, row string) error {
+func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo,
+	row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
 	if !o.Weak {
 		entries, err := s.row(ctx, cell.Table, row, 0, cell)

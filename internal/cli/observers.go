@@ -30,7 +30,8 @@ const (
 func observerCommand(d *deps) *cobra.Command {
 	return group("observer", "List, pause, limit, replay and retire observers",
 		d.example("observer ls", "observer pause count", "observer replay count --wait"),
-		observerList(d), observerPause(d), observerResume(d), observerLimit(d), observerReplay(d), observerRetire(d))
+		observerList(d), observerPause(d), observerResume(d), observerLimit(d), observerReplay(d),
+		observerRetire(d))
 }
 
 // observerList shows the cluster's catalogue with what waits, and what all nodes run of it.
@@ -57,21 +58,24 @@ States: running; paused (` + "`observer resume`" + `); unlinked, if no process t
 // observerJSON is an observer in JSON. From runs on the figures are those of all nodes
 // that run it, added up.
 type observerJSON struct {
-	Name        string    `json:"name"`
-	Table       string    `json:"table"`
-	Column      jsonBytes `json:"column"`
-	Weak        bool      `json:"weak"`
-	State       string    `json:"state"`
-	Linked      bool      `json:"linked"`
-	Paused      bool      `json:"paused"`
-	Retired     bool      `json:"retired,omitempty"`
-	Waiting     uint64    `json:"waiting"` // notifications that are not parked, intents among them
-	Parked      uint64    `json:"parked"`
-	OldestTS    uint64    `json:"oldest_ts,omitempty"`     // of those that wait; left out if none does
-	OldestAgeMS int64     `json:"oldest_age_ms,omitempty"` // by the oracle's time
-	Limit       uint32    `json:"limit"`                   // most runs at once in a process: in force, else as set; 0: as registered
+	Name    string    `json:"name"`
+	Table   string    `json:"table"`
+	Column  jsonBytes `json:"column"`
+	Weak    bool      `json:"weak"`
+	State   string    `json:"state"`
+	Linked  bool      `json:"linked"`
+	Paused  bool      `json:"paused"`
+	Retired bool      `json:"retired,omitempty"`
+	Waiting uint64    `json:"waiting"` // notifications that are not parked, intents among them
+	Parked  uint64    `json:"parked"`
+	// of those that wait; left out if none does
+	OldestTS    uint64 `json:"oldest_ts,omitempty"`
+	OldestAgeMS int64  `json:"oldest_age_ms,omitempty"` // by the oracle's time
+	// most runs at once in a process: in force, else as set; 0: as registered
+	Limit uint32 `json:"limit"`
 
-	Runs        uint64 `json:"runs"` // begun: each ends in one of the next three, or finds nobody to serve it
+	// begun: each ends in one of the next three, or finds nobody to serve it
+	Runs        uint64 `json:"runs"`
 	Commits     uint64 `json:"commits"`
 	Conflicts   uint64 `json:"conflicts"`   // run again, and not counted against the observer
 	Failures    uint64 `json:"failures"`    // errors, panics and deadlines
@@ -81,12 +85,14 @@ type observerJSON struct {
 	Collapsed   uint64 `json:"collapsed"`   // changes that a run under way took with it
 	Running     uint32 `json:"running"`
 	Queued      uint32 `json:"queued"`
-	Backoff     uint32 `json:"backoff"`   // cells that rest after a failure
-	Stuck       uint32 `json:"stuck"`     // functions that have not returned long after their deadline
-	Contended   uint32 `json:"contended"` // cells whose runs come to nothing again and again
+	Backoff     uint32 `json:"backoff"` // cells that rest after a failure
+	// functions that have not returned long after their deadline
+	Stuck     uint32 `json:"stuck"`
+	Contended uint32 `json:"contended"` // cells whose runs come to nothing again and again
 
-	Nodes  []uint64 `json:"nodes,omitempty"`        // that run it, and are in these figures
-	Silent []uint64 `json:"silent_nodes,omitempty"` // that are alive and have not answered: what they do is missing
+	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
+	// that are alive and have not answered: what they do is missing
+	Silent []uint64 `json:"silent_nodes,omitempty"`
 
 	Rows []observerRowJSON `json:"rows,omitempty"` // those worth a look, some dozens at most
 
@@ -117,7 +123,8 @@ func listObservers(ctx context.Context, s *session, out *printer) error {
 		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
 	})
 	list := out.listing([]string{
-		"OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING", "RUNS",
+		"OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING",
+		"RUNS",
 		"FAILURES", "CONTENDED",
 	}, 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
@@ -136,15 +143,23 @@ func listObservers(ctx context.Context, s *session, out *printer) error {
 func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 	info, n := s.GetInfo(), s.GetStatus()
 	o := observerJSON{
-		Name: info.GetName(), Table: info.GetTableName(), Column: jsonBytes(info.GetColumn()), Weak: info.GetWeak(),
-		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(), Retired: info.GetRetired(),
-		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(), OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
-		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(), Failures: n.GetFailures(), RunsParked: n.GetParked(),
-		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(), Running: n.GetRunning(),
-		Queued: n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(), Contended: n.GetContended(), Backfill: newBackfillJSON(s.GetBackfill()),
+		Name: info.GetName(), Table: info.GetTableName(), Column: jsonBytes(info.GetColumn()),
+		Weak:  info.GetWeak(),
+		State: observerState(s), Linked: s.GetLinked(), Paused: info.GetPaused(),
+		Retired: info.GetRetired(),
+		Waiting: s.GetNotifications() + s.GetIntents(), Parked: s.GetParked(),
+		OldestTS: s.GetOldestTs(), Limit: info.GetLimit(),
+		Runs: n.GetRuns(), Commits: n.GetCommits(), Conflicts: n.GetConflicts(),
+		Failures: n.GetFailures(), RunsParked: n.GetParked(),
+		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(),
+		Running: n.GetRunning(),
+		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
+		Contended: n.GetContended(), Backfill: newBackfillJSON(s.GetBackfill()),
 	}
 	for _, r := range n.GetRows() {
-		o.Rows = append(o.Rows, observerRowJSON{jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs})
+		o.Rows = append(o.Rows, observerRowJSON{
+			jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
+		})
 	}
 	// What the node enforces goes before what was asked for: it may know better than the
 	// catalogue that was read.
@@ -194,7 +209,8 @@ func (o *observerJSON) line() []string {
 		state += fmt.Sprintf(", replay at %d rows", b.Rows)
 	}
 	return []string{
-		printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, state, fmt.Sprint(o.Waiting), fmt.Sprint(o.Parked),
+		printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, state,
+		fmt.Sprint(o.Waiting), fmt.Sprint(o.Parked),
 		oldest, running, fmt.Sprint(o.Runs), fmt.Sprint(o.Failures), fmt.Sprint(o.Contended),
 	}
 }
@@ -225,7 +241,8 @@ func observerResume(d *deps) *cobra.Command {
 
 func setPaused(d *deps, cmd *cobra.Command, paused bool, text string) *cobra.Command {
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
-		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Paused: &paused}, text)
+		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Paused: &paused},
+			text)
 	})
 }
 
@@ -280,7 +297,8 @@ observer's name instead.`,
 
 // control asks meta for a change. It answers when every tablet and the nodes' dispatchers
 // honour the change: what is printed is so.
-func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObserverRequest, text string) error {
+func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObserverRequest,
+	text string) error {
 	answer, err := s.admin.ControlObserver(ctx, req)
 	if err != nil {
 		return s.aboutObserver(ctx, out, req.Name, err)
@@ -291,7 +309,8 @@ func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObse
 		Paused  bool   `json:"paused"`
 		Limit   uint32 `json:"limit"`
 		Retired bool   `json:"retired"`
-	}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire}, text, printable(req.Name))
+	}{req.Name, info.GetPaused(), info.GetLimit(), info.GetRetired() || req.Retire}, text,
+		printable(req.Name))
 }
 
 // aboutObserver adds what to do to a refusal: most often the name is wrong, and the

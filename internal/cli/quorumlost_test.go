@@ -21,17 +21,20 @@ func TestWithoutMeta(t *testing.T) {
 		stdout []string
 		stderr []string
 	}{
-		{[]string{"node", "ls"}, []string{"127.0.0.1:7800", "unknown   away"}, []string{"meta does not answer it (no quorum)", "the table of all nodes 1m5s ago"}},
+		{[]string{"node", "ls"}, []string{"127.0.0.1:7800", "unknown   away"},
+			[]string{"meta does not answer it (no quorum)", "the table of all nodes 1m5s ago"}},
 		{[]string{"status"}, []string{
 			"DOES NOT ANSWER, the last time was 1m5s ago: no quorum; no leader is known",
 			"3, leader of 1, 2 locks; 1 WITHOUT A LEADER, the first for 30s",
 		}, []string{"the table of all nodes 1m5s ago"}},
-		{[]string{"tablet", "ls"}, []string{"table 16/m", "none"}, []string{"does not answer: percolator: no quorum"}},
+		{[]string{"tablet", "ls"}, []string{"table 16/m", "none"},
+			[]string{"does not answer: percolator: no quorum"}},
 	} {
 		cluster := bankCluster()
 		cluster.noMeta = "no quorum"
 		cluster.nodes = append(cluster.nodes, &pb.Node{NodeId: 7})
-		cluster.status.Tablets = append(cluster.status.Tablets, &pb.StatusResponse{Tablet: &pb.TabletDescriptor{TabletId: 3}, LeaderlessMs: 30_000})
+		cluster.status.Tablets = append(cluster.status.Tablets,
+			&pb.StatusResponse{Tablet: &pb.TabletDescriptor{TabletId: 3}, LeaderlessMs: 30_000})
 		cluster.status.Tablets[0].Leader = false
 		cluster.status.Meta = &pb.MetaSight{AnsweredAgoMs: 65_000, Error: "no quorum"}
 		code, stdout, stderr := runApp(t, cluster, nil, tc.args...)
@@ -62,17 +65,20 @@ func TestAdviceOfRefusals(t *testing.T) {
 	}{
 		{fmt.Errorf("commit: %w", percolator.ErrDiskFull), true, "free space on that node's disk"},
 		{full, true, "free space on that node's disk"},
-		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true, "the node runs, but not enough of the nodes"},
+		{fmt.Errorf("commit: %w", percolator.ErrUnavailable), true,
+			"the node runs, but not enough of the nodes"},
 		{context.DeadlineExceeded, true, "the node runs, but not enough of the nodes"},
 		{fmt.Errorf("dial: %w", percolator.ErrUnavailable), false, "start a node"},
 		{
-			fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster", percolator.ErrUnavailable),
+			fmt.Errorf("dial: %w: the node is starting, or waiting to join a cluster",
+				percolator.ErrUnavailable),
 			false, "waits for other nodes",
 		},
 	} {
 		cluster := bankCluster()
 		app := &App{
-			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{}, Stderr: &strings.Builder{},
+			Name: "percolator", Stdin: strings.NewReader(""), Stdout: &strings.Builder{},
+			Stderr: &strings.Builder{},
 			Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
 				if tc.connected {
 					cluster.fail = tc.err
@@ -83,7 +89,8 @@ func TestAdviceOfRefusals(t *testing.T) {
 		}
 		code := app.Run(t.Context(), []string{"table", "create", "t", "--timeout", "200ms"})
 		advice := app.Stderr.(*strings.Builder).String()
-		if code != ExitUnavailable || !strings.Contains(advice, tc.want) || errors.Is(tc.err, percolator.ErrDiskFull) && strings.Contains(advice, "start a node") {
+		if code != ExitUnavailable || !strings.Contains(advice, tc.want) ||
+			errors.Is(tc.err, percolator.ErrDiskFull) && strings.Contains(advice, "start a node") {
 			t.Errorf("%v: exit code %d, no %q in %s", tc.err, code, tc.want, advice)
 		}
 	}

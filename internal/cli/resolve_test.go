@@ -18,7 +18,8 @@ func lockedCluster(status pb.Status, commitTS uint64) *fakeCluster {
 		if string(req.FromRow) == "m" { // the second tablet
 			return page
 		}
-		for _, e := range somethingOf(&pb.WalkRequest{Group: req.Group, Column: req.Column}).Entries {
+		for _, e := range somethingOf(&pb.WalkRequest{Group: req.Group,
+			Column: req.Column}).Entries {
 			if string(e.Cell.Row) >= string(req.FromRow) {
 				page.Entries = append(page.Entries, e)
 			}
@@ -66,29 +67,41 @@ func TestLockResolve(t *testing.T) {
 		says     string
 		resolved int
 	}{
-		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", ExitDone, "rolled forward, committed at 9", 2},
-		{"acknowledgment", pb.Status_STATUS_COMMITTED, 9, "bank Joe", ExitDone, "committed at 9, left to the nodes", 0},
-		{"rolled back", pb.Status_STATUS_ROLLED_BACK, 0, "--all --older-than 0s", ExitDone, "rolled back\n", 3},
-		{"alive", pb.Status_STATUS_LIVE, 0, "--all --older-than 0s", ExitFailed, "alive, left alone", 0},
-		{"unknown", pb.Status_STATUS_UNKNOWN, 0, "--all --older-than 0s", ExitFailed, "3 locks belong to live transactions", 0},
-		{"young", pb.Status_STATUS_COMMITTED, 9, "--all", ExitDone, "0 resolved, 0 alive, 3 too young", 0},
+		{"committed", pb.Status_STATUS_COMMITTED, 9, "--all --older-than 0s", ExitDone,
+			"rolled forward, committed at 9", 2},
+		{"acknowledgment", pb.Status_STATUS_COMMITTED, 9, "bank Joe", ExitDone,
+			"committed at 9, left to the nodes", 0},
+		{"rolled back", pb.Status_STATUS_ROLLED_BACK, 0, "--all --older-than 0s", ExitDone,
+			"rolled back\n", 3},
+		{"alive", pb.Status_STATUS_LIVE, 0, "--all --older-than 0s", ExitFailed,
+			"alive, left alone", 0},
+		{"unknown", pb.Status_STATUS_UNKNOWN, 0, "--all --older-than 0s", ExitFailed,
+			"3 locks belong to live transactions", 0},
+		{"young", pb.Status_STATUS_COMMITTED, 9, "--all", ExitDone,
+			"0 resolved, 0 alive, 3 too young", 0},
 		{"one row", pb.Status_STATUS_COMMITTED, 9, "bank Bob", ExitDone, "1 resolved", 1},
 		{"one column", pb.Status_STATUS_COMMITTED, 9, "bank Bob bal", ExitDone, "1 resolved", 1},
-		{"another column", pb.Status_STATUS_COMMITTED, 9, "bank Bob other", ExitDone, "0 resolved", 0},
-		{"forced", pb.Status_STATUS_LIVE, 0, "bank Bob --force --yes", ExitDone, "rolled back by force", 1},
-		{"json", pb.Status_STATUS_COMMITTED, 9, "bank Bob -o json", ExitDone, `"outcome":"committed","commit_ts":9}`, 1},
+		{"another column", pb.Status_STATUS_COMMITTED, 9, "bank Bob other", ExitDone, "0 resolved",
+			0},
+		{"forced", pb.Status_STATUS_LIVE, 0, "bank Bob --force --yes", ExitDone,
+			"rolled back by force", 1},
+		{"json", pb.Status_STATUS_COMMITTED, 9, "bank Bob -o json", ExitDone,
+			`"outcome":"committed","commit_ts":9}`, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := lockedCluster(tc.status, tc.commitTS)
-			code, stdout, stderr := runApp(t, cluster, nil, append([]string{"lock", "resolve"}, strings.Fields(tc.args)...)...)
+			code, stdout, stderr := runApp(t, cluster, nil,
+				append([]string{"lock", "resolve"}, strings.Fields(tc.args)...)...)
 			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
 				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 			}
-			if n, commitTS := sentResolutions(cluster); n != tc.resolved || (n > 0 && commitTS != tc.commitTS) {
+			if n, commitTS := sentResolutions(cluster); n != tc.resolved ||
+				(n > 0 && commitTS != tc.commitTS) {
 				t.Errorf("%d resolved at %d, want %d at %d", n, commitTS, tc.resolved, tc.commitTS)
 			}
 			forced := sentRollbacks(cluster)
-			if want := strings.Contains(tc.args, "--force"); want != (len(forced) == 1) || (want && forced[0] != "Bob.bal") {
+			if want := strings.Contains(tc.args, "--force"); want != (len(forced) == 1) ||
+				(want && forced[0] != "Bob.bal") {
 				t.Errorf("rolled back by force: %v", forced)
 			}
 		})
@@ -102,27 +115,32 @@ func TestNotifyReplay(t *testing.T) {
 	cluster.walked = somethingOf
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult { return &pb.MutationResult{} }
 	code, stdout, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "--all-parked")
-	if code != ExitDone || !strings.Contains(stdout, "1 rows will be run again by count") || len(cluster.sent) != 1 {
+	if code != ExitDone || !strings.Contains(stdout, "1 rows will be run again by count") ||
+		len(cluster.sent) != 1 {
 		t.Fatalf("exit code %d, %d messages\n%s%s", code, len(cluster.sent), stdout, stderr)
 	}
 	n := cluster.sent[0].(*pb.TabletRequest).GetNotify()
-	if !n.GetReplay() || n.Ts < uint64(mvcc.TimestampAt(1000)) || len(n.Cells) != 1 || string(n.Cells[0].Row) != "Joe" {
+	if !n.GetReplay() || n.Ts < uint64(mvcc.TimestampAt(1000)) || len(n.Cells) != 1 ||
+		string(n.Cells[0].Row) != "Joe" {
 		t.Errorf("sent %v", n)
 	}
 
 	cluster.sent = nil
 	cluster.rows = map[string][]*pb.HistoryEntry{"Bob": {parseEntry(t, "Bob", "W bal 8 7 put x")}}
-	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "Bob", "-o", "json"); code != ExitDone || len(cluster.sent) != 1 {
+	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "count", "Bob", "-o",
+		"json"); code != ExitDone || len(cluster.sent) != 1 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	// A weak column holds nothing: any row can be replayed.
-	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "mail", "anybody"); code != ExitDone || len(cluster.sent) != 2 {
+	if code, _, stderr := runApp(t, cluster, nil, "notify", "replay", "mail",
+		"anybody"); code != ExitDone || len(cluster.sent) != 2 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	cluster.mutate = func(*pb.TabletRequest) *pb.MutationResult {
 		return &pb.MutationResult{Status: pb.Status_STATUS_NOTIFY_ONLY}
 	}
-	if code, _, _ := runApp(t, cluster, nil, "notify", "replay", "mail", "anybody"); code != ExitFailed {
+	if code, _, _ := runApp(t, cluster, nil, "notify", "replay", "mail",
+		"anybody"); code != ExitFailed {
 		t.Error("a refused replay is no failure")
 	}
 }
@@ -135,7 +153,8 @@ func TestNotifyReplayAcrossTablets(t *testing.T) {
 		if len(req.FromRow) == 0 && string(req.Column) == "bal" { // as before a split
 			for _, row := range []string{"a", "z"} {
 				page.Entries = append(page.Entries, &pb.WalkEntry{
-					Cell: &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("bal")}, Notify: &pb.Notify{Ts: 8, ParkedTs: 9},
+					Cell:   &pb.Cell{Table: 16, Row: []byte(row), Column: []byte("bal")},
+					Notify: &pb.Notify{Ts: 8, ParkedTs: 9},
 				})
 			}
 		}
@@ -164,18 +183,30 @@ func TestObserverReplay(t *testing.T) {
 		says string
 		sent []pb.BackfillRequest_Action
 	}{
-		{"", []*pb.Backfill{at(0, nil)}, ExitDone, "replay of count: running, 0 rows marked", []pb.BackfillRequest_Action{1}},
-		{"--wait", []*pb.Backfill{at(0, nil), at(10, nil), at(20, done)}, ExitDone, "done, 20 rows marked", []pb.BackfillRequest_Action{1, 0, 0}},
-		{"--status", []*pb.Backfill{at(10, nil)}, ExitDone, "next is row m", []pb.BackfillRequest_Action{0}},
-		{"--status -o json", []*pb.Backfill{at(10, nil)}, ExitDone, `{"observer":"count","state":"running","ts":8,"rows":10,"next_row":"m"}`, []pb.BackfillRequest_Action{0}},
+		{"", []*pb.Backfill{at(0, nil)}, ExitDone, "replay of count: running, 0 rows marked",
+			[]pb.BackfillRequest_Action{1}},
+		{"--wait", []*pb.Backfill{at(0, nil), at(10, nil), at(20, done)}, ExitDone,
+			"done, 20 rows marked", []pb.BackfillRequest_Action{1, 0, 0}},
+		{"--status", []*pb.Backfill{at(10, nil)}, ExitDone, "next is row m",
+			[]pb.BackfillRequest_Action{0}},
+		{"--status -o json", []*pb.Backfill{at(10, nil)}, ExitDone,
+			`{"observer":"count","state":"running","ts":8,"rows":10,"next_row":"m"}`,
+			[]pb.BackfillRequest_Action{0}},
 		{"--status", nil, ExitFailed, "was never replayed", []pb.BackfillRequest_Action{0}},
-		{"--cancel", []*pb.Backfill{at(10, func(b *pb.Backfill) { b.Cancelled = true })}, ExitDone, "cancelled", []pb.BackfillRequest_Action{2}},
-		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) { b.Cancelled = true })}, ExitFailed, "was cancelled", []pb.BackfillRequest_Action{1}},
-		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) { b.Error = "no disk" })}, ExitFailed, "no disk", []pb.BackfillRequest_Action{1}},
+		{"--cancel", []*pb.Backfill{at(10, func(b *pb.Backfill) {
+			b.Cancelled = true
+		})}, ExitDone, "cancelled", []pb.BackfillRequest_Action{2}},
+		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) {
+			b.Cancelled = true
+		})}, ExitFailed, "was cancelled", []pb.BackfillRequest_Action{1}},
+		{"--wait", []*pb.Backfill{at(10, func(b *pb.Backfill) {
+			b.Error = "no disk"
+		})}, ExitFailed, "no disk", []pb.BackfillRequest_Action{1}},
 	} {
 		cluster := bankCluster()
 		cluster.backfills = tc.then
-		code, stdout, stderr := runApp(t, cluster, nil, append([]string{"observer", "replay", "count"}, strings.Fields(tc.args)...)...)
+		code, stdout, stderr := runApp(t, cluster, nil,
+			append([]string{"observer", "replay", "count"}, strings.Fields(tc.args)...)...)
 		if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
 			t.Errorf("%s: exit code %d\n%s%s", tc.args, code, stdout, stderr)
 		}

@@ -82,7 +82,8 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&marked); err != nil || marked.Base64 == nil {
-		return fmt.Errorf(`%s is neither "text" nor {"base64": "…"}`, shortened(string(data), valueWidth))
+		return fmt.Errorf(`%s is neither "text" nor {"base64": "…"}`,
+			shortened(string(data), valueWidth))
 	}
 	*b = *marked.Base64
 	return nil
@@ -98,7 +99,8 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		Base64  map[string]*strictBytes `json:"base64_columns"`
 	}
 	if !utf8.Valid(line) {
-		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
+		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`,
+			errBadLine)
 	}
 	if err := checkNames(line); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadLine, err)
@@ -111,7 +113,8 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		return nil, fmt.Errorf("%w: %w", errBadLine, err)
 	}
 	if rest := bytes.TrimSpace(line[decoder.InputOffset():]); len(rest) > 0 {
-		return nil, fmt.Errorf("%w: more follows the object: %s", errBadLine, shortened(string(rest), valueWidth))
+		return nil, fmt.Errorf("%w: more follows the object: %s", errBadLine,
+			shortened(string(rest), valueWidth))
 	}
 	if parsed.Row == nil {
 		return nil, fmt.Errorf(`%w: no "row"`, errBadLine)
@@ -149,7 +152,8 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 		return fmt.Errorf("%w: row %s has no columns", errBadLine, shortened(r.row, valueWidth))
 	}
 	// encoding/json replaces half of a surrogate pair by U+FFFD without a word.
-	replaced := !bytes.ContainsRune(line, utf8.RuneError) && !bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`))
+	replaced := !bytes.ContainsRune(line, utf8.RuneError) &&
+		!bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`))
 	lossy := func(text []byte) bool {
 		return replaced && bytes.ContainsRune(text, utf8.RuneError) && utf8.Valid(text)
 	}
@@ -157,7 +161,8 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	for _, c := range r.cells {
 		bad = bad || lossy([]byte(c.column)) || lossy(c.value)
 		if limits.Value > 0 && len(c.value) > limits.Value {
-			return fmt.Errorf("%w: column %s: a value of %d bytes is over the limit of %d", errBadLine, printable(c.column), len(c.value), limits.Value)
+			return fmt.Errorf("%w: column %s: a value of %d bytes is over the limit of %d",
+				errBadLine, printable(c.column), len(c.value), limits.Value)
 		}
 		if err := limits.CheckCell(mvcc.Cell{Row: r.row, Column: c.column}); err != nil {
 			return fmt.Errorf("%w: %w", errBadLine, err)
@@ -192,7 +197,9 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	}
 	// Nearly always all names are text, and nothing is copied.
 	text, marked := cells, []percolator.Cell(nil)
-	if slices.ContainsFunc(cells, func(c percolator.Cell) bool { return !utf8.ValidString(c.Column.Name) }) {
+	if slices.ContainsFunc(cells, func(c percolator.Cell) bool {
+		return !utf8.ValidString(c.Column.Name)
+	}) {
 		text = nil
 		for _, c := range cells {
 			if utf8.ValidString(c.Column.Name) {
@@ -205,7 +212,9 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	if err := w.columns("columns", text, func(name string) string { return name }); err != nil {
 		return nil, err
 	}
-	err := w.columns("base64_columns", marked, func(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) })
+	err := w.columns("base64_columns", marked, func(name string) string {
+		return base64.StdEncoding.EncodeToString([]byte(name))
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,9 @@ var errNoAnswer = errors.New("the node's answer makes no sense")
 
 // now returns the oracle's time. Ages and expiries are computed from it, never from this
 // machine's clock.
-func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) }
+func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) {
+	return s.client.Timestamp(ctx)
+}
 
 // metaName is how the meta tablet's own table is called in output.
 const metaName = "(meta)"
@@ -48,7 +50,9 @@ func (s *session) names(ctx context.Context) (*names, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &names{ids: map[string]mvcc.TableID{}, texts: map[uint32]string{uint32(mvcc.MetaTable): metaName}}
+	n := &names{
+		ids: map[string]mvcc.TableID{}, texts: map[uint32]string{uint32(mvcc.MetaTable): metaName},
+	}
 	for _, t := range tables {
 		n.texts[t.Id] = t.Name
 		if t.DroppedTs == 0 {
@@ -127,7 +131,8 @@ func (n *names) address(from, c *pb.Cell) string {
 
 // identify returns the cluster's id and the table's: a name alone may mean another table
 // tomorrow.
-func (s *session) identify(ctx context.Context, table string) (cluster string, id uint32, err error) {
+func (s *session) identify(ctx context.Context,
+	table string) (cluster string, id uint32, err error) {
 	names, err := s.names(ctx)
 	if err != nil {
 		return "", 0, err
@@ -164,9 +169,14 @@ func (s *session) tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 // row reads what a row holds, or some cells of it, as it is stored; limit 0 is the
 // tablet's own. A row may hold more than one answer: a conclusion from what is not there
 // has to ask for the cell.
-func (s *session) row(ctx context.Context, table mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
-	request := &pb.HistoryRequest{Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)), Cells: wire.CellsPB(only)}
-	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
+func (s *session) row(ctx context.Context, table mvcc.TableID, row string, limit int,
+	only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
+	request := &pb.HistoryRequest{
+		Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)),
+		Cells: wire.CellsPB(only),
+	}
+	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row},
+		&pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
 	if err != nil {
 		return nil, err
 	}

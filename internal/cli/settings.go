@@ -35,7 +35,8 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 	delete(env, "config")
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		if !known[key] {
-			return fmt.Errorf("environment: unknown setting %s%s", envName(key), suggestion(key, known))
+			return fmt.Errorf("environment: unknown setting %s%s", envName(key),
+				suggestion(key, known))
 		}
 	}
 	maps.Copy(settings, env) // over the file's
@@ -46,7 +47,8 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
-			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w", f.Name, err)
+			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w",
+				f.Name, err)
 		}
 	})
 	return fault
@@ -62,7 +64,8 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "help")
 	delete(known, "version")
 	delete(known, "config")
-	delete(known, "yes") // what can't be undone is meant on the command line, or not at all (invariant 7)
+	// what can't be undone is meant on the command line, or not at all (invariant 7)
+	delete(known, "yes")
 }
 
 // environment returns the settings in an environment by flag name.
@@ -91,7 +94,8 @@ func loadFile(into map[string]string, name string, known map[string]bool) error 
 	flatten("", parsed, into)
 	for _, key := range slices.Sorted(maps.Keys(into)) {
 		if !known[key] {
-			return fmt.Errorf("configuration file %s: unknown key %q%s", name, key, suggestion(key, known))
+			return fmt.Errorf("configuration file %s: unknown key %q%s", name, key,
+				suggestion(key, known))
 		}
 	}
 	return nil

@@ -39,23 +39,33 @@ addresses belong to, and waits for them as long as it takes. With --expect N on 
 same --join, they begin one cluster together. A node that has been started before comes back to its cluster by itself.
 
 Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
-		Example: d.example("start --dir data --insecure", "start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
+		Example: d.example("start --dir data --insecure",
+			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
 			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a"),
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	n.register(flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
-	flags.StringVar(&n.cfg.LogDir, "log-dir", "", "directory of the Raft log, such as on a device of its own; empty: inside of --dir")
-	flags.StringSliceVar(&n.cfg.Join, "join", nil, "host[:port] of nodes to join, as they were given to --listen")
-	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect, "how many nodes with empty directories begin a cluster together")
-	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer, "host:port for traffic between nodes; auto: --listen's next port")
-	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip, "host:port for gossip, TCP and UDP; auto: --listen's second next port")
-	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas, "target number of replicas of a tablet: 1, 3 or 5"+founds)
+	flags.StringVar(&n.cfg.LogDir, "log-dir", "",
+		"directory of the Raft log, such as on a device of its own; empty: inside of --dir")
+	flags.StringSliceVar(&n.cfg.Join, "join", nil,
+		"host[:port] of nodes to join, as they were given to --listen")
+	flags.IntVar(&n.cfg.Expect, "expect", n.cfg.Expect,
+		"how many nodes with empty directories begin a cluster together")
+	flags.StringVar(&n.cfg.Peer, "peer", n.cfg.Peer,
+		"host:port for traffic between nodes; auto: --listen's next port")
+	flags.StringVar(&n.cfg.Gossip, "gossip", n.cfg.Gossip,
+		"host:port for gossip, TCP and UDP; auto: --listen's second next port")
+	flags.IntVar(&n.cfg.Replicas, "replicas", n.cfg.Replicas,
+		"target number of replicas of a tablet: 1, 3 or 5"+founds)
 	flags.StringVar(&n.cfg.Certs, "certs", "", "folder of the node's certificates and gossip keys")
-	flags.BoolVar(&n.cfg.Insecure, "insecure", false, "serve plain text, on loopback addresses only")
-	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false, "lift --insecure's restriction to loopback addresses")
-	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false, "with --certs: serve HTTP, which is plain text, where others reach it")
+	flags.BoolVar(&n.cfg.Insecure, "insecure", false,
+		"serve plain text, on loopback addresses only")
+	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false,
+		"lift --insecure's restriction to loopback addresses")
+	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false,
+		"with --certs: serve HTTP, which is plain text, where others reach it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
@@ -172,7 +182,8 @@ func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} 
 var errForced = errors.New("stopped before it was drained")
 
 // stop drains and closes the node; a second signal cuts both short.
-func stop(ctx context.Context, out *printer, node RunningNode, cfg *config.Config, forced <-chan struct{}) error {
+func stop(ctx context.Context, out *printer, node RunningNode, cfg *config.Config,
+	forced <-chan struct{}) error {
 	out.note("draining; a second signal stops at once")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -252,40 +263,62 @@ type nodeFlags struct {
 func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	n.cfg = config.DefaultConfig()
 	c := &n.cfg
-	flags.StringVar(&c.Listen, "listen", c.Listen, "host:port for clients; port 0 picks free ports for all listeners")
-	flags.StringVar(&c.Advertise, "advertise", c.Advertise, "host:port that others are told; its host goes for the other listeners too (default: what was bound)")
-	flags.StringVar(&c.HTTP, "http", c.HTTP, "host:port for HTTP; auto: --listen's third next port; empty: none")
+	flags.StringVar(&c.Listen, "listen", c.Listen,
+		"host:port for clients; port 0 picks free ports for all listeners")
+	flags.StringVar(&c.Advertise, "advertise", c.Advertise,
+		"host:port that others are told; its host goes for the other listeners too (default: what was bound)")
+	flags.StringVar(&c.HTTP, "http", c.HTTP,
+		"host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
 		"name under which HTTP answers, besides addresses and the node's own names; may be repeated")
-	flags.BoolVar(&c.Pprof, "pprof", false, "serve profiles of the process under /debug/pprof/ of HTTP")
+	flags.BoolVar(&c.Pprof, "pprof", false,
+		"serve profiles of the process under /debug/pprof/ of HTTP")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
-	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+founds)
+	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+
+		founds)
 	n.registerUpkeep(flags)
-	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL, "how long locks of a dead transaction bar others")
-	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a stopping node waits for work under way")
-	flags.IntVar(&c.Scanners, "scanners", c.Scanners, "goroutines that look for changed cells; 0: none")
-	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers, "observers that run at once; 0: none")
-	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value, "largest value in bytes, at most 6 MiB")
+	flags.DurationVar(&c.LockTTL, "lock-ttl", c.LockTTL,
+		"how long locks of a dead transaction bar others")
+	flags.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout,
+		"how long a stopping node waits for work under way")
+	flags.IntVar(&c.Scanners, "scanners", c.Scanners,
+		"goroutines that look for changed cells; 0: none")
+	flags.IntVar(&c.ObserverWorkers, "observer-workers", c.ObserverWorkers,
+		"observers that run at once; 0: none")
+	flags.IntVar(&c.Limits.Value, "max-value", c.Limits.Value,
+		"largest value in bytes, at most 6 MiB")
 	n.registerTuning(flags)
 	flags.StringVar(&n.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&n.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&n.ready, "ready-file", "", "write the addresses there as JSON once the node serves; removed when it stops")
+	flags.StringVar(&n.ready, "ready-file", "",
+		"write the addresses there as JSON once the node serves; removed when it stops")
 }
 
 // registerUpkeep adds what the node does to its data by itself. A default of 0 is not
 // repeated here: it belongs to the actor, and some depend on other settings.
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
-	flags.DurationVar(&h.Interval, "collection-interval", h.Interval, "pause between collections of old versions; 0: a tenth of --history, at most 10s")
-	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold, "age up to which an open snapshot keeps old versions; 0: ten times --history"+founds)
-	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows"+founds)
-	flags.Var((*byteSize)(&s.MaxBytes), "split-size", "size above which a tablet is split; 0: 96MiB"+founds)
-	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad, "split tablets with more operations a second; 0: 250000"+founds)
-	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets, "the most tablets, however they are made; 0: 1024"+founds)
-	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter, "how long a node may be away before its replicas are made anew; 0: 5m"+founds)
-	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter, "how long a node without replicas may be away before it is forgotten; not given: 24h"+founds)
-	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate", "bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
-	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce, "how many such states are sent at once; 0: 2")
+	flags.DurationVar(&h.Interval, "collection-interval", h.Interval,
+		"pause between collections of old versions; 0: a tenth of --history, at most 10s")
+	flags.DurationVar(&h.MaxHold, "collection-max-hold", h.MaxHold,
+		"age up to which an open snapshot keeps old versions; 0: ten times --history"+founds)
+	flags.BoolVar(&h.Off, "no-collection", h.Off, "keep all old versions: the data only grows"+
+		founds)
+	flags.Var((*byteSize)(&s.MaxBytes), "split-size",
+		"size above which a tablet is split; 0: 96MiB"+founds)
+	flags.Uint64Var(&s.MaxLoad, "split-load", s.MaxLoad,
+		"split tablets with more operations a second; 0: 250000"+founds)
+	flags.IntVar(&s.MaxTablets, "split-max-tablets", s.MaxTablets,
+		"the most tablets, however they are made; 0: 1024"+founds)
+	flags.DurationVar(&p.GoneAfter, "gone-after", p.GoneAfter,
+		"how long a node may be away before its replicas are made anew; 0: 5m"+founds)
+	flags.DurationVar(&p.ForgetAfter, "forget-after", p.ForgetAfter,
+		"how long a node without replicas may be away before it is forgotten; not given: 24h"+
+			founds)
+	flags.Var((*byteSize)(&n.cfg.Snapshots.Rate), "snapshot-rate",
+		"bytes a second of all tablets' states that are sent to replicas; 0: 64MiB")
+	flags.IntVar(&n.cfg.Snapshots.AtOnce, "snapshots-at-once", n.cfg.Snapshots.AtOnce,
+		"how many such states are sent at once; 0: 2")
 	flags.BoolVar(&s.Off, "no-splits", s.Off, "split tablets on request only"+founds)
 }
 
@@ -295,11 +328,15 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 	f, s := &c.Notifications, &c.Store
 	flags.BoolVar(&f.NoHints, "no-hints", f.NoHints, "find changed cells by scanning alone")
 	flags.BoolVar(&f.NoLockd, "no-lockd", f.NoLockd, "run observers without advisory locks")
-	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause, "rest of a scanner that found nothing")
+	flags.DurationVar(&f.ScanPause, "scan-pause", f.ScanPause,
+		"rest of a scanner that found nothing")
 	flags.IntVar(&f.ScanPage, "scan-page", f.ScanPage, "entries that one message of a scan fetches")
-	flags.Var((*byteSize)(&c.Memory), "memory", "bytes that the process may take; 0: what its cgroup allows, else the machine's memory")
-	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize, "memtable in bytes; 0: the store's default")
-	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes, "free disk space below which writes stop; 0: the store's default")
+	flags.Var((*byteSize)(&c.Memory), "memory",
+		"bytes that the process may take; 0: what its cgroup allows, else the machine's memory")
+	flags.Int64Var(&s.MemTableSize, "memtable-size", s.MemTableSize,
+		"memtable in bytes; 0: the store's default")
+	flags.Uint64Var(&s.MinFreeBytes, "min-free-bytes", s.MinFreeBytes,
+		"free disk space below which writes stop; 0: the store's default")
 	for _, b := range []struct {
 		name string
 		cfg  *actorkit.BatchConfig
@@ -308,10 +345,12 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 		{"lockd", &c.Batch.Lockd}, {"client", &c.Batch.Client},
 	} {
 		prefix := "batch-" + b.name + "-"
-		flags.IntVar(&b.cfg.MaxMessages, prefix+"max-messages", 0, "most messages in a batch of the "+b.name+"; 0: default")
+		flags.IntVar(&b.cfg.MaxMessages, prefix+"max-messages", 0,
+			"most messages in a batch of the "+b.name+"; 0: default")
 		flags.IntVar(&b.cfg.MaxBytes, prefix+"max-bytes", 0, "most bytes in a batch; 0: default")
 		flags.DurationVar(&b.cfg.Linger, prefix+"linger", 0, "how long a batch waits for company")
-		flags.IntVar(&b.cfg.QueueLimit, prefix+"queue-limit", 0, "most unanswered messages; 0: default")
+		flags.IntVar(&b.cfg.QueueLimit, prefix+"queue-limit", 0,
+			"most unanswered messages; 0: default")
 	}
 }
 
@@ -396,5 +435,6 @@ func banner(cfg *config.Config) string {
 	}
 	line := strings.Repeat("!", 78)
 	return fmt.Sprintf("%s\n!! INSECURE: whoever reaches %s reads and changes everything.\n"+
-		"!! No encryption, no authentication. For trusted networks and tests only.\n%s\n", line, cfg.Listen, line)
+		"!! No encryption, no authentication. For trusted networks and tests only.\n%s\n", line,
+		cfg.Listen, line)
 }

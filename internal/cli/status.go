@@ -83,18 +83,22 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	for _, c := range s.Certificates {
 		g.add("certificate", certificateText(c))
 	}
-	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations, perBatch(reads+mutations, batches)))
-	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches, perBatch(s.LogRequests, s.LogBatches)))
+	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations,
+		perBatch(reads+mutations, batches)))
+	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches,
+		perBatch(s.LogRequests, s.LogBatches)))
 	if s.Log != nil {
 		g.add("log files", logFiles(s.Log))
 	}
 	if s.OracleLast > 0 {
-		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast, clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
+		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast,
+			clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
 			perBatch(s.OracleServed, s.OracleBatches)))
 	}
 	g.add("history", keptHistory(s))
 	if s.DiskFree+s.DiskUsed > 0 {
-		g.add("disk", fmt.Sprintf("%s used, %s free", byteText(int64(s.DiskUsed)), byteText(int64(s.DiskFree))))
+		g.add("disk", fmt.Sprintf("%s used, %s free", byteText(int64(s.DiskUsed)),
+			byteText(int64(s.DiskFree))))
 	}
 	if s.Failed != "" {
 		g.add("failed", s.Failed)
@@ -105,7 +109,8 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	for _, differs := range s.PolicyDiffers {
 		g.add("settings", differs)
 	}
-	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers), running, runs, parked))
+	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers),
+		running, runs, parked))
 	if s.Registering != "" {
 		g.add("registering", s.Registering)
 	}
@@ -144,7 +149,8 @@ func certificateText(c *pb.CertificateStatus) string {
 	if c.Problem != "" {
 		return c.Problem
 	}
-	return fmt.Sprintf("%s is good until %s", c.File, time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
+	return fmt.Sprintf("%s is good until %s", c.File,
+		time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
 }
 
 // tabletsText counts the replicas here, and says which of them nobody leads.
@@ -162,7 +168,8 @@ func tabletsText(tablets []*pb.StatusResponse) string {
 	}
 	text := fmt.Sprintf("%d, leader of %d, %d locks", len(tablets), leaders, locks)
 	if leaderless > 0 {
-		text += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless, span(time.Duration(longest)*time.Millisecond))
+		text += fmt.Sprintf("; %d WITHOUT A LEADER, the first for %s", leaderless,
+			span(time.Duration(longest)*time.Millisecond))
 	}
 	return text
 }
@@ -173,7 +180,8 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 	h := s.GetHistory()
 	text := "all is kept"
 	if h.GetBound() > 0 {
-		text = fmt.Sprintf("readable from %d (%s UTC) on, %d entries collected", h.Bound, clock(mvcc.Timestamp(h.Bound)), h.Collected)
+		text = fmt.Sprintf("readable from %d (%s UTC) on, %d entries collected", h.Bound,
+			clock(mvcc.Timestamp(h.Bound)), h.Collected)
 	}
 	if h.GetHolds() > 0 {
 		text += fmt.Sprintf(", %d held back by readers", h.Holds)

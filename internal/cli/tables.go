@@ -14,7 +14,8 @@ import (
 
 // tableCommand holds the commands about tables.
 func tableCommand(d *deps) *cobra.Command {
-	return group("table", "Create, drop and list tables", d.example("table create bank", "table ls"),
+	return group("table", "Create, drop and list tables",
+		d.example("table create bank", "table ls"),
 		tableCreate(d), tableDrop(d), tableList(d))
 }
 

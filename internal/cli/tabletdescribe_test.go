@@ -9,11 +9,18 @@ import (
 )
 
 // DescribeTablet implements pb.AdminServer: a leader, and a learner whose node is away.
-func (f fakeAdmin) DescribeTablet(_ context.Context, req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
+func (f fakeAdmin) DescribeTablet(_ context.Context,
+	req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
 	return &pb.DescribeTabletResponse{
-		Tablet: &pb.TabletDescriptor{TabletId: req.TabletId, Replicas: []*pb.Replica{{NodeId: 1}, {NodeId: 2, Learner: true}}},
+		Tablet: &pb.TabletDescriptor{
+			TabletId: req.TabletId, Replicas: []*pb.Replica{
+				{NodeId: 1}, {NodeId: 2, Learner: true},
+			},
+		},
 		Replicas: []*pb.ReplicaStatus{
-			{NodeId: 1, Status: &pb.StatusResponse{Leader: true, Term: 4, AppliedIndex: 40, LastIndex: 41, LeaderNode: 1}},
+			{NodeId: 1, Status: &pb.StatusResponse{
+				Leader: true, Term: 4, AppliedIndex: 40, LastIndex: 41, LeaderNode: 1,
+			}},
 			{NodeId: 2, Error: "its node is away"},
 		},
 	}, nil

@@ -16,7 +16,8 @@ import (
 
 // tabletCommand holds the commands about tablets.
 func tabletCommand(d *deps) *cobra.Command {
-	return group("tablet", "List, split and move tablets", d.example("tablet ls", "tablet split bank m"),
+	return group("tablet", "List, split and move tablets",
+		d.example("tablet ls", "tablet split bank m"),
 		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMove(d))
 }
 
@@ -68,8 +69,9 @@ type tabletJSON struct {
 	ID    uint64 `json:"id"`
 	Epoch uint64 `json:"epoch"`
 	rangeOut
-	Nodes  []uint64    `json:"nodes"`
-	Leader uint64      `json:"leader,omitempty"` // the node that leads it, by its own account; left out: none has said so
+	Nodes []uint64 `json:"nodes"`
+	// the node that leads it, by its own account; left out: none has said so
+	Leader uint64      `json:"leader,omitempty"`
 	Here   *tabletHere `json:"here,omitempty"`
 }
 
@@ -126,7 +128,8 @@ func listTablets(ctx context.Context, s *session, out *printer) error {
 		leaders[l.TabletId] = l.NodeId
 	}
 	list := out.listing([]string{
-		"TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS", "BATCHES",
+		"TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS",
+		"BATCHES",
 		"PROPOSALS", "SIZE", "OPS/S",
 	}, 0, 3, 6, 7, 8, 9, 10, 11, 12)
 	for _, d := range descriptors {
@@ -137,9 +140,11 @@ func listTablets(ctx context.Context, s *session, out *printer) error {
 }
 
 // newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
-func newTabletJSON(d *pb.TabletDescriptor, names *names, leader uint64, here *pb.StatusResponse) *tabletJSON {
+func newTabletJSON(d *pb.TabletDescriptor, names *names, leader uint64,
+	here *pb.StatusResponse) *tabletJSON {
 	t := &tabletJSON{
-		ID: d.TabletId, Epoch: d.Epoch, rangeOut: newRangeOut(d, names), Nodes: []uint64{}, Leader: leader,
+		ID: d.TabletId, Epoch: d.Epoch, rangeOut: newRangeOut(d, names), Nodes: []uint64{},
+		Leader: leader,
 	}
 	for _, replica := range d.Replicas {
 		t.Nodes = append(t.Nodes, replica.NodeId)
@@ -175,7 +180,9 @@ func (t *tabletJSON) line() []string {
 		leader = fmt.Sprint(t.Leader)
 	}
 	from, before := t.text()
-	line := []string{fmt.Sprint(t.ID), from, before, fmt.Sprint(t.Epoch), strings.Join(nodes, ","), leader}
+	line := []string{
+		fmt.Sprint(t.ID), from, before, fmt.Sprint(t.Epoch), strings.Join(nodes, ","), leader,
+	}
 	h := t.Here
 	if h == nil {
 		return append(line, "-", "-", "-", "-", "-", "-", "-") // the answering node has no replica
@@ -298,7 +305,9 @@ answer is shown with the reason.`,
 }
 
 func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
-	list := out.listing([]string{"NODE", "ROLE", "TERM", "APPLIED", "LAST", "LEADER", "AT REST", "LOCKS", "SIZE"}, 0, 2, 3, 4, 5, 7, 8)
+	list := out.listing([]string{
+		"NODE", "ROLE", "TERM", "APPLIED", "LAST", "LEADER", "AT REST", "LOCKS", "SIZE",
+	}, 0, 2, 3, 4, 5, 7, 8)
 	for i, r := range answer.GetReplicas() {
 		role, st := "voter", r.GetStatus()
 		switch {
@@ -308,14 +317,17 @@ func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
 			role = "learner"
 		}
 		x := &replicaOut{
-			Node: r.GetNodeId(), Role: role, Term: st.GetTerm(), Applied: st.GetAppliedIndex(), Last: st.GetLastIndex(),
-			Leader: st.GetLeaderNode(), AtRest: st.GetQuiescent(), Locks: st.GetLocks(), Size: st.GetSizeBytes(), Problem: r.GetError(),
+			Node: r.GetNodeId(), Role: role, Term: st.GetTerm(), Applied: st.GetAppliedIndex(),
+			Last:   st.GetLastIndex(),
+			Leader: st.GetLeaderNode(), AtRest: st.GetQuiescent(), Locks: st.GetLocks(),
+			Size: st.GetSizeBytes(), Problem: r.GetError(),
 		}
 		if st == nil {
 			list.add(x, fmt.Sprint(x.Node), role, "-", "-", "-", "-", x.Problem, "-", "-")
 			continue
 		}
-		list.add(x, fmt.Sprint(x.Node), role, fmt.Sprint(x.Term), fmt.Sprint(x.Applied), fmt.Sprint(x.Last), fmt.Sprint(x.Leader),
+		list.add(x, fmt.Sprint(x.Node), role, fmt.Sprint(x.Term), fmt.Sprint(x.Applied),
+			fmt.Sprint(x.Last), fmt.Sprint(x.Leader),
 			fmt.Sprint(x.AtRest), fmt.Sprint(x.Locks), byteText(int64(x.Size)))
 	}
 	return list.end()

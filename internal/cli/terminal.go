@@ -10,11 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// What a command prints may come from anyone who can write to the repository: names, rows, the
-// errors of observers, versions and zones of nodes. This file keeps it from the terminal's own
-// commands. printer.stdout and printer.stderr are textWriters, so no command can forget to escape; a
-// command that writes bytes as they are (get of one value into a file, export, completion) says
-// so by writing to printer.raw. JSON goes there too, through escapeJSON.
+// What a command prints may come from anyone who can write to the repository: names,
+// rows, the errors of observers, versions and zones of nodes. This file keeps it from the
+// terminal's own commands. printer.stdout and printer.stderr are textWriters, so no
+// command can forget to escape; a command that writes bytes as they are (get of one value
+// into a file, export, completion) says so by writing to printer.raw. JSON goes there
+// too, through escapeJSON.
 
 // textWriter escapes what is not printable, except newlines and tabs, as a Go string literal
 // does. Each Write is taken for itself: a rune cut in two between writes shows as its bytes.
@@ -58,7 +59,8 @@ func oneLine(s string) string { return escape(s, "") }
 // only be inside of strings; newlines between objects stay. It returns text itself if it has none.
 func escapeJSON(text []byte) []byte {
 	control := func(r rune) bool { return r != '\n' && unicode.IsControl(r) }
-	if bytes.IndexByte(text, 0x7f) < 0 && bytes.IndexByte(text, 0xc2) < 0 || bytes.IndexFunc(text, control) < 0 {
+	if bytes.IndexByte(text, 0x7f) < 0 && bytes.IndexByte(text, 0xc2) < 0 ||
+		bytes.IndexFunc(text, control) < 0 {
 		return text
 	}
 	var out bytes.Buffer
@@ -122,7 +124,8 @@ func typable(name string) bool { return escape(name, "") == name }
 // hold a NUL.
 func shellQuote(word string) string {
 	special := func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-+:,./@", r)
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
+			!strings.ContainsRune("_-+:,./@", r)
 	}
 	if word != "" && !strings.ContainsFunc(word, special) {
 		return word

@@ -79,20 +79,31 @@ func evilCluster() *fakeCluster {
 	c.status.Addresses = []string{"x"}
 	c.backfills = []*pb.Backfill{{Name: "x", Error: "x", NextRow: []byte("x")}}
 	c.history = []*pb.HistoryEntry{
-		{Group: uint32(mvcc.GroupNotify), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
+		{Group: uint32(mvcc.GroupNotify),
+			Cell:   &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
 			Notify: &pb.Notify{Ts: 8, Attempts: 10, ParkedTs: 40, Error: "x"}},
-		{Group: uint32(mvcc.GroupWrite), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
+		{Group: uint32(mvcc.GroupWrite),
+			Cell:  &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
 			Write: &pb.Write{CommitTs: 7, StartTs: 6, Value: []byte("x")}},
-		{Group: uint32(mvcc.GroupLock), Cell: &pb.Cell{Table: 16, Row: []byte("x"), Column: []byte("x")},
-			Lock: &pb.Lock{StartTs: 9, Value: []byte("x"), Primary: &pb.Cell{Table: 16, Row: []byte("y"), Column: []byte("x")}}},
+		{Group: uint32(mvcc.GroupLock), Cell: &pb.Cell{
+			Table: 16, Row: []byte("x"), Column: []byte("x"),
+		},
+			Lock: &pb.Lock{
+				StartTs: 9, Value: []byte("x"),
+				Primary: &pb.Cell{Table: 16, Row: []byte("y"), Column: []byte("x")},
+			}},
 	}
 	c.walked = func(req *pb.WalkRequest) *pb.WalkResponse {
-		page := somethingOf(&pb.WalkRequest{Group: req.Group, Column: []byte("bal"), FromRow: req.FromRow})
+		page := somethingOf(&pb.WalkRequest{
+			Group: req.Group, Column: []byte("bal"), FromRow: req.FromRow,
+		})
 		poisonAll(page.Entries)
 		return page
 	}
 	c.verified = func(uint64) (*pb.VerifyTabletResponse, error) {
-		return &pb.VerifyTabletResponse{Replicas: []*pb.ReplicaChecksum{{NodeId: 1, Error: evilName}}}, nil
+		return &pb.VerifyTabletResponse{
+			Replicas: []*pb.ReplicaChecksum{{NodeId: 1, Error: evilName}},
+		}, nil
 	}
 	poisonAll(c.tables)
 	poisonAll(c.nodes)
@@ -108,27 +119,46 @@ func evilCluster() *fakeCluster {
 // evilLines are command lines for all commands that print what may come from outside.
 var evilLines = [][]string{
 	{"status"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
-	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName}, {"node", "forget", "2", "--yes"},
-	{"table", "ls"}, {"table", "create", evilName, "--split", evilName}, {"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
-	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow}, {"tablet", "move", "7", "--leader", "--to", evilName},
+	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName},
+	{"node", "forget", "2", "--yes"},
+	{"table", "ls"}, {"table", "create", evilName, "--split", evilName},
+	{"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
+	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow},
+	{"tablet", "move", "7", "--leader", "--to", evilName},
 	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"tablet", "describe", "7"}, {"verify"},
-	{"observer", "ls"}, {"observer", "pause", evilName}, {"observer", "resume", evilName}, {"observer", "limit", evilName, "3"},
-	{"observer", "limit", "x", evilName}, {"observer", "replay", evilName}, {"observer", "replay", evilName, "--wait"},
-	{"observer", "retire", evilName}, {"observer", "retire", evilName, "--yes"}, {"observer", "pause", "nobody" + evilName},
-	{"notify", "ls"}, {"notify", "ls", "--observer", "nobody" + evilName}, {"notify", "replay", evilName, evilRow},
-	{"notify", "replay", evilName, "--all-parked"}, {"notify", "replay", "nobody" + evilName, evilRow},
-	{"lock", "ls"}, {"lock", "ls", "none" + evilName}, {"lock", "resolve", evilName, evilRow}, {"lock", "resolve", "--all"},
-	{"why", evilName, evilRow, evilName}, {"why", evilName, evilRow, "nobody" + evilName}, {"history", evilName, evilRow},
-	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName}, {"cert", "gossip-key", evilName},
-	{"cert", "create-ca", "--certs", evilName + "/no"}, {"cert", "create-node", evilName, "--certs", evilName},
-	{"cert", "create-client", evilName, "--certs", evilName}, {evilName}, {"table", evilName}, {"status", "--" + evilName},
-	{"cluster", "show"}, {"cluster", "set", "history=" + evilName}, {"cluster", "set", evilName + "=1"}, {"cluster", "set", "history=1h"},
+	{"observer", "ls"}, {"observer", "pause", evilName}, {"observer", "resume", evilName},
+	{"observer", "limit", evilName, "3"},
+	{"observer", "limit", "x", evilName}, {"observer", "replay", evilName},
+	{"observer", "replay", evilName, "--wait"},
+	{"observer", "retire", evilName}, {"observer", "retire", evilName, "--yes"},
+	{"observer", "pause", "nobody" + evilName},
+	{"notify", "ls"}, {"notify", "ls", "--observer", "nobody" + evilName},
+	{"notify", "replay", evilName, evilRow},
+	{"notify", "replay", evilName, "--all-parked"},
+	{"notify", "replay", "nobody" + evilName, evilRow},
+	{"lock", "ls"}, {"lock", "ls", "none" + evilName}, {"lock", "resolve", evilName, evilRow},
+	{"lock", "resolve", "--all"},
+	{"why", evilName, evilRow, evilName}, {"why", evilName, evilRow, "nobody" + evilName},
+	{"history", evilName, evilRow},
+	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName},
+	{"cert", "gossip-key", evilName},
+	{"cert", "create-ca", "--certs", evilName + "/no"},
+	{"cert", "create-node", evilName, "--certs", evilName},
+	{"cert", "create-client", evilName, "--certs", evilName}, {evilName}, {"table", evilName},
+	{"status", "--" + evilName},
+	{"cluster", "show"}, {"cluster", "set", "history=" + evilName},
+	{"cluster", "set", evilName + "=1"}, {"cluster", "set", "history=1h"},
 	{"status", "--addr", evilName}, {"status", evilName}, {"help", evilName}, {"version"},
 	// Of the repository in memory:
-	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow}, {"get", evilName, "none" + evilRow}, {"scan", evilName},
-	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow}, {"delete", evilName, evilRow, evilRow},
-	{"export", evilName, "--quiet"}, {"export", evilName, "@" + strings.ReplaceAll(evilName, "/", "")}, {"load", evilName, "-"},
-	{"load", evilName, "-", "--skip-bad", "5"}, {"load", evilName, "-", "--dry-run"}, {"load", evilName, "@" + evilName},
+	{"get", evilName, evilRow}, {"get", evilName, evilRow, evilRow},
+	{"get", evilName, "none" + evilRow}, {"scan", evilName},
+	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow},
+	{"delete", evilName, evilRow, evilRow},
+	{"export", evilName, "--quiet"}, {
+		"export", evilName, "@" + strings.ReplaceAll(evilName, "/", ""),
+	}, {"load", evilName, "-"},
+	{"load", evilName, "-", "--skip-bad", "5"}, {"load", evilName, "-", "--dry-run"},
+	{"load", evilName, "@" + evilName},
 }
 
 // evilTransport is where the commands look: cells are in memory, the rest is laid down.
@@ -154,7 +184,8 @@ func (e evilAdmin) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesRe
 	return e.fakeAdmin.Nodes(ctx, req)
 }
 
-func (e evilTransport) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (e evilTransport) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if e.fail != nil || req.GetWalk() != nil || req.GetHistory() != nil {
 		return e.fakeCluster.Send(ctx, d, req)
 	}
@@ -165,7 +196,8 @@ func (e evilTransport) Timestamps(ctx context.Context, n int) (mvcc.Timestamp, i
 	return e.cells.Timestamps(ctx, n)
 }
 
-func (e evilTransport) Locate(ctx context.Context, t mvcc.TableID, row string, n int) ([]*pb.TabletDescriptor, error) {
+func (e evilTransport) Locate(ctx context.Context, t mvcc.TableID, row string,
+	n int) ([]*pb.TabletDescriptor, error) {
 	if e.fail != nil {
 		return nil, e.fail
 	}
@@ -193,7 +225,8 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 	seen := map[string]bool{}
 	for _, line := range evilLines {
 		for _, form := range [][]string{nil, {"-o", "json"}} {
-			for _, fail := range []error{nil, &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: evilName}} {
+			for _, fail := range []error{nil,
+				&txn.ServerError{Code: pb.Error_CODE_INVALID, Message: evilName}} {
 				cluster := evilCluster()
 				cluster.tables[0].Id = uint32(id)
 				args := append([]string{}, line...)
@@ -204,9 +237,14 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 				}
 				var out, errs bytes.Buffer
 				app := &App{
-					Name: "percolator", Version: "v1", Stdout: &out, Stderr: &errs, terminal: func(any) bool { return true },
-					Stdin: strings.NewReader(`{"row":"r","columns":{"c":"\u001b[31m\u009b"}}` + "\n" + evilRow + "\n"),
-					Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+					Name: "percolator", Version: "v1", Stdout: &out, Stderr: &errs,
+					terminal: func(any) bool {
+						return true
+					},
+					Stdin: strings.NewReader(`{"row":"r","columns":{"c":"\u001b[31m\u009b"}}` +
+						"\n" + evilRow + "\n"),
+					Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport,
+						error) {
 						return evilTransport{cluster, cells.Process(1, 1), new(int)}, nil
 					},
 				}
@@ -219,7 +257,8 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 				cluster.fail = fail
 				app.Run(t.Context(), append(args, form...))
 				onlyText(t, line, out.String())
-				onlyText(t, line, strings.ReplaceAll(errs.String(), "\r", "")) // progress is drawn in place
+				// progress is drawn in place
+				onlyText(t, line, strings.ReplaceAll(errs.String(), "\r", ""))
 				if form != nil && !json.Valid(out.Bytes()) {
 					for object := range strings.Lines(out.String()) {
 						if !json.Valid([]byte(object)) {
@@ -266,7 +305,8 @@ func FuzzShellQuote(f *testing.F) {
 	if err != nil {
 		f.Skip("no shell")
 	}
-	for _, s := range []string{"", "plain", "two words", "$(touch /tmp/x)", "it's", "`id`", "a\nb\n", "-n", "~", "\\", "!x", "é\xff", "*", "=ls"} {
+	for _, s := range []string{"", "plain", "two words", "$(touch /tmp/x)", "it's", "`id`",
+		"a\nb\n", "-n", "~", "\\", "!x", "é\xff", "*", "=ls"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -295,7 +335,8 @@ func TestSuggest(t *testing.T) {
 		{"gr\x1beet", "bob", "`percolator notify replay OBSERVER bob`"},
 		{"greet", "", "`percolator notify replay greet ''`"},
 	} {
-		got := out.suggest("notify replay", "", operand{"OBSERVER", tc.observer}, operand{"ROW", tc.row})
+		got := out.suggest("notify replay", "", operand{"OBSERVER", tc.observer},
+			operand{"ROW", tc.row})
 		if got != tc.want {
 			t.Errorf("%q, %q: %s, want %s", tc.observer, tc.row, got, tc.want)
 		}
@@ -308,7 +349,8 @@ func TestWhyQuotes(t *testing.T) {
 	cluster.observers[1].Info.Paused = false
 	cluster.history = []*pb.HistoryEntry{parseEntry(t, "$(touch /tmp/x)", "W bal 9 7 put x")}
 	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "$(touch /tmp/x)", "count")
-	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != ExitDone || !strings.Contains(stdout, want) {
+	if want := "`percolator notify replay count '$(touch /tmp/x)'`"; code != ExitDone ||
+		!strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, no %s in\n%s%s", code, want, stdout, stderr)
 	}
 }

@@ -18,7 +18,9 @@ func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
 	c := &commandLine{deps: newDeps(&App{
 		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
-		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return bankCluster(), nil },
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) {
+			return bankCluster(), nil
+		},
 	})}
 	var all []*cobra.Command
 	var walk func(*cobra.Command)

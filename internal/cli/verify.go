@@ -62,7 +62,9 @@ func verify(ctx context.Context, s *session, out *printer) error {
 	}, 0, 3, 4)
 	different, unknown := 0, 0
 	for _, t := range tablets {
-		v := &verifyJSON{Tablet: t.TabletId, rangeOut: newRangeOut(t, names), Replicas: []replicaJSON{}}
+		v := &verifyJSON{
+			Tablet: t.TabletId, rangeOut: newRangeOut(t, names), Replicas: []replicaJSON{},
+		}
 		answer, err := s.admin.VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: t.TabletId})
 		switch {
 		case err == nil:

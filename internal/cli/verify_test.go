@@ -11,18 +11,25 @@ import (
 
 // VerifyTablet implements pb.AdminServer: every tablet's one replica, unless the test says
 // otherwise.
-func (f fakeAdmin) VerifyTablet(_ context.Context, req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
+func (f fakeAdmin) VerifyTablet(_ context.Context,
+	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	if f.fail != nil {
 		return nil, f.fail
 	}
 	if f.verified != nil {
 		return f.verified(req.TabletId)
 	}
-	return &pb.VerifyTabletResponse{Equal: true, Replicas: []*pb.ReplicaChecksum{checksum(1, 0xab00+req.TabletId)}}, nil
+	return &pb.VerifyTabletResponse{
+		Equal: true, Replicas: []*pb.ReplicaChecksum{checksum(1, 0xab00+req.TabletId)},
+	}, nil
 }
 
 func checksum(node, sum uint64) *pb.ReplicaChecksum {
-	return &pb.ReplicaChecksum{NodeId: node, Result: &pb.ChecksumResponse{Id: 5, Done: true, Checksum: sum, Index: 40, Entries: 12}}
+	return &pb.ReplicaChecksum{
+		NodeId: node, Result: &pb.ChecksumResponse{
+			Id: 5, Done: true, Checksum: sum, Index: 40, Entries: 12,
+		},
+	}
 }
 
 // A difference, and a replica without a result, end with exit code 1, and all tablets are
@@ -34,11 +41,21 @@ func TestVerify(t *testing.T) {
 		err    error
 		want   []string
 	}{
-		{"different", &pb.VerifyTabletResponse{Replicas: []*pb.ReplicaChecksum{checksum(1, 7), checksum(2, 8)}}, nil,
-			[]string{"DIFFERENT: node 1: 0000000000000007 of 12 entries; node 2: 0000000000000008 of 12 entries", "1 of 3 tablets have replicas that differ"}},
-		{"one is missing", &pb.VerifyTabletResponse{Replicas: []*pb.ReplicaChecksum{checksum(1, 7), {NodeId: 2, Error: "unreachable"}}}, nil,
-			[]string{"not compared: node 1: 0000000000000007 of 12 entries; node 2: unreachable", "1 of 3 tablets could not be compared"}},
-		{"no leader", nil, errors.New("no leader"), []string{"no leader", "1 of 3 tablets could not be compared"}},
+		{"different", &pb.VerifyTabletResponse{
+			Replicas: []*pb.ReplicaChecksum{checksum(1, 7), checksum(2, 8)},
+		}, nil,
+			[]string{
+				"DIFFERENT: node 1: 0000000000000007 of 12 entries; node 2: 0000000000000008 of 12 entries", "1 of 3 tablets have replicas that differ",
+			}},
+		{"one is missing", &pb.VerifyTabletResponse{
+			Replicas: []*pb.ReplicaChecksum{checksum(1, 7), {NodeId: 2, Error: "unreachable"}},
+		}, nil,
+			[]string{
+				"not compared: node 1: 0000000000000007 of 12 entries; node 2: unreachable",
+				"1 of 3 tablets could not be compared",
+			}},
+		{"no leader", nil, errors.New("no leader"),
+			[]string{"no leader", "1 of 3 tablets could not be compared"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cluster := bankCluster()
@@ -46,7 +63,9 @@ func TestVerify(t *testing.T) {
 				if tablet == 2 {
 					return tc.answer, tc.err
 				}
-				return &pb.VerifyTabletResponse{Equal: true, Replicas: []*pb.ReplicaChecksum{checksum(1, 3)}}, nil
+				return &pb.VerifyTabletResponse{
+					Equal: true, Replicas: []*pb.ReplicaChecksum{checksum(1, 3)},
+				}, nil
 			}
 			code, stdout, stderr := runApp(t, cluster, nil, "verify")
 			if code != ExitFailed {
@@ -61,7 +80,8 @@ func TestVerify(t *testing.T) {
 				t.Errorf("the other tablets are missing:\n%s", stdout)
 			}
 			code, stdout, _ = runApp(t, cluster, nil, "verify", "-o", "json")
-			if code != ExitFailed || strings.Count(stdout, `"equal":true`) != 2 || strings.Count(stdout, `"equal":false`) != 1 {
+			if code != ExitFailed || strings.Count(stdout, `"equal":true`) != 2 ||
+				strings.Count(stdout, `"equal":false`) != 1 {
 				t.Errorf("exit code %d\n%s", code, stdout)
 			}
 		})

@@ -61,13 +61,14 @@ type facts struct {
 	state *observerJSON    // nil without info
 	stats *pb.ObserverStatus
 
-	cell    *pb.Cell   // observed
-	rows    int        // entries of the row, of any column
-	change  *pb.Write  // the newest committed one of the observed cell, deletions too; nil: none
-	ack     *pb.Write  // its start timestamp is the acknowledgment (§2.4)
-	notify  *pb.Notify // nil: nothing waits for this row
-	blocks  []obstacle // locks on the observed and the acknowledgment cell: a run waits for them
-	intents []obstacle // weak notifications of transactions that are not settled here yet: a run does not
+	cell   *pb.Cell   // observed
+	rows   int        // entries of the row, of any column
+	change *pb.Write  // the newest committed one of the observed cell, deletions too; nil: none
+	ack    *pb.Write  // its start timestamp is the acknowledgment (§2.4)
+	notify *pb.Notify // nil: nothing waits for this row
+	blocks []obstacle // locks on the observed and the acknowledgment cell: a run waits for them
+	// weak notifications of transactions that are not settled here yet: a run does not
+	intents []obstacle
 }
 
 // obstacle is a lock or an intent, and what has become of its transaction.
@@ -142,7 +143,10 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 // transactions in the way.
 func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry) error {
 	f.cell = &pb.Cell{Table: f.info.Table, Row: []byte(f.row), Column: f.info.Column}
-	ack := &pb.Cell{Table: f.info.Table, Row: []byte(f.row), Class: uint32(mvcc.ClassAck), Column: []byte(f.info.Name)}
+	ack := &pb.Cell{
+		Table: f.info.Table, Row: []byte(f.row), Class: uint32(mvcc.ClassAck),
+		Column: []byte(f.info.Name),
+	}
 	f.change, f.ack = newestWrite(entries, f.cell), newestWrite(entries, ack)
 	for _, e := range entries {
 		observed, acks := sameCell(e.Cell, f.cell), sameCell(e.Cell, ack)
@@ -187,7 +191,8 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 			continue
 		}
 		switch group := mvcc.Group(e.Group); {
-		case (group == mvcc.GroupWrite || group == mvcc.GroupHistory) && e.GetWrite().GetStartTs() == start:
+		case (group == mvcc.GroupWrite || group == mvcc.GroupHistory) &&
+			e.GetWrite().GetStartTs() == start:
 			o.fate, o.commitTS = fateCommitted, mvcc.Timestamp(e.Write.CommitTs)
 			return nil
 		case group == mvcc.GroupRollback && e.Ts == start:
@@ -227,15 +232,16 @@ func (f *facts) when(ts mvcc.Timestamp) string {
 
 // whyJSON is the answer in JSON. What is not there is left out.
 type whyJSON struct {
-	Verdict      string        `json:"verdict"`
-	Sentence     string        `json:"sentence"`
-	Next         string        `json:"next,omitempty"`
-	Table        string        `json:"table"`
-	Row          jsonBytes     `json:"row"`
-	Now          uint64        `json:"now"`
-	Observer     *observerJSON `json:"observer,omitempty"`
-	Change       *changeJSON   `json:"change,omitempty"`
-	Run          *changeJSON   `json:"run,omitempty"` // the last acknowledged one; its start_ts is the acknowledgment
+	Verdict  string        `json:"verdict"`
+	Sentence string        `json:"sentence"`
+	Next     string        `json:"next,omitempty"`
+	Table    string        `json:"table"`
+	Row      jsonBytes     `json:"row"`
+	Now      uint64        `json:"now"`
+	Observer *observerJSON `json:"observer,omitempty"`
+	Change   *changeJSON   `json:"change,omitempty"`
+	// the last acknowledged one; its start_ts is the acknowledgment
+	Run          *changeJSON   `json:"run,omitempty"`
 	Notification *entryJSON    `json:"notification,omitempty"`
 	Locks        []obstacleOut `json:"locks,omitempty"`
 }
@@ -327,7 +333,8 @@ func (f *facts) evidence() *grid {
 		if o.Weak {
 			kind = "weak"
 		}
-		g.add("observer", fmt.Sprintf("%s, %s, on column %s of table %s", o.State, kind, printable(string(o.Column)), printable(o.Table)))
+		g.add("observer", fmt.Sprintf("%s, %s, on column %s of table %s", o.State, kind,
+			printable(string(o.Column)), printable(o.Table)))
 		g.add("queues", f.queues())
 		if o.Table != f.table {
 			return g // the row was not looked at
@@ -338,11 +345,13 @@ func (f *facts) evidence() *grid {
 	case f.change == nil:
 		g.add("change", "none is committed")
 	default:
-		g.add("change", fmt.Sprintf("%s committed at %s, begun at %d", kindName(f.change.Kind), f.when(f.changedAt()), f.change.StartTs))
+		g.add("change", fmt.Sprintf("%s committed at %s, begun at %d", kindName(f.change.Kind),
+			f.when(f.changedAt()), f.change.StartTs))
 	}
 	switch {
 	case f.ack != nil:
-		g.add("last run", fmt.Sprintf("began at %s, committed at %d", f.when(f.acknowledged()), f.ack.CommitTs))
+		g.add("last run", fmt.Sprintf("began at %s, committed at %d", f.when(f.acknowledged()),
+			f.ack.CommitTs))
 	case !f.info.GetWeak():
 		g.add("last run", "none is acknowledged")
 	}
@@ -350,7 +359,8 @@ func (f *facts) evidence() *grid {
 		g.add("notification", f.notification())
 	}
 	for _, o := range slices.Concat(f.blocks, f.intents) {
-		g.add("lock", fmt.Sprintf("%s: transaction %d, %s, primary %s", o.on(), o.lock.Lock.StartTS, fateText(&o, f), f.primary(&o)))
+		g.add("lock", fmt.Sprintf("%s: transaction %d, %s, primary %s", o.on(), o.lock.Lock.StartTS,
+			fateText(&o, f), f.primary(&o)))
 	}
 	g.add("now", fmt.Sprintf("%d (%s UTC)", f.now, clock(f.now)))
 	return g
@@ -388,7 +398,8 @@ func (f *facts) notification() string {
 // primary is the address of the obstacle's primary.
 func (f *facts) primary(o *obstacle) string {
 	p := wire.CellPB(o.lock.Lock.Primary)
-	return fmt.Sprintf("%s/%s.%s", f.names.byID(p.Table), shortened(string(p.Row), valueWidth/2), columnText(p))
+	return fmt.Sprintf("%s/%s.%s", f.names.byID(p.Table), shortened(string(p.Row), valueWidth/2),
+		columnText(p))
 }
 
 // on is the cell in one word.
@@ -405,7 +416,8 @@ func (o *obstacle) on() string {
 // json is the whole answer.
 func (f *facts) json(v verdict) whyJSON {
 	out := whyJSON{
-		Verdict: v.code, Sentence: v.sentence, Next: v.next, Table: f.table, Row: jsonBytes(f.row), Now: uint64(f.now), Observer: f.state,
+		Verdict: v.code, Sentence: v.sentence, Next: v.next, Table: f.table, Row: jsonBytes(f.row),
+		Now: uint64(f.now), Observer: f.state,
 		Change: newChangeJSON(f.change), Run: newChangeJSON(f.ack),
 	}
 	if n := f.notify; n != nil {
@@ -414,8 +426,9 @@ func (f *facts) json(v verdict) whyJSON {
 	}
 	for _, o := range slices.Concat(f.blocks, f.intents) {
 		lock := obstacleOut{
-			On: o.on(), StartTS: uint64(o.lock.Lock.StartTS), State: o.fate, CommitTS: uint64(o.commitTS),
-			Primary: newCellJSON(wire.CellPB(o.lock.Lock.Primary), f.names),
+			On: o.on(), StartTS: uint64(o.lock.Lock.StartTS), State: o.fate,
+			CommitTS: uint64(o.commitTS),
+			Primary:  newCellJSON(wire.CellPB(o.lock.Lock.Primary), f.names),
 		}
 		if o.fate == fateAlive || o.fate == fateExpired {
 			lock.Until = uint64(o.until)

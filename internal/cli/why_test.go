@@ -73,7 +73,8 @@ func TestWhyOfAWideRow(t *testing.T) {
 	cluster := bankCluster()
 	cluster.wide = true
 	cluster.rows = map[string][]*pb.HistoryEntry{"Bob": {
-		parseEntry(t, "Bob", "W aaa 9 7 put x"), parseEntry(t, "Bob", "W bal 9 7 put x"), parseEntry(t, "Bob", "A count 12 10"),
+		parseEntry(t, "Bob", "W aaa 9 7 put x"), parseEntry(t, "Bob", "W bal 9 7 put x"),
+		parseEntry(t, "Bob", "A count 12 10"),
 	}}
 	code, stdout, stderr := runApp(t, cluster, nil, "why", "bank", "Bob", "count")
 	if code != ExitDone || !strings.HasPrefix(stdout, "It ran at 10") {

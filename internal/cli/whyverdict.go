@@ -16,7 +16,9 @@ import (
 type verdict struct {
 	code     string // one of the verdicts below; programs may rely on it
 	sentence string // times in it are by the oracle's clock
-	next     string // commands without the program's name, OBSERVER, TABLE and ROW for what was asked about
+	// commands without the program's name, OBSERVER, TABLE and ROW for what was asked
+	// about
+	next string
 }
 
 // The verdicts.
@@ -46,7 +48,8 @@ const (
 
 func verdictList() string {
 	return strings.Join([]string{
-		whyUnknown, whyOtherTable, whyRetiring, whyNeverWritten, whyUncommitted, whyRan, whyBefore, whyUnobserved, whyParked,
+		whyUnknown, whyOtherTable, whyRetiring, whyNeverWritten, whyUncommitted, whyRan, whyBefore,
+		whyUnobserved, whyParked,
 		whyPaused, whyUnlinked, whyLocked, whyAbandoned, whyRunning, whyContended,
 		whyRepeating, whyFailing, whyLimited, whyWaiting, whyIntent, whyNothing,
 	}, ", ")
@@ -61,7 +64,8 @@ func judge(f *facts) verdict {
 		return f.unknown()
 	case f.info.TableName != f.table:
 		return verdict{whyOtherTable, fmt.Sprintf("Observer %s observes table %s, not %s.",
-			printable(f.observer), printable(f.info.TableName), printable(f.table)), "ask for a row of that table"}
+			printable(f.observer), printable(f.info.TableName), printable(f.table)),
+			"ask for a row of that table"}
 	case f.info.Retired:
 		return verdict{whyRetiring, "The observer is being retired: its notifications are removed, and it does not run any more.",
 			"a program that registers it brings it back when it starts"}
@@ -81,7 +85,8 @@ func judge(f *facts) verdict {
 
 // unknown: there is no such observer; there may have been one.
 func (f *facts) unknown() verdict {
-	v := verdict{whyUnknown, fmt.Sprintf("No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", printable(f.observer)),
+	v := verdict{whyUnknown, fmt.Sprintf(
+		"No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", printable(f.observer)),
 		"`observer ls` lists the observers"}
 	if f.ack != nil {
 		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since, or its table was dropped.", printable(f.observer), f.when(f.acknowledged()))
@@ -94,31 +99,43 @@ func (f *facts) held() verdict {
 	n, o := f.notify, f.state
 	switch lock := f.inTheWay(); {
 	case n.GetParkedTs() != 0:
-		return verdict{whyParked, fmt.Sprintf("It was given up at %s after %d failed runs; the last error was: %s",
+		return verdict{whyParked, fmt.Sprintf(
+			"It was given up at %s after %d failed runs; the last error was: %s",
 			f.when(mvcc.Timestamp(n.GetParkedTs())), n.GetAttempts(), firstLine(n.GetError())),
 			"mend the cause, then `notify replay OBSERVER ROW`; a newer change of the cell runs it too"}
 	case o.Paused:
-		return verdict{whyPaused, "The change waits because the observer is paused.", "`observer resume OBSERVER`"}
+		return verdict{
+			whyPaused, "The change waits because the observer is paused.",
+			"`observer resume OBSERVER`",
+		}
 	case !o.Linked:
 		return verdict{whyUnlinked, "The change waits because no program that registers the observer is running.",
 			"start the program that has the observer in its main"}
 	case lock != nil && lock.fate == fateAlive:
-		return verdict{whyLocked, fmt.Sprintf("The change waits for transaction %d, which is alive and holds a lock on %s.",
+		return verdict{whyLocked, fmt.Sprintf(
+			"The change waits for transaction %d, which is alive and holds a lock on %s.",
 			lock.lock.Lock.StartTS, lock.where()), "wait for it; `lock ls` shows who it is"}
 	case lock != nil:
-		return verdict{whyAbandoned, fmt.Sprintf("A lock of transaction %d is left on %s (%s); the observer's run settles it when it meets it.",
-			lock.lock.Lock.StartTS, lock.where(), fateText(lock, f)), "`lock resolve TABLE ROW` settles it now"}
+		return verdict{whyAbandoned, fmt.Sprintf(
+			"A lock of transaction %d is left on %s (%s); the observer's run settles it when it meets it.",
+			lock.lock.Lock.StartTS, lock.where(), fateText(lock, f)),
+			"`lock resolve TABLE ROW` settles it now"}
 	case f.going().code != "":
 		return f.going()
 	case n.GetAttempts() > 0:
-		return verdict{whyFailing, fmt.Sprintf("It has failed %d times and is tried again after a pause; the last error was: %s",
-			n.GetAttempts(), firstLine(n.GetError())), "mend the cause; after too many failures it is parked"}
+		return verdict{whyFailing, fmt.Sprintf(
+			"It has failed %d times and is tried again after a pause; the last error was: %s",
+			n.GetAttempts(), firstLine(n.GetError())),
+			"mend the cause; after too many failures it is parked"}
 	case o.Stuck > 0 && o.Stuck == o.Running && o.Queued > 0:
-		return verdict{whyLimited, fmt.Sprintf("The change waits behind %d runs that are past their deadline and do not return: the observer ignores the end of its context.",
+		return verdict{whyLimited, fmt.Sprintf(
+			"The change waits behind %d runs that are past their deadline and do not return: the observer ignores the end of its context.",
 			o.Stuck), "mend the observer and restart its program: nothing else ends such a run"}
 	case o.Limit > 0 && o.Running >= o.atOnce():
-		return verdict{whyLimited, fmt.Sprintf("The change waits in line: %d of at most %d runs are under way on all nodes, %d changes are queued there.",
-			o.Running, o.atOnce(), o.Queued), "wait, or allow more with `observer limit OBSERVER N`"}
+		return verdict{whyLimited, fmt.Sprintf(
+			"The change waits in line: %d of at most %d runs are under way on all nodes, %d changes are queued there.",
+			o.Running, o.atOnce(), o.Queued),
+			"wait, or allow more with `observer limit OBSERVER N`"}
 	}
 	return f.waiting()
 }
@@ -130,7 +147,8 @@ func (f *facts) waiting() verdict {
 	if n.GetReplay() {
 		what = "A replay"
 	}
-	sentence := fmt.Sprintf("%s of %s waits for its run; nothing is in its way.", what, f.when(mvcc.Timestamp(n.GetTs())))
+	sentence := fmt.Sprintf("%s of %s waits for its run; nothing is in its way.", what,
+		f.when(mvcc.Timestamp(n.GetTs())))
 	if f.state.Running+f.state.Queued > 0 {
 		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under way on all nodes, %d changes are queued there.",
 			what, f.when(mvcc.Timestamp(n.GetTs())), f.state.Running, f.state.Queued)
@@ -156,20 +174,24 @@ func (f *facts) weak() verdict {
 	for i := range f.intents {
 		o := &f.intents[i]
 		if o.fate == fateAlive {
-			return verdict{whyIntent, fmt.Sprintf("A transaction has made a notification and not committed yet (%d, alive): it takes effect when that commits.",
+			return verdict{whyIntent, fmt.Sprintf(
+				"A transaction has made a notification and not committed yet (%d, alive): it takes effect when that commits.",
 				o.lock.Lock.StartTS), "wait for it; `lock ls` shows who it is"}
 		}
 	}
 	for i := range f.intents {
 		o := &f.intents[i]
 		if o.fate == fateCommitted {
-			return verdict{whyIntent, fmt.Sprintf("Transaction %d made a notification and committed at %s, but its intent has not been turned into one yet.",
-				o.lock.Lock.StartTS, f.when(o.commitTS)), "`lock resolve TABLE ROW` does it now; scanners do it within seconds"}
+			return verdict{whyIntent, fmt.Sprintf(
+				"Transaction %d made a notification and committed at %s, but its intent has not been turned into one yet.",
+				o.lock.Lock.StartTS, f.when(o.commitTS)),
+				"`lock resolve TABLE ROW` does it now; scanners do it within seconds"}
 		}
 	}
 	if len(f.intents) > 0 {
 		o := &f.intents[0]
-		return verdict{whyIntent, fmt.Sprintf("Transaction %d made a notification but never committed (%s): it does not take effect.",
+		return verdict{whyIntent, fmt.Sprintf(
+			"Transaction %d made a notification but never committed (%s): it does not take effect.",
 			o.lock.Lock.StartTS, fateText(o, f)), "`lock resolve TABLE ROW` removes it"}
 	}
 	return verdict{whyNothing, "Nothing waits: either it has run for the last notification (a weak observer's run leaves no trace), or the row was never notified.",
@@ -181,17 +203,22 @@ func (f *facts) unnoticed() verdict {
 	// A run that commits writes acknowledgment and effects together; its lock explains
 	// what would else look forgotten.
 	if lock := f.inTheWay(); lock != nil && lock.onAck {
-		return verdict{whyLocked, fmt.Sprintf("Its run is committing, or was left half done (transaction %d, %s).", lock.lock.Lock.StartTS, fateText(lock, f)),
+		return verdict{whyLocked, fmt.Sprintf(
+			"Its run is committing, or was left half done (transaction %d, %s).",
+			lock.lock.Lock.StartTS, fateText(lock, f)),
 			"ask again in a moment; `lock resolve TABLE ROW` settles what was left"}
 	}
 	// A new observer sees changes from its registration on (design section 7): earlier
 	// ones have left no notification.
 	if f.ack == nil {
-		return verdict{whyBefore, fmt.Sprintf("The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
+		return verdict{whyBefore, fmt.Sprintf(
+			"The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
 			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
 	}
-	return verdict{whyUnobserved, fmt.Sprintf("The cell was written at %s while the observer was not registered: it last ran at %s, and was retired in between.",
-		f.when(f.changedAt()), f.when(f.acknowledged())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
+	return verdict{whyUnobserved, fmt.Sprintf(
+		"The cell was written at %s while the observer was not registered: it last ran at %s, and was retired in between.",
+		f.when(f.changedAt()), f.when(f.acknowledged())),
+		"`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
 }
 
 // unwritten: there is no committed change, and never was one that history tells of.
@@ -201,32 +228,39 @@ func (f *facts) unwritten() verdict {
 		if o.fate != fateAlive {
 			next = "`lock resolve TABLE ROW` settles it now"
 		}
-		return verdict{whyUncommitted, fmt.Sprintf("The cell is being written for the first time by transaction %d (%s): the observer runs once that has committed and is rolled forward.",
+		return verdict{whyUncommitted, fmt.Sprintf(
+			"The cell is being written for the first time by transaction %d (%s): the observer runs once that has committed and is rolled forward.",
 			o.lock.Lock.StartTS, fateText(o, f)), next}
 	}
 	if f.rows == 0 {
 		return verdict{whyNeverWritten, "The row was never written, or was deleted so long ago that its history is gone.",
 			"is the row spelled as it is stored? `scan TABLE --limit 10` shows rows; --escape go or --hex writes any bytes"}
 	}
-	return verdict{whyNeverWritten, fmt.Sprintf("The row is there, but its column %s, which the observer observes, was never written.", printable(string(f.info.Column))),
+	return verdict{whyNeverWritten, fmt.Sprintf(
+		"The row is there, but its column %s, which the observer observes, was never written.",
+		printable(string(f.info.Column))),
 		"`history TABLE ROW` shows what the row holds"}
 }
 
 // ran: the acknowledgment is not older than the newest change.
 func (f *facts) ran() verdict {
 	v := verdict{code: whyRan}
-	ran := fmt.Sprintf("It ran at %s and committed at %d", f.when(f.acknowledged()), f.ack.GetCommitTs())
+	ran := fmt.Sprintf("It ran at %s and committed at %d", f.when(f.acknowledged()),
+		f.ack.GetCommitTs())
 	switch {
 	case f.change == nil:
 		v.sentence = ran + "; the cell has no version any more."
 	case f.change.GetKind() == pb.Kind_KIND_DELETE:
-		v.sentence = ran + fmt.Sprintf(", after the newest change, a deletion committed at %s.", f.when(f.changedAt()))
+		v.sentence = ran + fmt.Sprintf(", after the newest change, a deletion committed at %s.",
+			f.when(f.changedAt()))
 	default:
-		v.sentence = ran + fmt.Sprintf(", after the newest change, committed at %s.", f.when(f.changedAt()))
+		v.sentence = ran + fmt.Sprintf(", after the newest change, committed at %s.",
+			f.when(f.changedAt()))
 	}
 	for i := range f.blocks {
 		if o := &f.blocks[i]; !o.onAck {
-			v.sentence += fmt.Sprintf(" A newer change is under way: transaction %d, %s.", o.lock.Lock.StartTS, fateText(o, f))
+			v.sentence += fmt.Sprintf(" A newer change is under way: transaction %d, %s.",
+				o.lock.Lock.StartTS, fateText(o, f))
 			break
 		}
 	}
@@ -271,16 +305,20 @@ func (f *facts) going() verdict {
 	ran := time.Duration(r.GetRunningMs()) * time.Millisecond
 	switch {
 	case r.GetOverdue():
-		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
+		return verdict{whyRunning, fmt.Sprintf(
+			"It has been running for %s, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
 			span(ran), f.began(ran)), "mend the observer and restart its program: nothing else ends such a run"}
 	case ran > 0:
-		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.", span(ran), f.began(ran)),
+		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.",
+			span(ran), f.began(ran)),
 			"wait for it: a run that does not return by its deadline is counted as failed"}
 	case r.GetRetries() > 0:
-		return verdict{whyContended, fmt.Sprintf("Its last %d runs came to nothing: other transactions were faster, or nodes did not answer.", r.Retries),
+		return verdict{whyContended, fmt.Sprintf(
+			"Its last %d runs came to nothing: other transactions were faster, or nodes did not answer.", r.Retries),
 			"see that the observer does not change what it writes in a transaction of its own as well; if this goes on, it is counted as failed, and parked in the end"}
 	case r.GetRuns() > 0:
-		return verdict{whyRepeating, fmt.Sprintf("It runs for this row again and again: %d times within ten seconds.", r.Runs),
+		return verdict{whyRepeating, fmt.Sprintf(
+			"It runs for this row again and again: %d times within ten seconds.", r.Runs),
 			"see whether it writes the column that it observes, or an observer that it triggers does: that never ends; `observer pause OBSERVER` stops it"}
 	}
 	return verdict{}

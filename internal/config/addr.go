@@ -18,7 +18,8 @@ const (
 // With Certs it is this machine's unless InsecureHTTP is set: HTTP is plain text.
 func (c *Config) HTTPAddr() string {
 	addr := c.besideListen(c.HTTP, httpOffset)
-	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" && !c.InsecureHTTP && !IsLoopback(addr) {
+	if _, port, err := net.SplitHostPort(addr); err == nil && c.HTTP == AutoHTTP && c.Certs != "" &&
+		!c.InsecureHTTP && !IsLoopback(addr) {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return addr

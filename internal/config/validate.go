@@ -89,7 +89,8 @@ func (c *Config) checkPlace(k *checker) {
 	if c.Advertise != "" {
 		c.checkAddr(k, "Advertise", c.Advertise)
 		if _, port, err := net.SplitHostPort(c.Advertise); err == nil && port == "0" {
-			k.add("Advertise", "port 0 cannot be advertised", "name the port that others reach, or leave it empty")
+			k.add("Advertise", "port 0 cannot be advertised",
+				"name the port that others reach, or leave it empty")
 		}
 	}
 	c.checkListeners(k)
@@ -97,7 +98,8 @@ func (c *Config) checkPlace(k *checker) {
 	k.within("Labels (count)", len(c.Labels), 0, 8)
 	for key, value := range c.Labels {
 		if key == "" || len(key) > 64 || len(value) > 64 {
-			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key, value), "")
+			k.add("Labels", fmt.Sprintf("%q=%q: keys hold 1 to 64 bytes, values at most 64", key,
+				value), "")
 		}
 	}
 }
@@ -118,7 +120,8 @@ func (c *Config) checkLogDir(k *checker) {
 		return // the store says what is wrong
 	}
 	if log == dir || strings.HasPrefix(log, dir+string(filepath.Separator)) {
-		k.add("LogDir", "the same directory as Dir, or inside of it", "name another one, or leave it out: the log is inside of Dir then")
+		k.add("LogDir", "the same directory as Dir, or inside of it",
+			"name another one, or leave it out: the log is inside of Dir then")
 	}
 }
 
@@ -143,14 +146,17 @@ func (c *Config) checkListeners(k *checker) {
 		field, addr, bound string
 		offset             int
 	}{
-		{"Peer", c.Peer, c.PeerAddr(), peerOffset}, {"Gossip", c.Gossip, c.GossipAddr(), gossipOffset}, {"HTTP", c.HTTP, c.HTTPAddr(), httpOffset},
+		{"Peer", c.Peer, c.PeerAddr(), peerOffset},
+		{"Gossip", c.Gossip, c.GossipAddr(), gossipOffset},
+		{"HTTP", c.HTTP, c.HTTPAddr(), httpOffset},
 	} {
 		switch {
 		case l.bound == "":
 			continue // none
 		case l.addr == AutoPort:
 			if port, err := portOf(c.Listen); err == nil && port > 0xffff-l.offset {
-				k.add(l.field, fmt.Sprintf("there is no port %d after Listen's", l.offset), "give "+l.field+" an address of its own, or a lower port to Listen")
+				k.add(l.field, fmt.Sprintf("there is no port %d after Listen's", l.offset), "give "+
+					l.field+" an address of its own, or a lower port to Listen")
 				continue
 			}
 		default:
@@ -181,7 +187,8 @@ func (c *Config) checkCluster(k *checker) {
 	for _, addr := range c.Join {
 		port, err := portOf(withPort(addr))
 		if addr == "" || err != nil || port == 0 || strangeHost(withPort(addr)) {
-			k.add("Join", fmt.Sprintf("%q is no address of a node", addr), "write host or host:port, such as "+DefaultListen)
+			k.add("Join", fmt.Sprintf("%q is no address of a node", addr),
+				"write host or host:port, such as "+DefaultListen)
 		}
 	}
 	k.within("Expect", c.Expect, 0, maxExpect)
@@ -189,7 +196,8 @@ func (c *Config) checkCluster(k *checker) {
 		k.add("Expect", "several nodes are to begin a cluster, and Join does not say where they are", "give all of them the same Join (--join)")
 	}
 	if (len(c.Join) > 0 || c.Expect > 1) && (c.Listen == "" || c.Peer == "" || c.Gossip == "") {
-		k.add("Join", "a node of a cluster needs Listen, Peer and Gossip", "give all three an address")
+		k.add("Join", "a node of a cluster needs Listen, Peer and Gossip",
+			"give all three an address")
 	}
 	if !slices.Contains([]int{1, 3, 5}, c.Replicas) {
 		k.add("Replicas", fmt.Sprintf("%d is none of 1, 3 and 5", c.Replicas), "")
@@ -214,7 +222,8 @@ func (c *Config) checkProtection(k *checker) {
 	case c.Certs != "":
 		addr := c.HTTPAddr()
 		if _, err := portOf(addr); err == nil && !c.InsecureHTTP && !IsLoopback(addr) {
-			k.addKind(ErrUnprotected, "HTTP", addr+" is not a loopback address, and HTTP is plain text for everybody",
+			k.addKind(ErrUnprotected, "HTTP", addr+
+				" is not a loopback address, and HTTP is plain text for everybody",
 				"use 127.0.0.1, or set InsecureHTTP (--insecure-http) if the network is trusted")
 		}
 		return
@@ -226,12 +235,15 @@ func (c *Config) checkProtection(k *checker) {
 		return
 	}
 	for _, a := range []struct{ field, addr string }{
-		{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"Peer", c.own(c.Peer)}, {"Gossip", c.own(c.Gossip)}, {"HTTP", c.HTTPAddr()},
+		{"Listen", c.Listen}, {"Advertise", c.Advertise}, {"Peer", c.own(c.Peer)},
+		{"Gossip", c.own(c.Gossip)}, {"HTTP", c.HTTPAddr()},
 	} {
 		if _, err := portOf(a.addr); err != nil || IsLoopback(a.addr) {
 			continue // none, or reported already
 		}
-		k.addKind(ErrUnprotected, a.field, fmt.Sprintf("%s is not a loopback address, and Insecure serves without protection", a.addr),
+		k.addKind(ErrUnprotected, a.field,
+			fmt.Sprintf("%s is not a loopback address, and Insecure serves without protection",
+				a.addr),
 			"use 127.0.0.1, or set InsecureForce (--insecure-force) if the network is trusted")
 	}
 }
@@ -259,7 +271,9 @@ func (c *Config) checkWork(k *checker) {
 	k.duration("Collection.Interval", c.Collection.Interval, 0, time.Hour)
 	k.duration("Collection.ForceAfter", c.Collection.ForceAfter, 0, 365*24*time.Hour)
 	if hold := c.Collection.MaxHold; hold != 0 && hold < c.History {
-		k.add("Collection.MaxHold", fmt.Sprintf("%v is below the history of %v, which is kept anyway", hold, c.History), "raise it, or leave it 0")
+		k.add("Collection.MaxHold", fmt.Sprintf(
+			"%v is below the history of %v, which is kept anyway", hold, c.History),
+			"raise it, or leave it 0")
 	}
 	k.duration("Splits.Interval", c.Splits.Interval, 0, time.Hour)
 	k.duration("Placement.GoneAfter", c.Placement.GoneAfter, 0, 24*time.Hour)
@@ -269,7 +283,8 @@ func (c *Config) checkWork(k *checker) {
 	k.duration("Placement.Rest", c.Placement.Rest, 0, 24*time.Hour)
 	k.within("Splits.MaxTablets", c.Splits.MaxTablets, 0, 1<<16)
 	if rate := c.Snapshots.Rate; rate != 0 && (rate < minSnapshotRate || rate > maxSnapshotRate) {
-		k.add("Snapshots.Rate", fmt.Sprintf("%d bytes a second are not between %d and %d", rate, minSnapshotRate, uint64(maxSnapshotRate)), "")
+		k.add("Snapshots.Rate", fmt.Sprintf("%d bytes a second are not between %d and %d", rate,
+			minSnapshotRate, uint64(maxSnapshotRate)), "")
 	}
 	k.within("Snapshots.AtOnce", c.Snapshots.AtOnce, 0, 64)
 	k.duration("LockTTL", c.LockTTL, 100*time.Millisecond, time.Hour)
@@ -305,10 +320,12 @@ func (c *Config) checkLimits(k *checker) {
 	k.within("Limits.Batch", l.Batch, 1<<10, 8<<20)
 	k.within("Limits.Inline", l.Inline, 0, 64<<10)
 	if l.Value+l.Row+l.Column > l.Batch {
-		k.add("Limits.Batch", "smaller than the largest row, column and value together", "raise it or lower Limits.Value")
+		k.add("Limits.Batch", "smaller than the largest row, column and value together",
+			"raise it or lower Limits.Value")
 	}
 	if c.Memory != 0 && c.Memory < leastMemory {
-		k.add("Memory", fmt.Sprintf("%d bytes are not enough for a node", c.Memory), fmt.Sprintf("give it %d at least", uint64(leastMemory)))
+		k.add("Memory", fmt.Sprintf("%d bytes are not enough for a node", c.Memory),
+			fmt.Sprintf("give it %d at least", uint64(leastMemory)))
 	}
 	if c.Store.MemTableSize < 0 {
 		k.add("Store.MemTableSize", "negative", "")

@@ -14,7 +14,9 @@ import (
 func TestEveryOperationIsEvaluated(t *testing.T) {
 	m := (&pb.TabletRequest{}).ProtoReflect()
 	fields := m.Descriptor().Oneofs().ByName("op").Fields()
-	v := Mem{MemView: mvcc.NewMemView(), Tablet: &pb.TabletDescriptor{TabletId: 7, EndUnbounded: true}}
+	v := Mem{
+		MemView: mvcc.NewMemView(), Tablet: &pb.TabletDescriptor{TabletId: 7, EndUnbounded: true},
+	}
 	for i := range fields.Len() {
 		req := &pb.TabletRequest{}
 		req.ProtoReflect().Set(fields.Get(i), m.NewField(fields.Get(i)))

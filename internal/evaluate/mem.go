@@ -34,7 +34,8 @@ func (m Mem) Notified() uint64 { return m.Notifying }
 func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[Queued], bool) { return nil, false }
 
 // Row implements View.
-func (m Mem) Row(t mvcc.TableID, row string, _ int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+func (m Mem) Row(t mvcc.TableID, row string, _ int,
+	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	return slices.DeleteFunc(m.MemView.Row(t, row), func(e mvcc.HistoryEntry) bool {
 		return len(only) > 0 && !slices.Contains(only, e.Cell)
 	}), nil
@@ -45,7 +46,9 @@ func (m Mem) Observers() []*pb.ObserverInfo {
 	var all []*pb.ObserverInfo
 	for c, how := range m.Columns {
 		if how != mvcc.NotObserved {
-			o := &pb.ObserverInfo{Table: uint32(c.Table), Column: []byte(c.Column), Weak: how == mvcc.ObservedWeak}
+			o := &pb.ObserverInfo{
+				Table: uint32(c.Table), Column: []byte(c.Column), Weak: how == mvcc.ObservedWeak,
+			}
 			all = append(all, o)
 		}
 	}

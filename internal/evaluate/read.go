@@ -54,7 +54,8 @@ const (
 // Read answers one read. A Get reads at the given timestamp. If it met the reservation of a
 // one-phase commit, which is no answer, that is returned instead: the read is to be tried
 // again when it is gone.
-func Read(v View, req *pb.TabletRequest, at mvcc.Timestamp) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+func Read(v View, req *pb.TabletRequest,
+	at mvcc.Timestamp) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Get:
 		return get(v, op.Get, at)
@@ -156,7 +157,8 @@ func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) 
 
 // elsewhere refuses a read of a range of which the tablet holds nothing.
 func elsewhere(v View) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range", v.Descriptor().TabletId)
+	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range",
+		v.Descriptor().TabletId)
 	r.Error.Descriptors = []*pb.TabletDescriptor{v.Descriptor()}
 	return r
 }
@@ -169,12 +171,15 @@ func rawGet(v View, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
 			return nil, err
 		}
 		if bytes += len(value); bytes > v.Limits().Batch {
-			return failure(pb.Error_CODE_TOO_LARGE, "the answer to %d cells exceeds %d bytes: ask for fewer at once",
+			return failure(pb.Error_CODE_TOO_LARGE,
+				"the answer to %d cells exceeds %d bytes: ask for fewer at once",
 				len(req.Cells), v.Limits().Batch), nil
 		}
 		values[i] = &pb.RawValue{Found: ok, Value: value}
 	}
-	return &pb.TabletResponse{Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: values}}}, nil
+	return &pb.TabletResponse{
+		Result: &pb.TabletResponse_RawGet{RawGet: &pb.RawGetResponse{Values: values}},
+	}, nil
 }
 
 func rawScan(v View, req *pb.RawScanRequest) (*pb.TabletResponse, error) {

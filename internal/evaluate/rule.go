@@ -9,7 +9,8 @@ import (
 )
 
 // Rule evaluates an operation that is one function of internal/mvcc.
-func Rule(v mvcc.View, req *pb.TabletRequest, lim mvcc.Limits) (mvcc.Result, []mvcc.Mutation, error) {
+func Rule(v mvcc.View, req *pb.TabletRequest,
+	lim mvcc.Limits) (mvcc.Result, []mvcc.Mutation, error) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_Prewrite:
 		return mvcc.Prewrite(v, wire.Prewrite(op.Prewrite), lim)

@@ -53,7 +53,8 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	if limit <= 0 || limit > maxWalkEntries {
 		limit = maxWalkEntries
 	}
-	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: mvcc.TableID(req.Table), Start: wire.String(req.FromRow)})
+	span, ok := wire.Clip(v.Descriptor(),
+		mvcc.Span{Table: mvcc.TableID(req.Table), Start: wire.String(req.FromRow)})
 	if !ok {
 		return elsewhere(v), nil
 	}
@@ -67,7 +68,8 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	case mvcc.GroupIntent:
 		err = w.intended()
 	default:
-		return failure(pb.Error_CODE_INVALID, "group %q cannot be walked: N, L or I", rune(req.Group)), nil
+		return failure(pb.Error_CODE_INVALID, "group %q cannot be walked: N, L or I",
+			rune(req.Group)), nil
 	}
 	if err != nil {
 		return nil, err
@@ -130,7 +132,8 @@ func (w *walking) notified() error {
 		if !w.span.Contains(n.Cell.Row) || w.full() {
 			return nil
 		}
-		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(n.Cell), Notify: wire.NotifyPB(&n.Notify)})
+		w.out.Entries = append(w.out.Entries,
+			&pb.WalkEntry{Cell: wire.CellPB(n.Cell), Notify: wire.NotifyPB(&n.Notify)})
 	}
 	return nil
 }
@@ -146,7 +149,10 @@ func (w *walking) queued(queue iter.Seq[Queued]) {
 			return
 		}
 		w.out.Place = q.Place
-		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(q.Notify.Cell), Notify: wire.NotifyPB(&q.Notify.Notify)})
+		w.out.Entries = append(w.out.Entries,
+			&pb.WalkEntry{
+				Cell: wire.CellPB(q.Notify.Cell), Notify: wire.NotifyPB(&q.Notify.Notify),
+			})
 	}
 }
 
@@ -162,13 +168,17 @@ func (w *walking) intended() error {
 		if !w.span.Contains(i.Cell.Row) {
 			return nil
 		}
-		if w.req.After != nil && i.Cell.Row == wire.String(w.req.After.Row) && uint64(i.StartTS) <= w.req.AfterTs {
+		if w.req.After != nil && i.Cell.Row == wire.String(w.req.After.Row) &&
+			uint64(i.StartTS) <= w.req.AfterTs {
 			continue
 		}
 		if w.full() {
 			return nil
 		}
-		w.out.Entries = append(w.out.Entries, &pb.WalkEntry{Cell: wire.CellPB(i.Cell), Ts: uint64(i.StartTS), Intent: wire.IntentPB(&i.Intent)})
+		w.out.Entries = append(w.out.Entries,
+			&pb.WalkEntry{
+				Cell: wire.CellPB(i.Cell), Ts: uint64(i.StartTS), Intent: wire.IntentPB(&i.Intent),
+			})
 	}
 	return nil
 }

@@ -45,7 +45,8 @@ func ask(t *testing.T, h http.Handler, host, path string) (code int, body string
 func TestForeignHost(t *testing.T) {
 	h := handler(true, "db1.example.com:7800", "Node.Internal", "", ":7800")
 	for _, host := range []string{
-		"127.0.0.1:7803", "127.0.0.1", "[::1]:7803", "[::1]", "[fe80::1%eth0]:7803", "10.0.0.1:80", "localhost", "LocalHost:7803", "localhost.",
+		"127.0.0.1:7803", "127.0.0.1", "[::1]:7803", "[::1]", "[fe80::1%eth0]:7803", "10.0.0.1:80",
+		"localhost", "LocalHost:7803", "localhost.",
 		"db1.example.com", "db1.example.com:7803", "DB1.example.com.", "node.internal:1", "",
 	} {
 		if code, body := ask(t, h, host, "/api/v1/status"); code != http.StatusOK {
@@ -53,12 +54,16 @@ func TestForeignHost(t *testing.T) {
 		}
 	}
 	for _, host := range []string{
-		"evil.example", "evil.example:7803", "127.0.0.1.evil.example", "localhost.evil.example", "db1.example.com.evil.example",
-		"example.com", "127.1", "0x7f000001", "2130706433", "user@127.0.0.1", strings.Repeat("x", 1000),
+		"evil.example", "evil.example:7803", "127.0.0.1.evil.example", "localhost.evil.example",
+		"db1.example.com.evil.example",
+		"example.com", "127.1", "0x7f000001", "2130706433", "user@127.0.0.1",
+		strings.Repeat("x", 1000),
 	} {
-		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/livez", "/debug/pprof/", "/none"} {
+		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/livez", "/debug/pprof/",
+			"/none"} {
 			code, body := ask(t, h, host, path)
-			if code != http.StatusMisdirectedRequest || !strings.Contains(body, "--http-host") || len(body) > 500 {
+			if code != http.StatusMisdirectedRequest || !strings.Contains(body, "--http-host") ||
+				len(body) > 500 {
 				t.Errorf("host %q: GET %s: %d %s", host, path, code, body)
 			}
 		}
@@ -69,7 +74,8 @@ func TestForeignHost(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	const host = "127.0.0.1"
 	h := handler(false)
-	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1"} {
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap",
+		"/debug/pprof/profile?seconds=1"} {
 		if code, _ := ask(t, h, host, path); code != http.StatusNotFound {
 			t.Errorf("not asked for: GET %s: %d", path, code)
 		}
@@ -78,15 +84,18 @@ func TestProfiles(t *testing.T) {
 	gzipped := "\x1f\x8b"
 	for path, begins := range map[string]string{
 		"/debug/pprof/": "profile?seconds=30\n", "/debug/pprof/goroutine?debug=2": "goroutine ",
-		"/debug/pprof/heap?gc=1": gzipped, "/debug/pprof/profile?seconds=1": gzipped, "/debug/pprof/trace?seconds=1": "go 1.",
+		"/debug/pprof/heap?gc=1": gzipped, "/debug/pprof/profile?seconds=1": gzipped,
+		"/debug/pprof/trace?seconds=1": "go 1.",
 	} {
-		if code, body := ask(t, h, host, path); code != http.StatusOK || !strings.HasPrefix(body, begins) {
+		if code, body := ask(t, h, host, path); code != http.StatusOK ||
+			!strings.HasPrefix(body, begins) {
 			t.Errorf("GET %s: %d %.20q", path, code, body)
 		}
 	}
 	for path, want := range map[string]int{
-		"/debug/pprof/none": 404, "/debug/pprof/profile?seconds=0": 400, "/debug/pprof/profile?seconds=301": 400,
-		"/debug/pprof/trace?seconds=x": 400, "/debug/pprof/cmdline": 404,
+		"/debug/pprof/none": 404, "/debug/pprof/profile?seconds=0": 400,
+		"/debug/pprof/profile?seconds=301": 400,
+		"/debug/pprof/trace?seconds=x":     400, "/debug/pprof/cmdline": 404,
 	} {
 		if code, body := ask(t, h, host, path); code != want {
 			t.Errorf("GET %s: %d %s", path, code, body)
@@ -103,7 +112,8 @@ func TestOneProfileAtATime(t *testing.T) {
 	codes := make(chan int)
 	for range 2 {
 		go func() {
-			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/pprof/profile?seconds=300", nil)
+			req := httptest.NewRequestWithContext(ctx, http.MethodGet,
+				"/debug/pprof/profile?seconds=300", nil)
 			req.Host = "localhost"
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, req)
@@ -117,7 +127,8 @@ func TestOneProfileAtATime(t *testing.T) {
 	if code := <-codes; code != http.StatusOK {
 		t.Errorf("the other: %d", code)
 	}
-	if code, body := ask(t, h, "localhost", "/debug/pprof/profile?seconds=1"); code != http.StatusOK {
+	if code, body := ask(t, h, "localhost",
+		"/debug/pprof/profile?seconds=1"); code != http.StatusOK {
 		t.Errorf("after them: %d %s", code, body)
 	}
 }

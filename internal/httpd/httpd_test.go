@@ -22,10 +22,13 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve opens a server over a node that is ready unless fault says otherwise.
-func serve(t *testing.T, status *pb.NodeStatusResponse, fault error) (get func(method, path string) (int, http.Header, string)) {
+func serve(t *testing.T, status *pb.NodeStatusResponse,
+	fault error) (get func(method, path string) (int, http.Header, string)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "percolator_test_requests_total", Help: "For this test."})
+	count := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "percolator_test_requests_total", Help: "For this test.",
+	})
 	registry.MustRegister(count)
 	count.Add(3)
 	s, err := httpd.Open(httpd.Options{
@@ -37,7 +40,9 @@ func serve(t *testing.T, status *pb.NodeStatusResponse, fault error) (get func(m
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second,
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -68,9 +73,13 @@ func sample() *pb.NodeStatusResponse {
 		ClusterId: "c1", NodeId: 7, Version: "v0", Listen: "127.0.0.1:7800",
 		Tablets: []*pb.StatusResponse{
 			{Tablet: &pb.TabletDescriptor{TabletId: 1, EndTable: 16}, Leader: true},
-			{Tablet: &pb.TabletDescriptor{TabletId: 2, StartTable: 16, StartRow: []byte("<script>\xff"), EndUnbounded: true}, Leader: true},
+			{Tablet: &pb.TabletDescriptor{
+				TabletId: 2, StartTable: 16, StartRow: []byte("<script>\xff"), EndUnbounded: true,
+			}, Leader: true},
 		},
-		Observers: []*pb.ObserverStatus{{Name: "<b>count</b>", Table: "bank", Column: []byte("balance"), Runs: 41}},
+		Observers: []*pb.ObserverStatus{
+			{Name: "<b>count</b>", Table: "bank", Column: []byte("balance"), Runs: 41},
+		},
 	}
 }
 
@@ -83,7 +92,8 @@ func TestProbes(t *testing.T) {
 		t.Errorf("/readyz: %d %q", code, body)
 	}
 	get = serve(t, sample(), errors.New("disk is full"))
-	if code, _, body := get("GET", "/readyz"); code != 503 || !strings.Contains(body, "disk is full") {
+	if code, _, body := get("GET", "/readyz"); code != 503 ||
+		!strings.Contains(body, "disk is full") {
 		t.Errorf("/readyz of a node that does not serve: %d %q", code, body)
 	}
 	if code, _, _ := get("GET", "/livez"); code != 200 {
@@ -127,7 +137,9 @@ func TestPageEscapes(t *testing.T) {
 			t.Errorf("%s got through", hostile)
 		}
 	}
-	for _, want := range []string{"percolator node 7", "&lt;b&gt;count", "<td class=\"text\">(meta)\n", "table 16\n", "table 16/", `\xff`, "&lt;i&gt;starting", "41"} {
+	for _, want := range []string{"percolator node 7", "&lt;b&gt;count",
+		"<td class=\"text\">(meta)\n", "table 16\n", "table 16/", `\xff`, "&lt;i&gt;starting",
+		"41"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -138,17 +150,23 @@ func TestPageEscapes(t *testing.T) {
 // history and disk.
 func TestPageShowsTheCluster(t *testing.T) {
 	status := sample()
-	status.History = &pb.HistoryStatus{Bound: 1 << 30, Collected: 1234567, BlockedBy: "<u>reader</u> holds history"}
+	status.History = &pb.HistoryStatus{
+		Bound: 1 << 30, Collected: 1234567, BlockedBy: "<u>reader</u> holds history",
+	}
 	status.DiskFree, status.WriteBlocked = 3<<30, "<s>4 MiB left</s>"
 	handler := httpd.Handler(httpd.Options{
 		Status: func(context.Context) *pb.NodeStatusResponse { return status },
 		Ready:  func(context.Context) error { return nil },
 		Cluster: func(context.Context) ([]*pb.ObserverState, []*pb.Table) {
 			return []*pb.ObserverState{
-				{Info: &pb.ObserverInfo{Name: "one", TableName: "docs", Paused: true}, Linked: true, Notifications: 1500, OldestTs: 1},
+				{Info: &pb.ObserverInfo{Name: "one", TableName: "docs", Paused: true}, Linked: true,
+					Notifications: 1500, OldestTs: 1},
 				{Info: &pb.ObserverInfo{Name: "three", TableName: "docs"}, Linked: true},
-				{Info: &pb.ObserverInfo{Name: "four", TableName: "docs", Retired: true, Paused: true}, Linked: true},
-				{Info: &pb.ObserverInfo{Name: "two", TableName: "docs"}, Parked: 3, Backfill: &pb.Backfill{Rows: 77, Error: "<q>no</q>"}},
+				{Info: &pb.ObserverInfo{
+					Name: "four", TableName: "docs", Retired: true, Paused: true,
+				}, Linked: true},
+				{Info: &pb.ObserverInfo{Name: "two", TableName: "docs"}, Parked: 3,
+					Backfill: &pb.Backfill{Rows: 77, Error: "<q>no</q>"}},
 			}, []*pb.Table{{Id: 16, Name: "docs<x>"}}
 		},
 		Metrics: prometheus.NewRegistry(),
@@ -157,7 +175,9 @@ func TestPageShowsTheCluster(t *testing.T) {
 	handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/?refresh=2", nil))
 	body := w.Body.String()
 	for _, want := range []string{
-		"<td>paused<", "<td>unlinked<", "<td>running<", "<td>retiring<", "1\u202f500", "docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free", "takes no writes", "77 rows", `content="2"`,
+		"<td>paused<", "<td>unlinked<", "<td>running<", "<td>retiring<", "1\u202f500",
+		"docs&lt;x&gt;\n", "docs&lt;x&gt;/", "1\u202f234\u202f567", "3.0 GiB free",
+		"takes no writes", "77 rows", `content="2"`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
@@ -175,8 +195,10 @@ func TestOnlyLooks(t *testing.T) {
 	for _, tc := range []struct {
 		method, path string
 		code         int
-	}{{"POST", "/", 405}, {"DELETE", "/api/v1/status", 405}, {"GET", "/nothing", 404}, {"HEAD", "/livez", 200}} {
-		if code, header, _ := get(tc.method, tc.path); code != tc.code || header.Get("X-Content-Type-Options") != "nosniff" {
+	}{{"POST", "/", 405}, {"DELETE", "/api/v1/status", 405}, {"GET", "/nothing", 404},
+		{"HEAD", "/livez", 200}} {
+		if code, header, _ := get(tc.method, tc.path); code != tc.code ||
+			header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %s: %d, want %d; %v", tc.method, tc.path, code, tc.code, header)
 		}
 	}
@@ -188,7 +210,8 @@ func TestAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = first.Close(t.Context()) }()
-	if second, err := httpd.Open(httpd.Options{Addr: first.Addr(), Metrics: prometheus.NewRegistry()}); err == nil {
+	if second, err := httpd.Open(httpd.Options{Addr: first.Addr(),
+		Metrics: prometheus.NewRegistry()}); err == nil {
 		_ = second.Close(t.Context())
 		t.Fatal("the same address was bound twice")
 	}
@@ -196,7 +219,9 @@ func TestAddressInUse(t *testing.T) {
 
 // TestConnectionsAreBounded: beyond the bound nobody is accepted until somebody goes.
 func TestConnectionsAreBounded(t *testing.T) {
-	s, err := httpd.Open(httpd.Options{Addr: "127.0.0.1:0", Ready: func(context.Context) error { return nil }, Metrics: prometheus.NewRegistry()})
+	s, err := httpd.Open(httpd.Options{Addr: "127.0.0.1:0", Ready: func(context.Context) error {
+		return nil
+	}, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,10 @@ var pageText string
 
 // pageTemplate is the page at /. html/template escapes whatever rows and observers are called.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"when": func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05 UTC") },
-	"row":  rowText,
+	"when": func(ms int64) string {
+		return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05 UTC")
+	},
+	"row": rowText,
 	"stamp": func(ts uint64) string {
 		if ts == 0 {
 			return "—"
@@ -77,7 +79,10 @@ func rowText(b []byte) string {
 // page writes the page at /.
 func page(w http.ResponseWriter, req *http.Request, o Options) {
 	ctx := req.Context()
-	v := view{Status: o.Status(ctx), Fault: o.Ready(ctx), Now: time.Now().UTC().Format("15:04:05 UTC"), tables: map[uint32]string{}}
+	v := view{
+		Status: o.Status(ctx), Fault: o.Ready(ctx), Now: time.Now().UTC().Format("15:04:05 UTC"),
+		tables: map[uint32]string{},
+	}
 	if o.Cluster != nil {
 		observers, tables := o.Cluster(ctx)
 		v.Observers = observers
@@ -88,7 +93,10 @@ func page(w http.ResponseWriter, req *http.Request, o Options) {
 	if v.Observers == nil { // what this node runs is known always
 		for _, s := range v.Status.GetObservers() {
 			v.Observers = append(v.Observers, &pb.ObserverState{
-				Info: &pb.ObserverInfo{Name: s.Name, TableName: s.Table, Column: s.Column, Weak: s.Weak, Paused: s.Paused}, Linked: true, Status: s,
+				Info: &pb.ObserverInfo{
+					Name: s.Name, TableName: s.Table, Column: s.Column, Weak: s.Weak,
+					Paused: s.Paused,
+				}, Linked: true, Status: s,
 			})
 		}
 	}

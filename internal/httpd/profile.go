@@ -51,7 +51,8 @@ func over(w http.ResponseWriter, req *http.Request, seconds int, start func() er
 	if asked := req.FormValue("seconds"); asked != "" {
 		var err error
 		if seconds, err = strconv.Atoi(asked); err != nil || seconds < 1 || seconds > maxSeconds {
-			text(w, http.StatusBadRequest, fmt.Sprintf("seconds is a number from 1 to %d", maxSeconds))
+			text(w, http.StatusBadRequest,
+				fmt.Sprintf("seconds is a number from 1 to %d", maxSeconds))
 			return
 		}
 	}

@@ -106,7 +106,8 @@ func Handler(o Options) http.Handler {
 		}
 		text(w, http.StatusOK, noted("ready", o.Notes))
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics,
+		promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
 		body, err := pbjson.Marshal(o.Status(req.Context()))
 		if err != nil {

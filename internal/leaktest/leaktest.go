@@ -10,7 +10,9 @@ import (
 )
 
 // Main runs a package's tests and fails if one has left a goroutine.
-func Main(m *testing.M, more ...goleak.Option) { goleak.VerifyTestMain(m, append(known(), more...)...) }
+func Main(m *testing.M, more ...goleak.Option) {
+	goleak.VerifyTestMain(m, append(known(), more...)...)
+}
 
 // Check fails the test if it leaves a goroutine that was not there when Check was called;
 // call it first.
@@ -30,5 +32,7 @@ func Settle(t testing.TB) { t.Cleanup(func() { <-time.After(throttling) }) }
 // known are the libraries' own: protoactor's dead letters wait once for the end of their
 // throttling.
 func known() []goleak.Option {
-	return []goleak.Option{goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1")}
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction("github.com/asynkron/protoactor-go/actor.NewDeadLetter.NewThrottle.func4.1"),
+	}
 }

@@ -27,7 +27,9 @@ func TestEveryBugIsCaught(t *testing.T) {
 	n := seeds(t, 50)
 	for _, b := range registerBugs {
 		t.Run(string(b), func(t *testing.T) {
-			mostly(t, n, func(seed uint64) error { return Registers(runRegisters(seed, b, 300), patience) })
+			mostly(t, n, func(seed uint64) error {
+				return Registers(runRegisters(seed, b, 300), patience)
+			})
 		})
 	}
 	for _, b := range oracleBugs {
@@ -88,22 +90,29 @@ func TestSmallHistories(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"empty at first", []Op{read(1, 2, 0)}, nil},
-		{"one after the other", []Op{write(1, 2, 5), read(3, 4, 5), swap(5, 6, 5, 6), read(7, 8, 6)}, nil},
+		{"one after the other", []Op{
+			write(1, 2, 5), read(3, 4, 5), swap(5, 6, 5, 6), read(7, 8, 6),
+		}, nil},
 		{"a read beside a write may miss it", []Op{write(1, 5, 5), read(2, 3, 0)}, nil},
 		{"a stale read", []Op{write(1, 2, 5), read(3, 4, 0)}, ErrNotLinearizable},
-		{"two swaps of one value", []Op{write(1, 2, 5), swap(3, 9, 5, 6), swap(3, 9, 5, 7)}, ErrNotLinearizable},
+		{"two swaps of one value", []Op{write(1, 2, 5), swap(3, 9, 5, 6), swap(3, 9, 5, 7)},
+			ErrNotLinearizable},
 		{"seen, then not", []Op{write(1, 9, 5), read(2, 3, 5), read(4, 5, 0)}, ErrNotLinearizable},
 		{"from the future", []Op{read(1, 2, 5), write(3, 4, 5)}, ErrNotLinearizable},
 		{"from nowhere", []Op{read(1, 2, 5)}, ErrNotLinearizable},
 		{"unknown and not done", []Op{unknown(write(1, 2, 5)), read(3, 4, 0)}, nil},
 		{"unknown and done late", []Op{unknown(write(1, 2, 5)), read(3, 4, 0), read(5, 6, 5)}, nil},
-		{"unknown, seen, then not", []Op{unknown(write(1, 2, 5)), read(3, 4, 5), read(5, 6, 0)}, ErrNotLinearizable},
-		{"an unknown swap found what was there", []Op{unknown(write(1, 2, 5)), unknown(swap(3, 4, 5, 6)), read(5, 6, 0)}, ErrNotLinearizable},
+		{"unknown, seen, then not", []Op{unknown(write(1, 2, 5)), read(3, 4, 5), read(5, 6, 0)},
+			ErrNotLinearizable},
+		{"an unknown swap found what was there",
+			[]Op{unknown(write(1, 2, 5)), unknown(swap(3, 4, 5, 6)), read(5, 6, 0)},
+			ErrNotLinearizable},
 		{"registers are apart", []Op{write(1, 2, 5), other(read(3, 4, 0))}, nil},
 		{"one value twice", []Op{write(1, 2, 5), write(3, 4, 5)}, ErrMalformed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := Registers(c.h, patience); !errors.Is(err, c.want) || (err != nil && c.want == nil) {
+			if err := Registers(c.h, patience); !errors.Is(err, c.want) ||
+				(err != nil && c.want == nil) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})
@@ -165,8 +174,13 @@ func runRegisters(seed uint64, b bug, n int) (out []Op) {
 		if len(open) < 5 && len(out) < n {
 			effect := now + int64(rng.IntN(20))
 			last++
-			op := Op{Client: int(now), Key: string(rune('a' + rng.IntN(3))), Kind: Kind(rng.IntN(3)), Value: last, Call: now}
-			open = append(open, &step{op: op, effect: effect, end: effect + 1 + int64(rng.IntN(20))})
+			op := Op{
+				Client: int(now), Key: string(rune('a' + rng.IntN(3))), Kind: Kind(rng.IntN(3)),
+				Value: last, Call: now,
+			}
+			open = append(open, &step{
+				op: op, effect: effect, end: effect + 1 + int64(rng.IntN(20)),
+			})
 		}
 		var still []*step
 		for _, s := range open {
@@ -238,7 +252,10 @@ func runOracle(seed uint64, b bug, n int) (out []Stamp) {
 	for now := int64(1); len(out) < n; now++ {
 		if len(open) < 5 {
 			effect := now + int64(rng.IntN(10))
-			s := Stamp{Client: int(now), Count: 1 + rng.IntN(4), Call: now, Return: effect + 1 + int64(rng.IntN(10))}
+			s := Stamp{
+				Client: int(now), Count: 1 + rng.IntN(4), Call: now,
+				Return: effect + 1 + int64(rng.IntN(10)),
+			}
 			open = append(open, ask{s, effect})
 		}
 		var still []ask

@@ -20,7 +20,8 @@ type Stamp struct {
 
 // String is a line for a report.
 func (s Stamp) String() string {
-	return fmt.Sprintf("[%d…%d] client %d: %d timestamps from %d", s.Call, s.Return, s.Client, s.Count, s.First)
+	return fmt.Sprintf("[%d…%d] client %d: %d timestamps from %d", s.Call, s.Return, s.Client,
+		s.Count, s.First)
 }
 
 // oracle is the model of the oracle: its state is the last timestamp given out.

@@ -129,7 +129,9 @@ func counting(ops []Op) ([]porcupine.Operation, error) {
 		if _, known := writers[op.Found]; op.Kind != Write && op.Found != 0 && !known {
 			return nil, fmt.Errorf("%w: nobody wrote what was found: %v", ErrNotLinearizable, op)
 		}
-		out = append(out, porcupine.Operation{ClientId: op.Client, Input: op, Call: op.Call, Return: end})
+		out = append(out, porcupine.Operation{
+			ClientId: op.Client, Input: op, Call: op.Call, Return: end,
+		})
 	}
 	return out, nil
 }
@@ -166,8 +168,12 @@ func explain(ops []porcupine.Operation, info porcupine.LinearizationInfo) string
 	for _, op := range longest {
 		in[fmt.Sprint(op.Input)] = true
 	}
-	left := slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool { return in[fmt.Sprint(op.Input)] })
-	slices.SortFunc(left, func(a, b porcupine.Operation) int { return int(min(max(a.Return-b.Return, -1), 1)) })
+	left := slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
+		return in[fmt.Sprint(op.Input)]
+	})
+	slices.SortFunc(left, func(a, b porcupine.Operation) int {
+		return int(min(max(a.Return-b.Return, -1), 1))
+	})
 	text := "in order:"
 	for _, op := range longest[max(0, len(longest)-reportBefore):] {
 		text += fmt.Sprintf("\n  %v", op.Input)

@@ -17,7 +17,11 @@ func benchState(b *testing.B) (*MemView, []Cell) {
 	for i := range cells {
 		cells[i] = Cell{Table: testTable, Row: fmt.Sprintf("row%08d", i), Column: "x"}
 		for v := range Timestamp(3) {
-			r := OnePhaseRequest{StartTS: 10*v + 1, Writes: []CellWriteRequest{{Cell: cells[i], Kind: KindPut, Value: make([]byte, 100)}}}
+			r := OnePhaseRequest{
+				StartTS: 10*v + 1, Writes: []CellWriteRequest{
+					{Cell: cells[i], Kind: KindPut, Value: make([]byte, 100)},
+				},
+			}
 			_, list, err := OnePhaseCommit(m, r, 10*v+2, DefaultLimits())
 			if err != nil {
 				b.Fatal(err)
@@ -58,9 +62,13 @@ func BenchmarkPrewrite(b *testing.B) {
 			writes := make([]CellWriteRequest, n)
 			for i := range b.N {
 				for j := range writes {
-					writes[j] = CellWriteRequest{Cell: cells[(i+j)%benchRows], Kind: KindPut, Value: value}
+					writes[j] = CellWriteRequest{
+						Cell: cells[(i+j)%benchRows], Kind: KindPut, Value: value,
+					}
 				}
-				res, _, err := Prewrite(m, PrewriteRequest{StartTS: 100, Primary: writes[0].Cell, Writes: writes}, DefaultLimits())
+				res, _, err := Prewrite(m,
+					PrewriteRequest{StartTS: 100, Primary: writes[0].Cell, Writes: writes},
+					DefaultLimits())
 				mustOK(b, res.Status, err)
 			}
 		})
@@ -73,11 +81,16 @@ func BenchmarkCommit(b *testing.B) {
 			m, cells := benchState(b)
 			for i := range cells {
 				cells[i].Column = column
-				m.PutLock(cells[i], Lock{StartTS: 100, Primary: cells[i], Kind: KindPut, Value: make([]byte, 100)})
+				m.PutLock(cells[i], Lock{
+					StartTS: 100, Primary: cells[i], Kind: KindPut, Value: make([]byte, 100),
+				})
 			}
 			b.ResetTimer()
 			for i := range b.N {
-				res, _, err := Commit(m, CommitRequest{StartTS: 100, CommitTS: 101, Cells: cells[i%benchRows : i%benchRows+1]})
+				res, _, err := Commit(m,
+					CommitRequest{
+						StartTS: 100, CommitTS: 101, Cells: cells[i%benchRows : i%benchRows+1],
+					})
 				mustOK(b, res.Status, err)
 			}
 		})
@@ -101,7 +114,9 @@ func BenchmarkScan(b *testing.B) {
 	m, cells := benchState(b)
 	for i := range b.N {
 		from := cells[i%(benchRows-100)].Row
-		res, err := Scan(m, ScanRequest{Span: Span{Table: testTable, Start: from}, At: 100, MaxRows: 100})
+		res, err := Scan(m, ScanRequest{
+			Span: Span{Table: testTable, Start: from}, At: 100, MaxRows: 100,
+		})
 		mustOK(b, res.Status, err)
 	}
 }

@@ -53,7 +53,8 @@ func (t *cellMap[V]) all() iter.Seq2[Cell, V] {
 // in iterates the cells with rows in span.
 func (t *cellMap[V]) in(s Span, reverse bool) iter.Seq2[Cell, V] {
 	return func(yield func(Cell, V) bool) {
-		from, _ := slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.Start}, Cell.Compare)
+		from, _ := slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.Start},
+			Cell.Compare)
 		to := len(t.order)
 		if s.HasEnd {
 			to, _ = slices.BinarySearchFunc(t.order, Cell{Table: s.Table, Row: s.End}, Cell.Compare)
@@ -77,7 +78,8 @@ func (m *MemView) Notifications() iter.Seq2[Cell, Notify] { return m.notifies.al
 
 // Notifies iterates the N entries of a column by row, from fromRow on, or from the row
 // after it.
-func (m *MemView) Notifies(t TableID, column, fromRow string, after bool) iter.Seq2[CellNotify, error] {
+func (m *MemView) Notifies(t TableID, column, fromRow string, after bool) iter.Seq2[CellNotify,
+	error] {
 	return func(yield func(CellNotify, error) bool) {
 		for c, n := range m.notifies.in(Span{Table: t, Start: fromRow}, false) {
 			if c.Column != column || (after && c.Row == fromRow) {
@@ -131,9 +133,12 @@ func (m *MemView) RawCells(s Span) iter.Seq2[RawCell, error] {
 // what the debugger shows.
 func (m *MemView) Row(t TableID, row string) []HistoryEntry {
 	list := m.entries()
-	list = slices.DeleteFunc(list, func(e HistoryEntry) bool { return e.Cell.Table != t || e.Cell.Row != row })
+	list = slices.DeleteFunc(list, func(e HistoryEntry) bool {
+		return e.Cell.Table != t || e.Cell.Row != row
+	})
 	slices.SortFunc(list, func(a, b HistoryEntry) int {
-		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(b.TS, a.TS))
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.Group, b.Group),
+			cmp.Compare(b.TS, a.TS))
 	})
 	return list
 }

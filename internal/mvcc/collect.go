@@ -46,8 +46,9 @@ type Garbage struct {
 	// included; R for a rollback record; N or M for an entry of a dropped table.
 	Group Group
 	Cell  Cell
-	TS    Timestamp // H: all records with a lower commit_ts are gone already; R: the start timestamp
-	From  Timestamp
+	// H: all records with a lower commit_ts are gone already; R: the start timestamp
+	TS   Timestamp
+	From Timestamp
 }
 
 // CollectLimits bounds one step. A step ends with the entry with which it reaches one of
@@ -76,7 +77,8 @@ type collecting struct {
 	safepoint Timestamp
 	bytes     int
 	gone      map[CellAt]struct{} // entries of H that this step deletes
-	floor     Timestamp           // of the cell in whose midst the step ended: nothing below it is left; 0: in none
+	// of the cell in whose midst the step ended: nothing below it is left; 0: in none
+	floor Timestamp
 }
 
 func newCollecting(v CollectView, limits CollectLimits) *collecting {
@@ -89,7 +91,8 @@ func newCollecting(v CollectView, limits CollectLimits) *collecting {
 
 // full reports whether the step has reached a limit.
 func (s *collecting) full() bool {
-	return len(s.Mutations) >= s.limits.Entries || s.bytes >= s.limits.Bytes || s.Looked >= s.limits.Looked
+	return len(s.Mutations) >= s.limits.Entries || s.bytes >= s.limits.Bytes ||
+		s.Looked >= s.limits.Looked
 }
 
 // drop deletes one entry.

@@ -9,7 +9,8 @@ import (
 // order, and joins what is listed twice.
 func SortGarbage(list []Garbage) []Garbage {
 	slices.SortFunc(list, func(a, b Garbage) int {
-		return cmp.Or(b.Cell.Compare(a.Cell), cmp.Compare(a.Group, b.Group), cmp.Compare(a.TS, b.TS))
+		return cmp.Or(b.Cell.Compare(a.Cell), cmp.Compare(a.Group, b.Group),
+			cmp.Compare(a.TS, b.TS))
 	})
 	return slices.CompactFunc(list, func(a, b Garbage) bool {
 		// Of a cell's records the first in order has the lowest TS: it stands for the others.
@@ -75,12 +76,19 @@ func GarbageOf(list []Garbage, muts []Mutation) []Garbage {
 		m := &muts[i]
 		switch {
 		case m.Delete:
-		case m.Group == GroupWrite && i > 0 && muts[i-1].Group == GroupHistory && muts[i-1].Cell == m.Cell:
-			list = append(list, Garbage{Group: GroupHistory, Cell: m.Cell, TS: muts[i-1].TS, From: m.Write.CommitTS})
+		case m.Group == GroupWrite && i > 0 && muts[i-1].Group == GroupHistory &&
+			muts[i-1].Cell == m.Cell:
+			list = append(list, Garbage{
+				Group: GroupHistory, Cell: m.Cell, TS: muts[i-1].TS, From: m.Write.CommitTS,
+			})
 		case m.Group == GroupWrite && m.Write.Kind == KindDelete:
-			list = append(list, Garbage{Group: GroupHistory, Cell: m.Cell, TS: m.Write.CommitTS, From: m.Write.CommitTS})
+			list = append(list, Garbage{
+				Group: GroupHistory, Cell: m.Cell, TS: m.Write.CommitTS, From: m.Write.CommitTS,
+			})
 		case m.Group == GroupRollback:
-			list = append(list, Garbage{Group: GroupRollback, Cell: m.Cell, TS: m.TS, From: m.TS + 1})
+			list = append(list, Garbage{
+				Group: GroupRollback, Cell: m.Cell, TS: m.TS, From: m.TS + 1,
+			})
 		}
 	}
 	return list

@@ -129,7 +129,10 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 	lim.Inline = 3
 	c := parseCell("a.x")
 	for i, text := range []string{"first value", "second value"} {
-		r := OnePhaseRequest{StartTS: Timestamp(10 + 10*i), Writes: []CellWriteRequest{{Cell: c, Kind: KindPut, Value: []byte(text)}}}
+		r := OnePhaseRequest{
+			StartTS: Timestamp(10 + 10*i),
+			Writes:  []CellWriteRequest{{Cell: c, Kind: KindPut, Value: []byte(text)}},
+		}
 		_, list, err := OnePhaseCommit(m, r, r.StartTS+1, lim)
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +140,8 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 30, 30
-	step, _, err := CollectCells(m, []Garbage{{Group: GroupHistory, Cell: c}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+	step, _, err := CollectCells(m, []Garbage{{Group: GroupHistory, Cell: c}},
+		CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,21 +162,25 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 	c := parseCell("a.x")
 	for i := range Timestamp(6) {
 		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte{'0' + byte(i)}}
-		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 10 * (i + 1), Writes: []CellWriteRequest{w}}, 10*(i+1)+1, DefaultLimits())
+		_, list, err := OnePhaseCommit(m,
+			OnePhaseRequest{StartTS: 10 * (i + 1), Writes: []CellWriteRequest{w}}, 10*(i+1)+1,
+			DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 50, 35
-	if err := collectAll(m, 2, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100}, func(*CollectStep) {}); err != nil {
+	if err := collectAll(m, 2, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100},
+		func(*CollectStep) {}); err != nil {
 		t.Fatal(err)
 	}
 	m.BoundTS = 35 // as an open snapshot at 35 saw it
 	for at := Timestamp(35); at < 70; at++ {
 		res, err := Get(m, c, at)
 		if want := string(rune('0' + (at-11)/10)); err != nil || string(res.Value) != want {
-			t.Fatalf("ABOVE-SAFEPOINT: a read at %d, safepoint 35, finds %q, %v; want %q", at, res.Value, err, want)
+			t.Fatalf("ABOVE-SAFEPOINT: a read at %d, safepoint 35, finds %q, %v; want %q", at,
+				res.Value, err, want)
 		}
 	}
 	for w, err := range m.Older(c, 30) {
@@ -187,7 +195,9 @@ func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	c := parseCell("a.x")
 	for i := range Timestamp(100) {
 		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte("v")}
-		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 2*i + 2, Writes: []CellWriteRequest{w}}, 2*i+3, DefaultLimits())
+		_, list, err := OnePhaseCommit(m,
+			OnePhaseRequest{StartTS: 2*i + 2, Writes: []CellWriteRequest{w}}, 2*i+3,
+			DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +207,8 @@ func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 	last := Timestamp(0)
 	list, steps := []Garbage{{Group: GroupHistory, Cell: c}}, 0
 	for ; len(list) > 0; steps++ {
-		step, n, err := CollectCells(m, list, CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
+		step, n, err := CollectCells(m, list,
+			CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +234,9 @@ func TestCollectionFaults(t *testing.T) {
 	m := NewMemView()
 	for i := range Timestamp(3) {
 		w := CellWriteRequest{Cell: parseCell("a.x"), Kind: KindDelete}
-		_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 10*i + 10, Writes: []CellWriteRequest{w}}, 10*i+11, DefaultLimits())
+		_, list, err := OnePhaseCommit(m,
+			OnePhaseRequest{StartTS: 10*i + 10, Writes: []CellWriteRequest{w}}, 10*i+11,
+			DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +245,8 @@ func TestCollectionFaults(t *testing.T) {
 	m.BoundTS, m.SafepointTS = 90, 90
 	for n := range 3 {
 		f := &faultyView{MemView: m, left: n}
-		step, _, err := CollectCells(f, []Garbage{{Group: GroupHistory, Cell: parseCell("a.x")}}, CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+		step, _, err := CollectCells(f, []Garbage{{Group: GroupHistory, Cell: parseCell("a.x")}},
+			CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 		if !errors.Is(err, errDisk) || len(step.Mutations) != 0 {
 			t.Errorf("fault of lookup %d: %d deletions, %v", n, len(step.Mutations), err)
 		}

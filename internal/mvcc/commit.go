@@ -66,7 +66,8 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 
 // commitLock replaces one lock by a write record at commitTS. Space holds the two records
 // that this may make.
-func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e *effects) (Result, error) {
+func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
+	e *effects) (Result, error) {
 	newest, ok, err := v.Newest(c)
 	if err != nil {
 		return Result{}, err
@@ -81,7 +82,10 @@ func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write, e
 	}
 	// The value is not touched: inline it moves from the lock into the record; a long one
 	// stays where prewrite put it.
-	space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: lock.Kind, Long: lock.Long, Value: lock.Value}
+	space[0] = Write{
+		CommitTS: commitTS, StartTS: lock.StartTS, Kind: lock.Kind, Long: lock.Long,
+		Value: lock.Value,
+	}
 	e.unlock(c)
 	return Result{}, e.write(v, c, &space[0], previous)
 }

@@ -16,7 +16,8 @@ func (e *effects) prewrite(c Cell, lock *Lock, value []byte, inline int) {
 }
 
 // value places a value: in the record if it is short, else in D under the start timestamp.
-func (e *effects) value(c Cell, start Timestamp, long *bool, inlined *[]byte, value []byte, inline int) {
+func (e *effects) value(c Cell, start Timestamp, long *bool, inlined *[]byte, value []byte,
+	inline int) {
 	if len(value) <= inline {
 		*inlined = value
 		return
@@ -34,7 +35,9 @@ func (e *effects) unlock(c Cell) {
 // cell dirty, all in the same mutations (Figure 6 lines 55 to 57; invariant 12).
 func (e *effects) write(v View, c Cell, w, previous *Write) error {
 	if previous != nil {
-		e.list = append(e.list, Mutation{Group: GroupHistory, Cell: c, TS: previous.CommitTS, Write: previous})
+		e.list = append(e.list, Mutation{
+			Group: GroupHistory, Cell: c, TS: previous.CommitTS, Write: previous,
+		})
 	}
 	e.list = append(e.list, Mutation{Group: GroupWrite, Cell: c, Write: w})
 	if c.Class != ClassData || v.Observed(c.Table, c.Column) != ObservedStrong {
@@ -55,7 +58,9 @@ func (e *effects) notify(v View, c Cell, ts Timestamp) error {
 	if ok && old.TS >= ts {
 		return nil
 	}
-	e.list = append(e.list, Mutation{Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: old.Replay}})
+	e.list = append(e.list, Mutation{
+		Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: old.Replay},
+	})
 	return nil
 }
 

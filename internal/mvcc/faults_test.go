@@ -94,10 +94,16 @@ func faultState(t *testing.T) *MemView {
 		m.Apply(list)
 	}
 	for _, start := range []Timestamp{2, 4, 6} {
-		do(OnePhaseCommit(m, OnePhaseRequest{StartTS: start, Writes: put("a.body", "long value")}, start+1, lim))
+		do(OnePhaseCommit(m, OnePhaseRequest{StartTS: start, Writes: put("a.body", "long value")},
+			start+1, lim))
 	}
-	do(Prewrite(m, PrewriteRequest{StartTS: 10, Primary: parseCell("b.body"), Writes: put("b.body", "v"), Intents: []Cell{parseCell("b.doc")}}, lim))
-	do(Prewrite(m, PrewriteRequest{StartTS: 11, Primary: parseCell("a.body"), Writes: put("a.body", "v")}, lim))
+	do(Prewrite(m, PrewriteRequest{
+		StartTS: 10, Primary: parseCell("b.body"), Writes: put("b.body", "v"),
+		Intents: []Cell{parseCell("b.doc")},
+	}, lim))
+	do(Prewrite(m, PrewriteRequest{
+		StartTS: 11, Primary: parseCell("a.body"), Writes: put("a.body", "v"),
+	}, lim))
 	return m
 }
 
@@ -121,7 +127,10 @@ func readFaults() map[string]faultOperation {
 	return map[string]faultOperation{
 		"get newest": {2, func(v View) (bool, error) { _, err := Get(v, a, 9); return false, err }},
 		"get older":  {3, func(v View) (bool, error) { _, err := Get(v, a, 6); return false, err }},
-		"multi-get":  {4, func(v View) (bool, error) { _, err := MultiGet(v, []Cell{a, a}, 9); return false, err }},
+		"multi-get": {4, func(v View) (bool, error) {
+			_, err := MultiGet(v, []Cell{a, a}, 9)
+			return false, err
+		}},
 		"scan": {3, func(v View) (bool, error) {
 			_, err := Scan(v, ScanRequest{Span: Span{Table: testTable}, At: 6})
 			return false, err
@@ -134,22 +143,31 @@ func commitFaults() map[string]faultOperation {
 	a, b, doc, lim := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc"), DefaultLimits()
 	return map[string]faultOperation{
 		"prewrite": {4, func(v View) (bool, error) {
-			return mutation(Prewrite(v, PrewriteRequest{StartTS: 12, Writes: put("c.x", "v"), Intents: []Cell{doc}}, lim))
+			return mutation(Prewrite(v, PrewriteRequest{
+				StartTS: 12, Writes: put("c.x", "v"), Intents: []Cell{doc},
+			}, lim))
 		}},
 		"late prewrite": {2, func(v View) (bool, error) {
-			return mutation(Prewrite(v, PrewriteRequest{StartTS: 2, Writes: put("a.body", "v")}, lim))
+			return mutation(Prewrite(v, PrewriteRequest{StartTS: 2, Writes: put("a.body", "v")},
+				lim))
 		}},
 		"commit": {3, func(v View) (bool, error) {
-			return mutation(Commit(v, CommitRequest{StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{b}}))
+			return mutation(Commit(v, CommitRequest{
+				StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{b},
+			}))
 		}},
 		"commit of an intent": {2, func(v View) (bool, error) {
-			return mutation(Commit(v, CommitRequest{StartTS: 10, CommitTS: 20, Intents: []Cell{doc}}))
+			return mutation(Commit(v, CommitRequest{
+				StartTS: 10, CommitTS: 20, Intents: []Cell{doc},
+			}))
 		}},
 		"late commit": {4, func(v View) (bool, error) {
 			return mutation(Commit(v, CommitRequest{StartTS: 2, CommitTS: 20, Cells: []Cell{a}}))
 		}},
 		"check one-phase": {3, func(v View) (bool, error) {
-			_, err := CheckOnePhase(v, OnePhaseRequest{StartTS: 12, Writes: put("c.x", "v"), Notifies: []Cell{doc}})
+			_, err := CheckOnePhase(v, OnePhaseRequest{
+				StartTS: 12, Writes: put("c.x", "v"), Notifies: []Cell{doc},
+			})
 			return false, err
 		}},
 		"one-phase commit": {3, func(v View) (bool, error) {
@@ -164,16 +182,23 @@ func cleanFaults() map[string]faultOperation {
 	a, b, doc := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc")
 	return map[string]faultOperation{
 		"rollback": {4, func(v View) (bool, error) {
-			return mutation(Rollback(v, RollbackRequest{StartTS: 10, Cells: []Cell{b, a}, Intents: []Cell{doc}}))
+			return mutation(Rollback(v, RollbackRequest{
+				StartTS: 10, Cells: []Cell{b, a}, Intents: []Cell{doc},
+			}))
 		}},
 		"status": {2, func(v View) (bool, error) {
-			return mutation(CheckTxnStatus(v, CheckTxnStatusRequest{Primary: a, StartTS: 9, Now: 20}))
+			return mutation(CheckTxnStatus(v,
+				CheckTxnStatusRequest{Primary: a, StartTS: 9, Now: 20}))
 		}},
 		"resolve forward": {4, func(v View) (bool, error) {
-			return mutation(ResolveLock(v, ResolveLockRequest{StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{doc}}))
+			return mutation(ResolveLock(v,
+				ResolveLockRequest{
+					StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{doc},
+				}))
 		}},
 		"resolve back": {1, func(v View) (bool, error) {
-			return mutation(ResolveLock(v, ResolveLockRequest{StartTS: 10, Cells: []Cell{b}, Intents: []Cell{doc}}))
+			return mutation(ResolveLock(v,
+				ResolveLockRequest{StartTS: 10, Cells: []Cell{b}, Intents: []Cell{doc}}))
 		}},
 		"heartbeat": {2, func(v View) (bool, error) {
 			return mutation(Heartbeat(v, HeartbeatRequest{Primary: a, StartTS: 9}))
@@ -188,7 +213,9 @@ func cleanFaults() map[string]faultOperation {
 			return mutation(FailNotify(v, FailNotifyRequest{Cell: a, TS: 7, Attempts: 1}))
 		}},
 		"raw": {1, func(v View) (bool, error) {
-			return mutation(RawWrite(v, RawWriteRequest{Conditions: []RawCondition{{Cell: a, Absent: true}}, Writes: put("a.x", "v")}))
+			return mutation(RawWrite(v, RawWriteRequest{
+				Conditions: []RawCondition{{Cell: a, Absent: true}}, Writes: put("a.x", "v"),
+			}))
 		}},
 	}
 }
@@ -211,7 +238,8 @@ func TestFaults(t *testing.T) {
 			// The number of lookups is part of what is promised: evaluation is on the hot path.
 			v := &faultyView{MemView: m, left: op.lookups}
 			if _, err := op.run(v); err != nil || v.left != 0 {
-				t.Errorf("without a fault: error %v, %d lookups, want %d", err, op.lookups-v.left, op.lookups)
+				t.Errorf("without a fault: error %v, %d lookups, want %d", err, op.lookups-v.left,
+					op.lookups)
 			}
 		})
 	}

@@ -31,14 +31,18 @@ func (h *history) begin() {
 	h.rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	cells = cells[:1+h.rng.IntN(3)]
 	if h.chance(30) {
-		cells = slices.DeleteFunc(cells, func(c Cell) bool { return tabletOf(c) != tabletOf(cells[0]) })
+		cells = slices.DeleteFunc(cells, func(c Cell) bool {
+			return tabletOf(c) != tabletOf(cells[0])
+		})
 	}
 	t := &modelTxn{start: start}
 	for _, c := range cells {
 		if h.chance(40) {
 			h.readCell(c, start)
 		}
-		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte(strconv.FormatUint(uint64(start), 10))}
+		w := CellWriteRequest{
+			Cell: c, Kind: KindPut, Value: []byte(strconv.FormatUint(uint64(start), 10)),
+		}
 		if h.chance(20) {
 			w.Value = append(w.Value, "-long"...)
 		}
@@ -48,7 +52,9 @@ func (h *history) begin() {
 		t.writes = append(t.writes, w)
 	}
 	if h.chance(25) {
-		t.intents = append(t.intents, parseCell([]string{"a.doc", "b.doc", "c.doc", "d.doc"}[h.rng.IntN(4)]))
+		t.intents = append(t.intents, parseCell([]string{
+			"a.doc", "b.doc", "c.doc", "d.doc",
+		}[h.rng.IntN(4)]))
 	}
 	h.start(t, nil)
 }
@@ -58,7 +64,10 @@ func (h *history) start(t *modelTxn, after func()) {
 	t.primary = t.writes[0].Cell
 	t.applied = make(map[Cell]bool)
 	h.model.txns[t.start] = t
-	c := &coordinator{h: h, txn: t, expiry: t.start + Timestamp(5+h.rng.IntN(60)), after: after, waiting: make(map[int]bool)}
+	c := &coordinator{
+		h: h, txn: t, expiry: t.start + Timestamp(5+h.rng.IntN(60)), after: after,
+		waiting: make(map[int]bool),
+	}
 	h.txns = append(h.txns, c)
 	for _, cell := range c.cells() {
 		c.waiting[tabletOf(cell)] = true
@@ -85,7 +94,9 @@ func (c *coordinator) prewrite(tablet int) {
 		return
 	}
 	if c.onePhase {
-		c.h.send(tablet, OnePhaseRequest{StartTS: c.txn.start, Writes: c.txn.writes, Notifies: c.txn.intents}, c.settled)
+		c.h.send(tablet, OnePhaseRequest{
+			StartTS: c.txn.start, Writes: c.txn.writes, Notifies: c.txn.intents,
+		}, c.settled)
 		return
 	}
 	r := PrewriteRequest{StartTS: c.txn.start, Primary: c.txn.primary, Expiry: c.expiry}
@@ -100,7 +111,9 @@ func (c *coordinator) prewrite(tablet int) {
 
 // in keeps the cells of one tablet.
 func in(cells []Cell, tablet int) []Cell {
-	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return tabletOf(c) != tablet })
+	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+		return tabletOf(c) != tablet
+	})
 }
 
 // prewritten takes a prewrite's answer; the last one leads to the commit of the primary.
@@ -136,7 +149,9 @@ func (c *coordinator) commitPrimary(ts Timestamp) {
 	if c.h.chance(70) {
 		cells, intents = c.written(tablet), in(c.txn.intents, tablet)
 	}
-	c.h.send(tablet, CommitRequest{StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents}, c.settled)
+	c.h.send(tablet, CommitRequest{
+		StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents,
+	}, c.settled)
 }
 
 // written are the written cells in one tablet.
@@ -180,7 +195,10 @@ func (c *coordinator) secondaries(ts Timestamp) {
 		return
 	}
 	for _, tablet := range [...]int{0, 1} {
-		r := CommitRequest{StartTS: c.txn.start, CommitTS: ts, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet)}
+		r := CommitRequest{
+			StartTS: c.txn.start, CommitTS: ts, Cells: c.written(tablet),
+			Intents: in(c.txn.intents, tablet),
+		}
 		if len(r.Cells)+len(r.Intents) > 0 {
 			c.h.send(tablet, r, nil)
 		}
@@ -192,7 +210,9 @@ func (c *coordinator) giveUp() {
 	c.done = true
 	c.h.logf("txn %d gives up", c.txn.start)
 	for _, tablet := range [...]int{0, 1} {
-		r := RollbackRequest{StartTS: c.txn.start, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet)}
+		r := RollbackRequest{
+			StartTS: c.txn.start, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet),
+		}
 		if !c.onePhase && len(r.Cells)+len(r.Intents) > 0 {
 			c.h.send(tablet, r, nil)
 		}
@@ -217,7 +237,9 @@ func (h *history) poke() {
 		h.now += Timestamp(n)
 		c.commitPrimary(h.tick())
 	case n == 3:
-		h.send(tabletOf(c.txn.primary), HeartbeatRequest{Primary: c.txn.primary, StartTS: c.txn.start, Expiry: h.now + 20}, nil)
+		h.send(tabletOf(c.txn.primary), HeartbeatRequest{
+			Primary: c.txn.primary, StartTS: c.txn.start, Expiry: h.now + 20,
+		}, nil)
 	default:
 		c.prewrite(0)
 		c.prewrite(1)
@@ -258,7 +280,8 @@ func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
 	case res.Status == StatusLocked && res.Lock.Lock.Token == 0:
 		h.resolve(*res.Lock)
 	case res.Status == StatusOK:
-		h.model.reads = append(h.model.reads, modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS})
+		h.model.reads = append(h.model.reads,
+			modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS})
 		return res, true
 	}
 	return res, false
@@ -267,7 +290,9 @@ func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
 // scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not
 // show must not be there.
 func (h *history) scan(tablet int, at Timestamp) {
-	span := []Span{{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"}}[tablet]
+	span := []Span{
+		{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"},
+	}[tablet]
 	r := ScanRequest{Span: span, At: at, Reverse: h.chance(50), MaxBytes: h.rng.IntN(20)}
 	missing := slices.DeleteFunc(dataCells(), func(c Cell) bool { return tabletOf(c) != tablet })
 	for {
@@ -278,7 +303,8 @@ func (h *history) scan(tablet int, at Timestamp) {
 		}
 		h.logf("scan %d at %d: %d cells, %s", tablet, at, len(res.Cells), showPageEnd(res))
 		for _, c := range res.Cells {
-			h.model.reads = append(h.model.reads, modelRead{cell: c.Cell, at: at, found: true, value: c.Value, commit: c.CommitTS})
+			h.model.reads = append(h.model.reads,
+				modelRead{cell: c.Cell, at: at, found: true, value: c.Value, commit: c.CommitTS})
 			missing = slices.DeleteFunc(missing, func(m Cell) bool { return m == c.Cell })
 		}
 		if res.Status == StatusLocked && res.Lock.Lock.Token == 0 {

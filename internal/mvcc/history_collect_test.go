@@ -83,7 +83,9 @@ func (h *history) find(p *pass, view *MemView) bool {
 				p.list = append(p.list, g)
 			}
 		}
-		h.garbage[p.tablet] = slices.DeleteFunc(h.garbage[p.tablet], func(g Garbage) bool { return g.From <= view.Safepoint() })
+		h.garbage[p.tablet] = slices.DeleteFunc(h.garbage[p.tablet], func(g Garbage) bool {
+			return g.From <= view.Safepoint()
+		})
 		p.list = SortGarbage(p.list)
 		return true
 	case p.place.Done():
@@ -123,7 +125,8 @@ func (h *history) hold() {
 	default:
 		c := dataCells()[h.rng.IntN(8)]
 		if res, err := Get(h.viewOf(c), c, h.snapshot); err == nil && res.Status == StatusTooOld {
-			h.check(faultf(assertHeld, "%s at %d, bound %d", show(c), h.snapshot, h.viewOf(c).Bound()))
+			h.check(faultf(assertHeld, "%s at %d, bound %d", show(c), h.snapshot,
+				h.viewOf(c).Bound()))
 		}
 		h.readCell(c, h.snapshot)
 	}
@@ -135,10 +138,16 @@ func (h *history) collectEverything() {
 	h.passes, h.snapshot = nil, 0
 	for _, view := range h.tablets {
 		view.BoundTS, view.SafepointTS = h.now, h.now
-		for range 2 { // what a delete's notification kept goes once that is cleared; here it is, at random
-			limits := CollectLimits{Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50)}
+		// what a delete's notification kept goes once that is cleared; here it is, at
+		// random
+		for range 2 {
+			limits := CollectLimits{
+				Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50),
+			}
 			h.model.acksMayGo()
-			err := collectAll(view, 1+h.rng.IntN(20), limits, func(s *CollectStep) { h.seen.Collected += len(s.Mutations) })
+			err := collectAll(view, 1+h.rng.IntN(20), limits, func(s *CollectStep) {
+				h.seen.Collected += len(s.Mutations)
+			})
 			if err != nil {
 				h.check(faultf(assertNoError, "collection: %v", err))
 				return
@@ -154,10 +163,12 @@ func (h *history) checkSpace(view *MemView) *fault {
 	for _, e := range view.entries() {
 		switch e.Group {
 		case GroupHistory, GroupRollback:
-			return faultf(assertSpace, "%c %s %d is left at safepoint %d", e.Group, show(e.Cell), e.TS, view.Safepoint())
+			return faultf(assertSpace, "%c %s %d is left at safepoint %d", e.Group, show(e.Cell),
+				e.TS, view.Safepoint())
 		case GroupData:
 			if w, ok, _ := view.Newest(e.Cell); !ok || !w.Long || w.StartTS != e.TS {
-				return faultf(assertNamed, "the value %d of %s is named by no record", e.TS, show(e.Cell))
+				return faultf(assertNamed, "the value %d of %s is named by no record", e.TS,
+					show(e.Cell))
 			}
 		case GroupWrite:
 			_, dirty, _ := view.Notification(e.Cell)
@@ -165,9 +176,12 @@ func (h *history) checkSpace(view *MemView) *fault {
 				return faultf(assertSpace, "the delete at %d of %s is left", e.TS, show(e.Cell))
 			}
 			if e.Cell.Class == ClassAck {
-				if _, there, _ := view.Newest(Cell{Table: testTable, Row: e.Cell.Row, Column: "body"}); !there {
-					if _, dirty, _ := view.Notification(Cell{Table: testTable, Row: e.Cell.Row, Column: "body"}); !dirty {
-						return faultf(assertSpace, "the ack %s is left of a cell that is not", show(e.Cell))
+				if _, there, _ := view.Newest(Cell{Table: testTable, Row: e.Cell.Row,
+					Column: "body"}); !there {
+					if _, dirty, _ := view.Notification(Cell{Table: testTable, Row: e.Cell.Row,
+						Column: "body"}); !dirty {
+						return faultf(assertSpace, "the ack %s is left of a cell that is not",
+							show(e.Cell))
 					}
 				}
 			}

@@ -62,7 +62,8 @@ func (h *history) evaluate(m message) (Result, bool) {
 		return h.onePhase(m, r)
 	}
 	res, list, err := apply(h.tablets[m.tablet], m.op)
-	h.logf("tablet %d: %T%+v = %s commit=%d, %d effects", m.tablet, m.op, m.op, statusName(res.Status), res.CommitTS, len(list))
+	h.logf("tablet %d: %T%+v = %s commit=%d, %d effects", m.tablet, m.op, m.op,
+		statusName(res.Status), res.CommitTS, len(list))
 	if err != nil {
 		h.check(faultf(assertNoError, "%T%+v: %v", m.op, m.op, err))
 		return res, true
@@ -105,7 +106,9 @@ func apply(v View, op any) (Result, []Mutation, error) {
 
 // waits reports whether the tablet would hold the answer back because of a reservation.
 func waits(res Result) bool {
-	return res.Status == StatusLocked && slices.ContainsFunc(res.Locks, func(l LockInfo) bool { return l.Lock.Token != 0 })
+	return res.Status == StatusLocked && slices.ContainsFunc(res.Locks, func(l LockInfo) bool {
+		return l.Lock.Token != 0
+	})
 }
 
 // effect applies mutations under the eyes of the model.
@@ -136,7 +139,8 @@ func (h *history) answered(op any, res Result) {
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
 		case res.Status == StatusNotFound:
 			// It was sent after every prewrite had been answered.
-			h.check(faultf(assertKnown, "commit of transaction %d finds neither lock nor record", r.StartTS))
+			h.check(faultf(assertKnown, "commit of transaction %d finds neither lock nor record",
+				r.StartTS))
 		}
 	case RollbackRequest:
 		primary := h.model.txns[r.StartTS].primary
@@ -181,7 +185,9 @@ func (h *history) onePhase(m message, r OnePhaseRequest) (Result, bool) {
 		h.answered(nil, res)
 	case res.Status == StatusOK:
 		for _, w := range r.Writes {
-			view.PutLock(w.Cell, Lock{StartTS: r.StartTS, Primary: r.Writes[0].Cell, Token: uint64(r.StartTS)})
+			view.PutLock(w.Cell, Lock{
+				StartTS: r.StartTS, Primary: r.Writes[0].Cell, Token: uint64(r.StartTS),
+			})
 		}
 		h.inflight = append(h.inflight, &reservation{req: r, tablet: m.tablet, reply: m.reply})
 		return res, false
@@ -214,12 +220,14 @@ func (h *history) proceed() {
 		lim.Inline = 4
 		res, list, err := OnePhaseCommit(view, f.req, f.commitTS, lim)
 		if err != nil || res.Status != StatusOK {
-			h.check(faultf(assertNoError, "one-phase commit of %d at %d: %s, %v", f.req.StartTS, f.commitTS, statusName(res.Status), err))
+			h.check(faultf(assertNoError, "one-phase commit of %d at %d: %s, %v", f.req.StartTS,
+				f.commitTS, statusName(res.Status), err))
 		}
 		h.effect(f.tablet, list)
 		h.seen.OnePhase++
 	}
-	h.logf("tablet %d: one-phase commit of %d at %d, lost %t", f.tablet, f.req.StartTS, f.commitTS, lost)
+	h.logf("tablet %d: one-phase commit of %d at %d, lost %t", f.tablet, f.req.StartTS, f.commitTS,
+		lost)
 	for _, w := range f.req.Writes {
 		view.DropLock(w.Cell)
 	}
@@ -269,7 +277,10 @@ func (h *history) undecided(below Timestamp) []LockInfo {
 		}
 		for _, i := range view.AllIntents() {
 			if i.StartTS < below {
-				lock := Lock{StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry, Worker: i.Intent.Worker}
+				lock := Lock{
+					StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry,
+					Worker: i.Intent.Worker,
+				}
 				list = append(list, LockInfo{Cell: i.Cell, Intent: true, Lock: lock})
 			}
 		}

@@ -7,7 +7,10 @@ import (
 
 // statusOf is the question about a lock's transaction.
 func (h *history) statusOf(l LockInfo, dead bool) CheckTxnStatusRequest {
-	return CheckTxnStatusRequest{Primary: l.Lock.Primary, StartTS: l.Lock.StartTS, Now: h.now, MetExpiry: l.Lock.Expiry, WorkerDead: dead}
+	return CheckTxnStatusRequest{
+		Primary: l.Lock.Primary, StartTS: l.Lock.StartTS, Now: h.now, MetExpiry: l.Lock.Expiry,
+		WorkerDead: dead,
+	}
 }
 
 // resolution is what follows for the lock from the answer.
@@ -47,7 +50,9 @@ func (h *history) observe() {
 			continue
 		}
 		if h.chance(15) {
-			h.send(tabletOf(c), FailNotifyRequest{Cell: c, TS: n.TS, Attempts: n.Attempts + 1, ParkedTS: h.now}, nil)
+			h.send(tabletOf(c), FailNotifyRequest{
+				Cell: c, TS: n.TS, Attempts: n.Attempts + 1, ParkedTS: h.now,
+			}, nil)
 			return
 		}
 		start := h.tick()
@@ -79,10 +84,14 @@ func (h *history) observeStrong(c Cell, start Timestamp) {
 		return
 	}
 	t := &modelTxn{start: start, observed: c, seen: changed.CommitTS}
-	t.writes = []CellWriteRequest{{Cell: ack, Kind: KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)}}
+	t.writes = []CellWriteRequest{
+		{Cell: ack, Kind: KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)},
+	}
 	if h.chance(50) {
 		out := dataCells()[h.rng.IntN(8)]
-		t.writes = append(t.writes, CellWriteRequest{Cell: out, Kind: KindPut, Value: []byte("out")})
+		t.writes = append(t.writes, CellWriteRequest{
+			Cell: out, Kind: KindPut, Value: []byte("out"),
+		})
 	}
 	if h.chance(30) {
 		slices.Reverse(t.writes)

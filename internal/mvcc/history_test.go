@@ -82,7 +82,8 @@ func runHistories(t *testing.T, count uint64) {
 // tally counts what the histories contained, so that a test that has stopped testing
 // anything fails.
 type tally struct {
-	Committed, OnePhase, RolledBack, Undecided, Reads, Resolved, Runs, Collected, Conflicts, TooOld, Unknown int
+	Committed, OnePhase, RolledBack, Undecided, Reads, Resolved, Runs, Collected, Conflicts, TooOld,
+	Unknown int
 }
 
 func (c *tally) add(h *history) {
@@ -122,7 +123,8 @@ func (c *tally) merge(o tally) {
 
 // mustCover fails if any of the situations did not come up.
 func (c *tally) mustCover(t *testing.T) {
-	for _, n := range []int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved, c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown} {
+	for _, n := range []int{c.Committed, c.OnePhase, c.RolledBack, c.Undecided, c.Reads, c.Resolved,
+		c.Runs, c.Collected, c.Conflicts, c.TooOld, c.Unknown} {
 		if n == 0 {
 			t.Errorf("the histories do not cover everything: %+v", *c)
 			return
@@ -159,7 +161,9 @@ type message struct {
 }
 
 func newHistory(seed uint64, verbose bool) *history {
-	h := &history{rng: rand.New(rand.NewPCG(seed, 20101006)), model: newModel(), now: 1, verbose: verbose}
+	h := &history{
+		rng: rand.New(rand.NewPCG(seed, 20101006)), model: newModel(), now: 1, verbose: verbose,
+	}
 	for i := range h.tablets {
 		h.tablets[i] = NewMemView()
 		h.tablets[i].Columns[ObservedColumn{testTable, "body"}] = ObservedStrong

@@ -14,11 +14,15 @@ func TestInvalidRequests(t *testing.T) {
 	lim := DefaultLimits()
 	calls := map[string]func() error{
 		"kind of a prewrite": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{StartTS: 1, Writes: []CellWriteRequest{{Cell: c, Kind: 3}}}, lim)
+			_, _, err := Prewrite(m, PrewriteRequest{
+				StartTS: 1, Writes: []CellWriteRequest{{Cell: c, Kind: 3}},
+			}, lim)
 			return err
 		},
 		"class of a prewrite": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{StartTS: 1, Writes: []CellWriteRequest{{Cell: Cell{Class: 2}, Kind: KindPut}}}, lim)
+			_, _, err := Prewrite(m, PrewriteRequest{
+				StartTS: 1, Writes: []CellWriteRequest{{Cell: Cell{Class: 2}, Kind: KindPut}},
+			}, lim)
 			return err
 		},
 		"class of an intent": func() error {
@@ -38,8 +42,11 @@ func TestInvalidRequests(t *testing.T) {
 			_, _, err := OnePhaseCommit(m, OnePhaseRequest{}, 1, lim)
 			return err
 		},
-		"rollback":  func() error { _, _, err := Rollback(m, RollbackRequest{}); return err },
-		"status":    func() error { _, _, err := CheckTxnStatus(m, CheckTxnStatusRequest{}); return err },
+		"rollback": func() error { _, _, err := Rollback(m, RollbackRequest{}); return err },
+		"status": func() error {
+			_, _, err := CheckTxnStatus(m, CheckTxnStatusRequest{})
+			return err
+		},
 		"resolve":   func() error { _, _, err := ResolveLock(m, ResolveLockRequest{}); return err },
 		"heartbeat": func() error { _, _, err := Heartbeat(m, HeartbeatRequest{}); return err },
 		"notify":    func() error { _, _, err := NotifyCells(m, NotifyRequest{}); return err },
@@ -56,7 +63,9 @@ func TestInvalidRequests(t *testing.T) {
 func TestLimitsExact(t *testing.T) {
 	lim := Limits{Row: 4, Column: 3, Value: 6, Batch: 13, Inline: 1}
 	write := func(row, column, value int) []CellWriteRequest {
-		return []CellWriteRequest{{Cell: Cell{Row: strings.Repeat("\x00", row), Column: strings.Repeat("\xff", column)},
+		return []CellWriteRequest{{Cell: Cell{
+			Row: strings.Repeat("\x00", row), Column: strings.Repeat("\xff", column),
+		},
 			Kind: KindPut, Value: make([]byte, value)}}
 	}
 	cases := []struct {
@@ -71,7 +80,8 @@ func TestLimitsExact(t *testing.T) {
 		}
 	}
 	var limit *LimitError
-	if err := lim.Check(write(4, 3, 6), []Cell{{Row: "r"}}); !errors.As(err, &limit) || limit.What != "batch" || limit.Size != 14 {
+	if err := lim.Check(write(4, 3, 6), []Cell{{Row: "r"}}); !errors.As(err, &limit) ||
+		limit.What != "batch" || limit.Size != 14 {
 		t.Errorf("batch: %v", err)
 	}
 	if err := (Limits{}).Check(write(1000, 1000, 1000), nil); err != nil {
@@ -107,11 +117,16 @@ func TestManyDuplicates(t *testing.T) {
 func TestMissingValueIsCorrupt(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.x")
-	m.Apply([]Mutation{{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 2, StartTS: 1, Kind: KindPut, Long: true}}})
+	m.Apply([]Mutation{
+		{Group: GroupWrite, Cell: c, Write: &Write{
+			CommitTS: 2, StartTS: 1, Kind: KindPut, Long: true,
+		}},
+	})
 	if _, err := Get(m, c, 3); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("get: %v, want ErrCorrupt", err)
 	}
-	if _, err := Scan(m, ScanRequest{Span: Span{Table: testTable}, At: 3}); !errors.Is(err, ErrCorrupt) {
+	if _, err := Scan(m, ScanRequest{Span: Span{Table: testTable}, At: 3}); !errors.Is(err,
+		ErrCorrupt) {
 		t.Errorf("scan: %v, want ErrCorrupt", err)
 	}
 }
@@ -121,7 +136,9 @@ func TestErrorIsCut(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.doc")
 	m.Apply([]Mutation{{Group: GroupNotify, Cell: c, Notify: &Notify{TS: 1}}})
-	_, list, err := FailNotify(m, FailNotifyRequest{Cell: c, TS: 1, Attempts: 1, Error: strings.Repeat("€", maxNotifyError)})
+	_, list, err := FailNotify(m, FailNotifyRequest{
+		Cell: c, TS: 1, Attempts: 1, Error: strings.Repeat("€", maxNotifyError),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +153,9 @@ func TestScanIsBounded(t *testing.T) {
 	m := NewMemView()
 	for i := range maxUnshown + 10 {
 		c := Cell{Table: testTable, Row: fmt.Sprintf("%08d", i), Column: "x"}
-		m.Apply([]Mutation{{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 2, StartTS: 1, Kind: KindDelete}}})
+		m.Apply([]Mutation{
+			{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 2, StartTS: 1, Kind: KindDelete}},
+		})
 	}
 	r := ScanRequest{Span: Span{Table: testTable}, At: 3}
 	first, err := Scan(m, r)
@@ -152,8 +171,10 @@ func TestScanIsBounded(t *testing.T) {
 
 func TestCellOrder(t *testing.T) {
 	ordered := []Cell{
-		{}, {Column: "\x00"}, {Column: "a"}, {Class: ClassAck}, {Row: "\x00"}, {Row: "a"}, {Row: "a", Column: "z"},
-		{Row: "a", Class: ClassAck, Column: "a"}, {Row: "a\x00"}, {Row: "b"}, {Row: "\xff\xff"}, {Table: 1},
+		{}, {Column: "\x00"}, {Column: "a"}, {Class: ClassAck}, {Row: "\x00"}, {Row: "a"},
+		{Row: "a", Column: "z"},
+		{Row: "a", Class: ClassAck, Column: "a"}, {Row: "a\x00"}, {Row: "b"}, {Row: "\xff\xff"},
+		{Table: 1},
 	}
 	for i, a := range ordered {
 		for j, b := range ordered {

@@ -55,7 +55,9 @@ func (m *MemView) Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error] 
 		}
 		list = append(list, k)
 	}
-	order := func(a, b CellAt) int { return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.TS, b.TS)) }
+	order := func(a, b CellAt) int {
+		return cmp.Or(a.Cell.Compare(b.Cell), cmp.Compare(a.TS, b.TS))
+	}
 	slices.SortFunc(list, order)
 	return func(yield func(CellAt, error) bool) {
 		for _, k := range list {

@@ -138,7 +138,9 @@ func (m *MemView) DropLock(c Cell) { m.locks.change(c, nil, true) }
 func (m *MemView) Lock(c Cell) (Lock, bool) { return m.locks.get(c) }
 
 // Locks implements View.
-func (m *MemView) Locks(s Span, reverse bool) iter.Seq2[Cell, Lock] { return m.locks.in(s, reverse) }
+func (m *MemView) Locks(s Span, reverse bool) iter.Seq2[Cell, Lock] {
+	return m.locks.in(s, reverse)
+}
 
 // Newest implements View.
 func (m *MemView) Newest(c Cell) (Write, bool, error) {

@@ -67,9 +67,11 @@ type modelRead struct {
 
 func newModel() *model {
 	return &model{
-		txns: make(map[Timestamp]*modelTxn), commits: make(map[Timestamp]*modelTxn), versions: make(map[Cell][]version),
-		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool), cleared: make(map[Cell]Timestamp),
-		runs: make(map[cellAt]Timestamp), gone: make(map[Cell]Timestamp),
+		txns: make(map[Timestamp]*modelTxn), commits: make(map[Timestamp]*modelTxn),
+		versions: make(map[Cell][]version),
+		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool),
+		cleared: make(map[Cell]Timestamp),
+		runs:    make(map[cellAt]Timestamp), gone: make(map[Cell]Timestamp),
 	}
 }
 
@@ -87,7 +89,8 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 	}
 	if t.commitTS != 0 {
 		if t.commitTS != ts {
-			return faultf(assertOneTS, "transaction %d is committed at %d and at %d", t.start, t.commitTS, ts)
+			return faultf(assertOneTS, "transaction %d is committed at %d and at %d", t.start,
+				t.commitTS, ts)
 		}
 		return nil
 	}
@@ -97,16 +100,21 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 		list := m.versions[w.Cell]
 		for _, v := range list {
 			if v.commit > t.start && v.start < ts {
-				return faultf(assertLostUpdate, "%s: transactions [%d,%d] and [%d,%d] overlap", show(w.Cell), v.start, v.commit, t.start, ts)
+				return faultf(assertLostUpdate, "%s: transactions [%d,%d] and [%d,%d] overlap",
+					show(w.Cell), v.start, v.commit, t.start, ts)
 			}
 		}
-		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts Timestamp) int { return int(v.commit) - int(ts) })
-		m.versions[w.Cell] = slices.Insert(list, i, version{commit: ts, start: t.start, deleted: w.Kind == KindDelete, value: valueOf(&w)})
+		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts Timestamp) int {
+			return int(v.commit) - int(ts)
+		})
+		m.versions[w.Cell] = slices.Insert(list, i,
+			version{commit: ts, start: t.start, deleted: w.Kind == KindDelete, value: valueOf(&w)})
 	}
 	if t.seen != 0 {
 		change := cellAt{t.observed, t.seen}
 		if other, ok := m.runs[change]; ok {
-			return faultf(assertOnce, "%s changed at %d: runs %d and %d both commit", show(t.observed), t.seen, other, t.start)
+			return faultf(assertOnce, "%s changed at %d: runs %d and %d both commit",
+				show(t.observed), t.seen, other, t.start)
 		}
 		m.runs[change] = t.start
 	}
@@ -117,7 +125,8 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 func (m *model) rollback(start Timestamp) *fault {
 	t := m.txns[start]
 	if t.commitTS != 0 {
-		return faultf(assertRevival, "transaction %d is rolled back after it committed at %d", start, t.commitTS)
+		return faultf(assertRevival, "transaction %d is rolled back after it committed at %d",
+			start, t.commitTS)
 	}
 	t.rolledBack = true
 	return nil
@@ -126,7 +135,8 @@ func (m *model) rollback(start Timestamp) *fault {
 // committed checks a commit timestamp that someone was told.
 func (m *model) committed(start, ts Timestamp) *fault {
 	if t := m.txns[start]; t.commitTS != ts {
-		return faultf(assertOneTS, "transaction %d is reported as committed at %d; it is at %d", start, ts, t.commitTS)
+		return faultf(assertOneTS, "transaction %d is reported as committed at %d; it is at %d",
+			start, ts, t.commitTS)
 	}
 	return nil
 }
@@ -150,7 +160,8 @@ func (m *model) checkRead(r modelRead) *fault {
 		return nil
 	}
 	found := ok && !v.deleted
-	if found == r.found && (!found || bytes.Equal(v.value, r.value)) && (!found || r.commit == 0 || r.commit == v.commit) {
+	if found == r.found && (!found || bytes.Equal(v.value, r.value)) &&
+		(!found || r.commit == 0 || r.commit == v.commit) {
 		return nil
 	}
 	return faultf(assertSnapshot, "%s at %d: read %q found=%t commit=%d; the snapshot has %q found=%t commit=%d",
@@ -194,16 +205,20 @@ func (m *model) mutated(view *MemView, list []Mutation) *fault {
 func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
 	t, w := m.txns[mu.Write.StartTS], mu.Write
 	if t.rolledBack {
-		return faultf(assertRevival, "%s: a write record of transaction %d, which is rolled back", show(mu.Cell), t.start)
+		return faultf(assertRevival, "%s: a write record of transaction %d, which is rolled back",
+			show(mu.Cell), t.start)
 	}
 	if t.commitTS == 0 {
-		return faultf(assertPrimaryFirst, "%s: a write record of transaction %d before its primary's", show(mu.Cell), t.start)
+		return faultf(assertPrimaryFirst,
+			"%s: a write record of transaction %d before its primary's", show(mu.Cell), t.start)
 	}
 	if t.commitTS != w.CommitTS {
-		return faultf(assertOneTS, "%s: transaction %d is committed at %d, here at %d", show(mu.Cell), t.start, t.commitTS, w.CommitTS)
+		return faultf(assertOneTS, "%s: transaction %d is committed at %d, here at %d",
+			show(mu.Cell), t.start, t.commitTS, w.CommitTS)
 	}
 	t.applied[mu.Cell] = true
-	if mu.Cell.Class != ClassData || view.Observed(mu.Cell.Table, mu.Cell.Column) != ObservedStrong {
+	if mu.Cell.Class != ClassData || view.Observed(mu.Cell.Table,
+		mu.Cell.Column) != ObservedStrong {
 		return nil
 	}
 	m.notified[mu.Cell] = max(m.notified[mu.Cell], w.CommitTS)
@@ -223,14 +238,17 @@ func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
 func (m *model) wroteNotify(view *MemView, mu *Mutation) *fault {
 	old, _, _ := view.Notification(mu.Cell)
 	if mu.Notify.TS < old.TS {
-		return faultf(assertNotify, "%s: the notification goes back from %d to %d", show(mu.Cell), old.TS, mu.Notify.TS)
+		return faultf(assertNotify, "%s: the notification goes back from %d to %d", show(mu.Cell),
+			old.TS, mu.Notify.TS)
 	}
 	t, ok := m.commits[mu.Notify.TS]
 	if !ok && !m.direct[mu.Notify.TS] {
-		return faultf(assertNotify, "%s: a notification at %d, where nothing is committed", show(mu.Cell), mu.Notify.TS)
+		return faultf(assertNotify, "%s: a notification at %d, where nothing is committed",
+			show(mu.Cell), mu.Notify.TS)
 	}
 	if ok && t.rolledBack {
-		return faultf(assertRevival, "%s: a notification of transaction %d, which is rolled back", show(mu.Cell), t.start)
+		return faultf(assertRevival, "%s: a notification of transaction %d, which is rolled back",
+			show(mu.Cell), t.start)
 	}
 	return nil
 }
@@ -248,7 +266,8 @@ func (m *model) finish(viewOf func(Cell) *MemView) *fault {
 		}
 		for _, w := range t.writes {
 			if !t.applied[w.Cell] {
-				return faultf(assertAtomic, "transaction %d is committed at %d, but not on %s", t.start, t.commitTS, show(w.Cell))
+				return faultf(assertAtomic, "transaction %d is committed at %d, but not on %s",
+					t.start, t.commitTS, show(w.Cell))
 			}
 		}
 		for _, c := range t.intents {
@@ -275,9 +294,11 @@ func (m *model) checkVersions(viewOf func(Cell) *MemView) *fault {
 				}
 				res, err := Get(view, c, at)
 				if err != nil || res.Status != StatusOK {
-					return faultf(assertSnapshot, "%s at %d: %s, %v", show(c), at, statusName(res.Status), err)
+					return faultf(assertSnapshot, "%s at %d: %s, %v", show(c), at,
+						statusName(res.Status), err)
 				}
-				if f := m.checkRead(modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS}); f != nil {
+				if f := m.checkRead(modelRead{cell: c, at: at, found: res.Found, value: res.Value,
+					commit: res.CommitTS}); f != nil {
 					return f
 				}
 			}

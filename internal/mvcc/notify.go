@@ -23,7 +23,8 @@ func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	for _, c := range r.Cells {
 		mark, may := e.notify, weak(v, c)
 		if r.Replay {
-			mark, may = e.replay, c.Class == ClassData && v.Observed(c.Table, c.Column) != NotObserved
+			mark, may = e.replay, c.Class == ClassData &&
+				v.Observed(c.Table, c.Column) != NotObserved
 		}
 		if !may {
 			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil, nil
@@ -44,7 +45,9 @@ func (e *effects) replay(v View, c Cell, ts Timestamp) error {
 	if err != nil || (ok && old.TS >= ts) {
 		return err
 	}
-	e.list = append(e.list, Mutation{Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: true}})
+	e.list = append(e.list, Mutation{
+		Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: true},
+	})
 	return nil
 }
 

@@ -81,7 +81,8 @@ func admitOnePhase(v View, c Cell, start Timestamp, lock Lock, locked bool) (Res
 //
 //   - StatusOK: committed at CommitTS. StatusCommitted: it was already, at CommitTS; no effects.
 //   - StatusCommitTSTooLow: commitTS is not above everything in the cells (invariant 3).
-func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (Result, []Mutation, error) {
+func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
+	lim Limits) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
 	}
@@ -95,7 +96,8 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (
 	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies))}
 	records := make([]Write, 2*len(writes))
 	for i := range writes {
-		res, err := onePhaseWrite(v, &writes[i], r.StartTS, commitTS, lim.Inline, records[2*i:2*i+2], &e)
+		res, err := onePhaseWrite(v, &writes[i], r.StartTS, commitTS, lim.Inline,
+			records[2*i:2*i+2], &e)
 		if err != nil || res.Status != StatusOK {
 			return res, nil, err
 		}
@@ -109,7 +111,8 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp, lim Limits) (
 }
 
 // onePhaseWrite adds the effects on one cell. Space holds the two records that they may need.
-func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inline int, space []Write, e *effects) (Result, error) {
+func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inline int,
+	space []Write, e *effects) (Result, error) {
 	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
 		return Result{}, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
 	}

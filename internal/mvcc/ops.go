@@ -105,11 +105,12 @@ type RollbackRequest struct {
 
 // CheckTxnStatusRequest asks for the decision at the primary (invariants 3, 6, 7).
 type CheckTxnStatusRequest struct {
-	Primary    Cell
-	StartTS    Timestamp
-	Now        Timestamp // oracle time
-	MetExpiry  Timestamp // expiry of the lock that was met; counts if the primary has none
-	WorkerDead bool      // a positive death event names the lock's worker: do not wait for the expiry
+	Primary   Cell
+	StartTS   Timestamp
+	Now       Timestamp // oracle time
+	MetExpiry Timestamp // expiry of the lock that was met; counts if the primary has none
+	// a positive death event names the lock's worker: do not wait for the expiry
+	WorkerDead bool
 }
 
 // ResolveLockRequest applies a known decision: CommitTS 0 rolls back. Without the lock it

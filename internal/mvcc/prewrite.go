@@ -35,7 +35,10 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		}
 		switch res.Status {
 		case StatusOK:
-			locks[i] = Lock{StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker, Kind: w.Kind}
+			locks[i] = Lock{
+				StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker,
+				Kind: w.Kind,
+			}
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
 			// Go on: the caller can resolve all of them at once, and a conflict further

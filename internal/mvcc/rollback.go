@@ -103,7 +103,8 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 	// Rolling back a secondary on its own would break the transaction in two, should its
 	// primary be committed.
 	if lock.Primary != r.Primary {
-		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary", ErrInvalid)
+		return Result{}, nil, fmt.Errorf("%w: status asked at a cell that is not the primary",
+			ErrInvalid)
 	}
 	if r.Now < lock.Expiry && !r.WorkerDead {
 		return Result{Status: StatusLive, Locks: []LockInfo{met(r.Primary, *lock)}}, nil, nil
@@ -127,7 +128,8 @@ func Heartbeat(v View, r HeartbeatRequest) (Result, []Mutation, error) {
 		return res, nil, err
 	}
 	if lock.Primary != r.Primary {
-		return Result{}, nil, fmt.Errorf("%w: heartbeat at a cell that is not the primary", ErrInvalid)
+		return Result{}, nil, fmt.Errorf("%w: heartbeat at a cell that is not the primary",
+			ErrInvalid)
 	}
 	// Late heartbeats arrive in any order.
 	if r.Expiry <= lock.Expiry {

@@ -9,15 +9,24 @@ func TestCommitAboveNewest(t *testing.T) {
 	m := NewMemView()
 	c := parseCell("a.x")
 	m.PutLock(c, Lock{StartTS: 10, Primary: c, Kind: KindPut})
-	m.Apply([]Mutation{{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 15, StartTS: 14, Kind: KindPut}}})
-	for commitTS, want := range map[Timestamp]Status{12: StatusCommitTSTooLow, 15: StatusCommitTSTooLow, 16: StatusOK} {
-		res, list, err := Commit(m, CommitRequest{StartTS: 10, CommitTS: commitTS, Cells: []Cell{c}})
+	m.Apply([]Mutation{
+		{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 15, StartTS: 14, Kind: KindPut}},
+	})
+	for commitTS, want := range map[Timestamp]Status{12: StatusCommitTSTooLow,
+		15: StatusCommitTSTooLow, 16: StatusOK} {
+		res, list, err := Commit(m, CommitRequest{
+			StartTS: 10, CommitTS: commitTS, Cells: []Cell{c},
+		})
 		if err != nil || res.Status != want || (len(list) > 0) != (want == StatusOK) {
-			t.Errorf("commit at %d: %s, %d effects, %v", commitTS, statusName(res.Status), len(list), err)
+			t.Errorf("commit at %d: %s, %d effects, %v", commitTS, statusName(res.Status),
+				len(list), err)
 		}
-		res, list, err = ResolveLock(m, ResolveLockRequest{StartTS: 10, CommitTS: commitTS, Cells: []Cell{c}})
+		res, list, err = ResolveLock(m, ResolveLockRequest{
+			StartTS: 10, CommitTS: commitTS, Cells: []Cell{c},
+		})
 		if err != nil || res.Status != want || (len(list) > 0) != (want == StatusOK) {
-			t.Errorf("resolve at %d: %s, %d effects, %v", commitTS, statusName(res.Status), len(list), err)
+			t.Errorf("resolve at %d: %s, %d effects, %v", commitTS, statusName(res.Status),
+				len(list), err)
 		}
 	}
 }
@@ -27,8 +36,13 @@ func TestReplayIsKept(t *testing.T) {
 	m := NewMemView()
 	m.Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
 	c := parseCell("a.body")
-	m.Apply([]Mutation{{Group: GroupNotify, Cell: c, Notify: &Notify{TS: 1, Replay: true, Attempts: 3, ParkedTS: 2, Error: "e"}}})
-	_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 3, Writes: put("a.body", "v")}, 4, DefaultLimits())
+	m.Apply([]Mutation{
+		{Group: GroupNotify, Cell: c, Notify: &Notify{
+			TS: 1, Replay: true, Attempts: 3, ParkedTS: 2, Error: "e",
+		}},
+	})
+	_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 3, Writes: put("a.body", "v")}, 4,
+		DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +55,8 @@ func TestReplayIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Apply(list)
-	if n, _, _ := m.Notification(c); n != (Notify{TS: 4, Replay: true, Attempts: 1, Error: "again"}) {
+	if n, _, _ := m.Notification(c); n != (Notify{TS: 4, Replay: true, Attempts: 1,
+		Error: "again"}) {
 		t.Errorf("after a failed run: %+v", n)
 	}
 }

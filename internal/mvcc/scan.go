@@ -173,5 +173,6 @@ func (p *page) show(c Cell, res ReadResult) {
 	}
 	p.unshown = 0
 	p.bytes += cellBytes + len(c.Row) + len(c.Column) + len(res.Value)
-	p.result.Cells = append(p.result.Cells, ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS})
+	p.result.Cells = append(p.result.Cells,
+		ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS})
 }

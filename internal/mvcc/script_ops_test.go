@@ -7,12 +7,14 @@ import (
 
 func (s *script) prewrite() string {
 	writes, intents := s.writes()
-	return s.answer(Prewrite(s.view, PrewriteRequest{StartTS: s.ts("start"), Primary: s.cell("primary"), Expiry: s.ts("expiry"),
+	return s.answer(Prewrite(s.view, PrewriteRequest{StartTS: s.ts("start"),
+		Primary: s.cell("primary"), Expiry: s.ts("expiry"),
 		Worker: Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents}, s.lim))
 }
 
 func (s *script) commit() string {
-	return s.answer(Commit(s.view, CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"), Cells: s.cells("cells"),
+	return s.answer(Commit(s.view, CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
+		Cells:   s.cells("cells"),
 		Intents: s.cells("intents")}))
 }
 
@@ -32,7 +34,9 @@ func (s *script) onePhase() string {
 // reserve puts the reservation of a one-phase commit, as the tablet does.
 func (s *script) reserve() string {
 	for _, c := range s.cells("cells") {
-		s.view.PutLock(c, Lock{StartTS: s.ts("start"), Primary: c, Token: 99, CommitTS: s.ts("commit")})
+		s.view.PutLock(c, Lock{
+			StartTS: s.ts("start"), Primary: c, Token: 99, CommitTS: s.ts("commit"),
+		})
 	}
 	return ""
 }
@@ -45,29 +49,39 @@ func (s *script) release() string {
 }
 
 func (s *script) rollback() string {
-	return s.answer(Rollback(s.view, RollbackRequest{StartTS: s.ts("start"), Cells: s.cells("cells"), Intents: s.cells("intents")}))
+	return s.answer(Rollback(s.view, RollbackRequest{
+		StartTS: s.ts("start"), Cells: s.cells("cells"), Intents: s.cells("intents"),
+	}))
 }
 
 func (s *script) status() string {
-	return s.answer(CheckTxnStatus(s.view, CheckTxnStatusRequest{Primary: s.cell("primary"), StartTS: s.ts("start"),
-		Now: s.ts("now"), MetExpiry: s.ts("met"), WorkerDead: s.td.HasArg("dead")}))
+	return s.answer(CheckTxnStatus(s.view,
+		CheckTxnStatusRequest{Primary: s.cell("primary"), StartTS: s.ts("start"),
+			Now: s.ts("now"), MetExpiry: s.ts("met"), WorkerDead: s.td.HasArg("dead")}))
 }
 
 func (s *script) resolve() string {
-	return s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
-		Cells: s.cells("cells"), Intents: s.cells("intents")}))
+	return s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: s.ts("start"),
+		CommitTS: s.ts("commit"),
+		Cells:    s.cells("cells"), Intents: s.cells("intents")}))
 }
 
 func (s *script) heartbeat() string {
-	return s.answer(Heartbeat(s.view, HeartbeatRequest{Primary: s.cell("primary"), StartTS: s.ts("start"), Expiry: s.ts("expiry")}))
+	return s.answer(Heartbeat(s.view, HeartbeatRequest{
+		Primary: s.cell("primary"), StartTS: s.ts("start"), Expiry: s.ts("expiry"),
+	}))
 }
 
 func (s *script) notify() string {
-	return s.answer(NotifyCells(s.view, NotifyRequest{TS: s.ts("ts"), Cells: s.cells("cells"), Replay: s.td.HasArg("replay")}))
+	return s.answer(NotifyCells(s.view, NotifyRequest{
+		TS: s.ts("ts"), Cells: s.cells("cells"), Replay: s.td.HasArg("replay"),
+	}))
 }
 
 func (s *script) clearNotify() string {
-	return s.answer(ClearNotify(s.view, ClearNotifyRequest{Cell: s.cell("cell"), UpTo: s.ts("upto")}))
+	return s.answer(ClearNotify(s.view, ClearNotifyRequest{
+		Cell: s.cell("cell"), UpTo: s.ts("upto"),
+	}))
 }
 
 func (s *script) failNotify() string {
@@ -87,7 +101,8 @@ func (s *script) raw() string {
 		case f[2] == "absent":
 			r.Conditions = append(r.Conditions, RawCondition{Cell: parseCell(f[1]), Absent: true})
 		default:
-			r.Conditions = append(r.Conditions, RawCondition{Cell: parseCell(f[1]), Value: []byte(f[3])})
+			r.Conditions = append(r.Conditions,
+				RawCondition{Cell: parseCell(f[1]), Value: []byte(f[3])})
 		}
 	}
 	s.td.Input = rest.String()
@@ -127,8 +142,11 @@ func shorten(value []byte) string {
 
 // scan reads a page, or with "pages" all of them, each page resuming after the one before.
 func (s *script) scan() string {
-	r := ScanRequest{Span: Span{Table: testTable, Start: s.text("from"), End: s.text("to"), HasEnd: s.td.HasArg("to")},
-		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"), MaxRows: s.number("rows"), MaxBytes: s.number("bytes")}
+	r := ScanRequest{Span: Span{
+		Table: testTable, Start: s.text("from"), End: s.text("to"), HasEnd: s.td.HasArg("to"),
+	},
+		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"),
+		MaxRows: s.number("rows"), MaxBytes: s.number("bytes")}
 	if arg, ok := s.td.Arg("columns"); ok {
 		r.Columns = arg.Vals
 	}
@@ -181,14 +199,16 @@ func (s *script) reader() string {
 		return b.String()
 	}
 	lock := res.Lock.Lock
-	status, list, err := CheckTxnStatus(s.view, CheckTxnStatusRequest{Primary: lock.Primary, StartTS: lock.StartTS, Now: s.ts("now"),
-		MetExpiry: lock.Expiry, WorkerDead: s.td.HasArg("dead")})
+	status, list, err := CheckTxnStatus(s.view,
+		CheckTxnStatusRequest{Primary: lock.Primary, StartTS: lock.StartTS, Now: s.ts("now"),
+			MetExpiry: lock.Expiry, WorkerDead: s.td.HasArg("dead")})
 	b.WriteString("\nstatus of the primary: " + s.answer(status, list, err))
 	if status.Status != StatusCommitted && status.Status != StatusRolledBack {
 		return b.String()
 	}
-	b.WriteString("\nresolve: " + s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: lock.StartTS, CommitTS: status.CommitTS,
-		Cells: []Cell{c}})))
+	b.WriteString("\nresolve: " + s.answer(ResolveLock(s.view,
+		ResolveLockRequest{StartTS: lock.StartTS, CommitTS: status.CommitTS,
+			Cells: []Cell{c}})))
 	res, err = Get(s.view, c, at)
 	b.WriteString("\nget: " + showRead(res, err))
 	return b.String()

@@ -130,7 +130,9 @@ func (s *script) writes() (writes []CellWriteRequest, notifies []Cell) {
 		cell, value, _ := strings.Cut(rest, " ")
 		switch verb {
 		case "put":
-			writes = append(writes, CellWriteRequest{Cell: parseCell(cell), Kind: KindPut, Value: []byte(value)})
+			writes = append(writes, CellWriteRequest{
+				Cell: parseCell(cell), Kind: KindPut, Value: []byte(value),
+			})
 		case "delete":
 			writes = append(writes, CellWriteRequest{Cell: parseCell(cell), Kind: KindDelete})
 		case "notify":
@@ -168,7 +170,8 @@ func (s *script) answer(res Result, list []Mutation, err error) string {
 
 // describe prints a lock that was met.
 func describe(l LockInfo) string {
-	text := fmt.Sprintf("lock on %s start=%d primary=%s expiry=%d", show(l.Cell), l.Lock.StartTS, show(l.Lock.Primary), l.Lock.Expiry)
+	text := fmt.Sprintf("lock on %s start=%d primary=%s expiry=%d", show(l.Cell), l.Lock.StartTS,
+		show(l.Lock.Primary), l.Lock.Expiry)
 	if l.Lock.Token != 0 {
 		text += fmt.Sprintf(" token=%d", l.Lock.Token)
 	}
@@ -177,7 +180,8 @@ func describe(l LockInfo) string {
 
 // statusName is the status as the scripts print it.
 func statusName(st Status) string {
-	names := []string{"ok", "locked", "conflict", "rolled back", "committed", "live", "not found", "unknown", "too old",
+	names := []string{"ok", "locked", "conflict", "rolled back", "committed", "live", "not found",
+		"unknown", "too old",
 		"notify only", "commit timestamp too low", "mismatch"}
 	return names[st]
 }
@@ -190,7 +194,9 @@ func (s *script) reset() string {
 // observe column=strong|weak|none
 func (s *script) observe() string {
 	for _, arg := range s.td.CmdArgs {
-		kinds := map[string]Observed{"none": NotObserved, "strong": ObservedStrong, "weak": ObservedWeak}
+		kinds := map[string]Observed{
+			"none": NotObserved, "strong": ObservedStrong, "weak": ObservedWeak,
+		}
 		s.view.Columns[ObservedColumn{testTable, arg.Key}] = kinds[arg.Vals[0]]
 	}
 	return ""
@@ -202,7 +208,8 @@ func (s *script) limits() string {
 		if err != nil {
 			s.td.Fatalf(s.t, "%v", err)
 		}
-		*map[string]*int{"row": &s.lim.Row, "column": &s.lim.Column, "value": &s.lim.Value, "batch": &s.lim.Batch,
+		*map[string]*int{"row": &s.lim.Row, "column": &s.lim.Column, "value": &s.lim.Value,
+			"batch":  &s.lim.Batch,
 			"inline": &s.lim.Inline}[arg.Key] = n
 	}
 	return ""
@@ -242,12 +249,15 @@ func detail(e HistoryEntry) string {
 	kinds := map[Kind]string{KindPut: "put", KindDelete: "delete"}
 	switch e.Group {
 	case GroupWrite, GroupHistory:
-		return fmt.Sprintf(": %s start=%d long=%t %q", kinds[e.Write.Kind], e.Write.StartTS, e.Write.Long, e.Write.Value)
+		return fmt.Sprintf(": %s start=%d long=%t %q", kinds[e.Write.Kind], e.Write.StartTS,
+			e.Write.Long, e.Write.Value)
 	case GroupLock:
-		return fmt.Sprintf(": %s primary=%s expiry=%d long=%t %q", kinds[e.Lock.Kind], show(e.Lock.Primary), e.Lock.Expiry,
+		return fmt.Sprintf(": %s primary=%s expiry=%d long=%t %q", kinds[e.Lock.Kind],
+			show(e.Lock.Primary), e.Lock.Expiry,
 			e.Lock.Long, e.Lock.Value)
 	case GroupNotify:
-		return fmt.Sprintf(": attempts=%d parked=%d replay=%t %q", e.Notify.Attempts, e.Notify.ParkedTS, e.Notify.Replay, e.Notify.Error)
+		return fmt.Sprintf(": attempts=%d parked=%d replay=%t %q", e.Notify.Attempts,
+			e.Notify.ParkedTS, e.Notify.Replay, e.Notify.Error)
 	case GroupIntent:
 		return fmt.Sprintf(": primary=%s expiry=%d", show(e.Intent.Primary), e.Intent.Expiry)
 	case GroupRollback:

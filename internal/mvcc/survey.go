@@ -42,7 +42,8 @@ func (p SurveyPlace) Done() bool { return p.stage == stageEnd }
 // Survey looks for garbage in the span, from the place on, and returns what it finds, and
 // where to go on, after at most the given number of finds and of entries looked at. It
 // also returns how many entries, about, the finds stand for.
-func Survey(v SurveyView, span Span, at SurveyPlace, finds, looked int) (list []Garbage, entries int, next SurveyPlace, err error) {
+func Survey(v SurveyView, span Span, at SurveyPlace, finds,
+	looked int) (list []Garbage, entries int, next SurveyPlace, err error) {
 	s := survey{view: v, finds: finds, left: looked}
 	for at.stage < stageEnd {
 		last, err := s.walk(span, at)
@@ -180,7 +181,9 @@ func (s *survey) stray(ack Cell) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	_, there, err := s.view.Newest(Cell{Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column})
+	_, there, err := s.view.Newest(Cell{
+		Table: ack.Table, Row: ack.Row, Class: ClassData, Column: column,
+	})
 	return !there, err
 }
 

@@ -44,7 +44,9 @@ const (
 
 // String returns the admission's name, for logs.
 func (a Admission) String() string {
-	names := [...]string{"accepted", "collapsed", "deferred", "refused", "full", "unlinked", "stopped", "paused"}
+	names := [...]string{
+		"accepted", "collapsed", "deferred", "refused", "full", "unlinked", "stopped", "paused",
+	}
 	if int(a) < len(names) {
 		return names[a]
 	}

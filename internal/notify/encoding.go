@@ -14,11 +14,15 @@ var ErrAck = errors.New("notify: malformed acknowledgment")
 // AckCell returns the observer's acknowledgment column in the row of an observed cell
 // (§2.4).
 func AckCell(observed mvcc.Cell, observer string) mvcc.Cell {
-	return mvcc.Cell{Table: observed.Table, Row: observed.Row, Class: mvcc.ClassAck, Column: observer}
+	return mvcc.Cell{
+		Table: observed.Table, Row: observed.Row, Class: mvcc.ClassAck, Column: observer,
+	}
 }
 
 // EncodeAck returns the value of the acknowledgment of a run that began at start.
-func EncodeAck(start mvcc.Timestamp) []byte { return binary.BigEndian.AppendUint64(nil, uint64(start)) }
+func EncodeAck(start mvcc.Timestamp) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(start))
+}
 
 // DecodeAck decodes the value of an acknowledgment. An empty value is timestamp 0. The
 // error wraps ErrAck.
@@ -50,9 +54,11 @@ func LockedCell(key string) (cell mvcc.Cell, ok bool) {
 	if len(key) < 8 {
 		return mvcc.Cell{}, false
 	}
-	table, column := binary.BigEndian.Uint32([]byte(key[:4])), binary.BigEndian.Uint32([]byte(key[4:8]))
+	table, column := binary.BigEndian.Uint32([]byte(key[:4])),
+		binary.BigEndian.Uint32([]byte(key[4:8]))
 	if rest := key[8:]; uint64(column) <= uint64(len(rest)) {
-		return mvcc.Cell{Table: mvcc.TableID(table), Column: rest[:column], Row: rest[column:]}, true
+		return mvcc.Cell{Table: mvcc.TableID(table), Column: rest[:column], Row: rest[column:]},
+			true
 	}
 	return mvcc.Cell{}, false
 }

@@ -24,8 +24,10 @@ func TestAckRoundTrip(t *testing.T) {
 
 func TestLockKeysDiffer(t *testing.T) {
 	cells := []mvcc.Cell{
-		{Table: 16, Row: "ab", Column: "c"}, {Table: 16, Row: "b", Column: "ca"}, {Table: 17, Row: "ab", Column: "c"},
-		{Table: 16, Row: "\x00ab", Column: "c"}, {Table: 16, Row: "ab", Column: "c\x00"}, {Table: 16},
+		{Table: 16, Row: "ab", Column: "c"}, {Table: 16, Row: "b", Column: "ca"},
+		{Table: 17, Row: "ab", Column: "c"},
+		{Table: 16, Row: "\x00ab", Column: "c"}, {Table: 16, Row: "ab", Column: "c\x00"},
+		{Table: 16},
 	}
 	seen := map[string]mvcc.Cell{}
 	for _, c := range cells {

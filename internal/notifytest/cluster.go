@@ -68,7 +68,9 @@ func (c *Cluster) Fill(table mvcc.TableID, column string, rows int, name func(i 
 		}
 	}
 	// In order, because the view keeps a sorted slice.
-	slices.SortFunc(list, func(a, b mvcc.Mutation) int { return strings.Compare(a.Cell.Row, b.Cell.Row) })
+	slices.SortFunc(list, func(a, b mvcc.Mutation) int {
+		return strings.Compare(a.Cell.Row, b.Cell.Row)
+	})
 	c.Apply(list)
 }
 

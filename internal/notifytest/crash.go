@@ -24,11 +24,14 @@ func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 		}
 		return txntest.Fault{Lost: dead.Load()}
 	})
-	client := txn.NewClient(process, txn.Config{OperationTimeout: 100 * time.Millisecond, SettleTimeout: 100 * time.Millisecond})
-	err := percolator.NewDB(client).Transact(context.Background(), func(_ context.Context, tx *percolator.Tx) error {
-		fn(tx)
-		return nil
+	client := txn.NewClient(process, txn.Config{
+		OperationTimeout: 100 * time.Millisecond, SettleTimeout: 100 * time.Millisecond,
 	})
+	err := percolator.NewDB(client).Transact(context.Background(),
+		func(_ context.Context, tx *percolator.Tx) error {
+			fn(tx)
+			return nil
+		})
 	if err != nil {
 		t.Fatalf("the primary's commit decides: %v", err)
 	}

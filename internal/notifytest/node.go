@@ -79,7 +79,8 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	n.Dispatcher = must(observer.Spawn(n.System, oc))(t)
 	sc := scanner.Config{
 		Targets: n.Dispatcher.Targets(), Dispatcher: n.Dispatcher, Places: cfg.Cluster.Places(),
-		Walker: scanner.NewWalker(n.Process), Hints: cfg.Hints, Scanners: cfg.Scanners, Resolver: n.Client, Seed: cfg.ID,
+		Walker: scanner.NewWalker(n.Process), Hints: cfg.Hints, Scanners: cfg.Scanners,
+		Resolver: n.Client, Seed: cfg.ID,
 	}
 	if cfg.Scanners == 0 {
 		sc.Scanners = 8
@@ -109,7 +110,8 @@ func (n *Node) register(cfg NodeConfig) []observer.Registered {
 	}
 	var out []observer.Registered
 	for _, spec := range r.Observers() {
-		if err := n.DB.CreateTable(context.Background(), percolator.TableSpec{Name: spec.Column.Table}); err != nil {
+		if err := n.DB.CreateTable(context.Background(),
+			percolator.TableSpec{Name: spec.Column.Table}); err != nil {
 			n.t.Fatal(err)
 		}
 		id, err := n.Client.TableID(context.Background(), spec.Column.Table)

@@ -24,9 +24,10 @@ func TestMarshal(t *testing.T) {
 }
 
 func TestMarshalListsAndOneofs(t *testing.T) {
-	got, err := pbjson.Marshal(&pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
-		Cells: []*pb.Cell{{Table: 16, Row: []byte("r")}},
-	}}})
+	got, err := pbjson.Marshal(&pb.TabletRequest{TabletId: 2,
+		Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
+			Cells: []*pb.Cell{{Table: 16, Row: []byte("r")}},
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,10 +41,12 @@ const (
 // settings are all of them, in the order in which they are shown.
 var settings = []Setting{
 	number(func(p *pb.Policy) **uint64 { return &p.Replicas }, Setting{
-		Name: "replicas", Kind: Count, About: "target number of replicas of a tablet", least: 1, most: 5, odd: true,
+		Name: "replicas", Kind: Count, About: "target number of replicas of a tablet", least: 1,
+		most: 5, odd: true,
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.HistoryMs }, Setting{
-		Name: "history", Kind: Duration, About: "how long old versions stay readable", least: ms(time.Second), most: ms(year),
+		Name: "history", Kind: Duration, About: "how long old versions stay readable",
+		least: ms(time.Second), most: ms(year),
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.MaxHoldMs }, Setting{
 		Name: "collection-max-hold", Kind: Duration, most: ms(10 * year),
@@ -54,20 +56,25 @@ var settings = []Setting{
 		Name: "no-collection", About: "keep all old versions: the data only grows",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.GoneAfterMs }, Setting{
-		Name: "gone-after", Kind: Duration, About: "how long a node may be away before its replicas are made anew", least: 1, most: ms(day),
+		Name: "gone-after", Kind: Duration,
+		About: "how long a node may be away before its replicas are made anew", least: 1,
+		most: ms(day),
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.ForgetAfterMs }, Setting{
 		Name: "forget-after", Kind: Duration, most: ms(year),
 		About: "how long a node without replicas may be away before it is forgotten; 0: for ever",
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitBytes }, Setting{
-		Name: "split-size", Kind: Bytes, About: "size above which a tablet is split", least: 1, most: 1 << 50,
+		Name: "split-size", Kind: Bytes, About: "size above which a tablet is split", least: 1,
+		most: 1 << 50,
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitLoad }, Setting{
-		Name: "split-load", Kind: Count, About: "operations a second above which a tablet is split", least: 1, most: 1 << 50,
+		Name: "split-load", Kind: Count, About: "operations a second above which a tablet is split",
+		least: 1, most: 1 << 50,
 	}),
 	number(func(p *pb.Policy) **uint64 { return &p.SplitMaxTablets }, Setting{
-		Name: "split-max-tablets", Kind: Count, About: "the most tablets, however they are made", least: 1, most: 1 << 16,
+		Name: "split-max-tablets", Kind: Count, About: "the most tablets, however they are made",
+		least: 1, most: 1 << 16,
 	}),
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
@@ -141,10 +148,13 @@ func (s Setting) Text(value uint64) string {
 // Default is the policy of a cluster that was told nothing.
 func Default() *pb.Policy {
 	return &pb.Policy{
-		Replicas: proto.Uint64(3), HistoryMs: proto.Uint64(ms(10 * time.Minute)), MaxHoldMs: proto.Uint64(0),
-		NoCollection: proto.Bool(false), GoneAfterMs: proto.Uint64(ms(5 * time.Minute)), ForgetAfterMs: proto.Uint64(ms(day)),
-		SplitBytes: proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000), SplitMaxTablets: proto.Uint64(1024),
-		NoSplits: proto.Bool(false),
+		Replicas: proto.Uint64(3), HistoryMs: proto.Uint64(ms(10 * time.Minute)),
+		MaxHoldMs:    proto.Uint64(0),
+		NoCollection: proto.Bool(false), GoneAfterMs: proto.Uint64(ms(5 * time.Minute)),
+		ForgetAfterMs: proto.Uint64(ms(day)),
+		SplitBytes:    proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000),
+		SplitMaxTablets: proto.Uint64(1024),
+		NoSplits:        proto.Bool(false),
 	}
 }
 
@@ -162,7 +172,8 @@ func Check(p *pb.Policy) error {
 		switch {
 		case !ok:
 		case v < s.least || v > s.most:
-			return fmt.Errorf("%s=%s is not between %s and %s", s.Name, s.Text(v), s.Text(s.least), s.Text(s.most))
+			return fmt.Errorf("%s=%s is not between %s and %s", s.Name, s.Text(v), s.Text(s.least),
+				s.Text(s.most))
 		case s.odd && v%2 == 0:
 			return fmt.Errorf("%s=%s is not odd: an even number of replicas survives no more than one less", s.Name, s.Text(v))
 		}

@@ -91,7 +91,8 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 		if mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable {
 			a.forbid(ofMeta)
 		}
-		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) && !broken.ForgedAcks {
+		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) &&
+			!broken.ForgedAcks {
 			a.forbid(ofAcks)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 func TestAdmission(t *testing.T) {
 	type cells = []*pb.Cell
 	data := &pb.Cell{Table: uint32(mvcc.FirstUserTable), Row: []byte("r"), Column: []byte("c")}
-	ack := &pb.Cell{Table: data.Table, Row: data.Row, Class: uint32(mvcc.ClassAck), Column: []byte("o")}
+	ack := &pb.Cell{
+		Table: data.Table, Row: data.Row, Class: uint32(mvcc.ClassAck), Column: []byte("o"),
+	}
 	odd := &pb.Cell{Table: data.Table, Row: data.Row, Class: 1 << 8, Column: []byte("c")}
 	meta := &pb.Cell{Row: data.Row}
 	writes := func(c *pb.Cell) []*pb.CellWrite { return []*pb.CellWrite{{Cell: c}} }

@@ -26,12 +26,15 @@ func BenchmarkOperations(b *testing.B) {
 			wg.Go(func() { _ = server.Serve(lis) })
 			defer wg.Wait()
 			defer server.Stop()
-			c, err := Dial(context.Background(), []string{lis.Addr().String()}, ClientConfig{Insecure: true})
+			c, err := Dial(context.Background(), []string{lis.Addr().String()},
+				ClientConfig{Insecure: true})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer c.Close()
-			req := &pb.TabletRequest{TabletId: 99, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}
+			req := &pb.TabletRequest{
+				TabletId: 99, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+			}
 			var left atomic.Int64
 			left.Store(int64(b.N))
 			b.ReportAllocs()

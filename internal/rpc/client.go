@@ -46,7 +46,8 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error
 }
 
 // dial is Dial over another kind of connection, for tests.
-func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.DialOption) (*Client, error) {
+func dial(ctx context.Context, addrs []string, cfg ClientConfig,
+	opts []grpc.DialOption) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, txn.Invalid("no address to connect to")
 	}
@@ -63,11 +64,17 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig, opts []grpc.Dia
 	}
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage),
+			grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connectionWindow),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
+		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff: backoff.Config{
+				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second,
+			},
 			MinConnectTimeout: connectTimeout,
 		}),
 	}, opts...)
@@ -130,7 +137,8 @@ func (c *Client) avoid(l *link) {
 }
 
 // Send puts the operation on the address's stream and waits for its answer or the end of ctx.
-func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	// An operation is not tried on another address here: the coordinator knows which of
 	// them may be sent twice.
 	l, attempt := c.link(), ctx
@@ -165,7 +173,9 @@ func turnedAway(e *pb.Error) bool {
 
 // Timestamps asks the oracle.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
-	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{Count: uint32(min(count, maxTimestamps))})
+	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{
+		Count: uint32(min(count, maxTimestamps)),
+	})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -173,14 +183,16 @@ func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 }
 
 // Locate reads the tablet map.
-func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	req := &pb.LocateRequest{Table: uint32(table), Row: wire.Bytes(row), Limit: uint32(limit)}
 	resp, err := c.rpc.Locate(ctx, req)
 	return resp.GetTablets(), err
 }
 
 // CreateTable creates a table or adds split keys to it.
-func (c *Client) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+func (c *Client) CreateTable(ctx context.Context, name string,
+	splitKeys []string) (*pb.Table, error) {
 	req := &pb.CreateTableRequest{Name: name}
 	for _, k := range splitKeys {
 		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
@@ -234,7 +246,8 @@ func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 }
 
 // HoldHistory keeps history from being collected, for a while.
-func (c *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (c *Client) HoldHistory(ctx context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return c.rpc.HoldHistory(ctx, req)
 }
 

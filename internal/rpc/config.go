@@ -57,10 +57,12 @@ const (
 // BatchConfig tunes how the operations for one address are put into messages. Zero fields
 // take the defaults.
 type BatchConfig struct {
-	MaxMessages int           // most operations in one message; default 1024
-	MaxBytes    int           // a message is closed once its operations hold this many bytes; default 4 MiB
-	Linger      time.Duration // how long a message waits for company; 0: not at all
-	QueueLimit  int           // most unanswered operations; beyond it ErrOverloaded at once; default 16384
+	MaxMessages int // most operations in one message; default 1024
+	// a message is closed once its operations hold this many bytes; default 4 MiB
+	MaxBytes int
+	Linger   time.Duration // how long a message waits for company; 0: not at all
+	// most unanswered operations; beyond it ErrOverloaded at once; default 16384
+	QueueLimit int
 }
 
 func (c BatchConfig) withDefaults() BatchConfig {
@@ -97,7 +99,8 @@ func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 	if c.CAFile == "" || (c.CertFile == "") != (c.KeyFile == "") {
 		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an insecure connection")
 	}
-	loaded, err := certs.Open(certs.Source{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile}, c.Logger)
+	loaded, err := certs.Open(certs.Source{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile},
+		c.Logger)
 	if err != nil {
 		return nil, txn.Invalid("%v", err)
 	}

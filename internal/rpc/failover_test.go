@@ -26,14 +26,17 @@ func TestAnotherAddress(t *testing.T) {
 		}
 		return second.lis.DialContext(ctx)
 	})
-	c, err := dial(first.ctx, []string{"passthrough:first", "passthrough:second"}, ClientConfig{Insecure: true}, []grpc.DialOption{pipe})
+	c, err := dial(first.ctx, []string{"passthrough:first", "passthrough:second"},
+		ClientConfig{Insecure: true}, []grpc.DialOption{pipe})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	c.answerWithin = 100 * time.Millisecond
 	send := func() (*pb.TabletResponse, error) {
-		return c.Send(first.ctx, nil, &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+		return c.Send(first.ctx, nil, &pb.TabletRequest{
+			TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+		})
 	}
 	if r, err := send(); err != nil || r.Error != nil || c.link() != c.links[0] {
 		t.Fatalf("the first answers: %v, %v", r, err)
@@ -42,7 +45,8 @@ func TestAnotherAddress(t *testing.T) {
 		return txntest.Fault{Before: func(ctx context.Context) { <-ctx.Done() }}
 	})
 	_, err = send()
-	if !errors.Is(err, errBroken) || errors.Is(err, txn.ErrNotSent) || errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, errBroken) || errors.Is(err, txn.ErrNotSent) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("no answer: %v", err)
 	}
 	if c.link() != c.links[1] {
@@ -60,7 +64,9 @@ func TestAnotherAddress(t *testing.T) {
 	}
 	// So is one whose oracle says that it does not lead: the others' may.
 	first.process.Oracle(func(int) (mvcc.Timestamp, int, error) {
-		return 0, 0, &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "meta is led by nobody"}
+		return 0, 0, &txn.ServerError{
+			Code: pb.Error_CODE_UNAVAILABLE, Message: "meta is led by nobody",
+		}
 	})
 	if _, _, err := c.Timestamps(first.ctx, 1); err == nil || c.link() != c.links[1] {
 		t.Errorf("the node without an oracle was not left: %v", err)

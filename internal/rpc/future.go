@@ -26,7 +26,10 @@ func (s *service) future(ctx context.Context, req *pb.TabletRequest) *pb.Error {
 	}
 	latest, err := s.cfg.Latest(ctx, claim)
 	if err != nil {
-		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "the oracle can't be asked about the request's timestamps: " + err.Error()}
+		return &pb.Error{
+			Code:    pb.Error_CODE_UNAVAILABLE,
+			Message: "the oracle can't be asked about the request's timestamps: " + err.Error(),
+		}
 	}
 	return future(req, latest)
 }
@@ -40,9 +43,15 @@ func future(req *pb.TabletRequest, latest mvcc.Timestamp) *pb.Error {
 	limit := mvcc.TimestampAt(latest.Millis() + maxLockTTL.Milliseconds())
 	switch {
 	case mvcc.Timestamp(subject.Latest) > latest:
-		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("timestamp %d: the oracle has given out none above %d", subject.Latest, latest)}
+		return &pb.Error{
+			Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf(
+				"timestamp %d: the oracle has given out none above %d", subject.Latest, latest),
+		}
 	case latest < mvcc.MaxTimestamp && mvcc.Timestamp(subject.Expiry) > limit:
-		return &pb.Error{Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf("a lock may expire %v ahead of the oracle, not more", maxLockTTL)}
+		return &pb.Error{
+			Code: pb.Error_CODE_FUTURE, Message: fmt.Sprintf(
+				"a lock may expire %v ahead of the oracle, not more", maxLockTTL),
+		}
 	}
 	return nil
 }

@@ -44,18 +44,22 @@ func newShelf() *shelf {
 }
 
 // Send implements txn.Transport.
-func (s *shelf) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (s *shelf) Send(ctx context.Context, _ *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if w := req.GetOnePhase().GetWrites(); len(w) > 0 {
 		n := int64(len(w[0].Value))
 		now := s.underWay.Add(n)
-		for most := s.mostWrite.Load(); now > most && !s.mostWrite.CompareAndSwap(most, now); most = s.mostWrite.Load() {
+		for most := s.mostWrite.Load(); now > most &&
+			!s.mostWrite.CompareAndSwap(most, now); most = s.mostWrite.Load() {
 		}
 		select {
 		case <-s.end:
 		case <-ctx.Done():
 		}
 		s.underWay.Add(-n)
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}}}, nil
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}},
+		}, nil
 	}
 	resp := wire.Capped(req, &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{
 		Results: []*pb.ReadResult{{Value: blob[:req.GetGet().GetAt()]}},
@@ -78,17 +82,24 @@ func read(bytes int) *pb.TabletRequest {
 
 // write gives the shelf so many bytes.
 func write(bytes int) *pb.TabletRequest {
-	return &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
-		Writes: []*pb.CellWrite{{Cell: &pb.Cell{Table: 16, Row: []byte("a")}, Value: make([]byte, bytes)}},
-	}}}
+	return &pb.TabletRequest{TabletId: 2,
+		Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
+			Writes: []*pb.CellWrite{
+				{Cell: &pb.Cell{Table: 16, Row: []byte("a")}, Value: make([]byte, bytes)},
+			},
+		}}}
 }
 
 // bare connects to the server as no client of ours does: what is not read is not received.
 func (s *served) bare() pb.PercolatorClient {
 	s.t.Helper()
-	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.lis.DialContext(ctx) })
-	conn, err := grpc.NewClient("passthrough:pipe", grpc.WithTransportCredentials(insecure.NewCredentials()), pipe,
-		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)) // which do not grow then
+	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.lis.DialContext(ctx)
+	})
+	conn, err := grpc.NewClient("passthrough:pipe",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), pipe,
+		// which do not grow then
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -98,7 +109,9 @@ func (s *served) bare() pb.PercolatorClient {
 
 // flood sends the operation count times on each of so many streams of a connection of its
 // own, and reads nothing.
-func (s *served) flood(streams, count int, req *pb.TabletRequest) (all []grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults]) {
+func (s *served) flood(streams, count int,
+	req *pb.TabletRequest) (all []grpc.BidiStreamingClient[pb.OperationBatch,
+	pb.OperationResults]) {
 	s.t.Helper()
 	client := s.bare()
 	for range streams {
@@ -109,7 +122,8 @@ func (s *served) flood(streams, count int, req *pb.TabletRequest) (all []grpc.Bi
 		all = append(all, stream)
 		go func() { // ends with the stream
 			for id := range uint64(count) {
-				if stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: id, Request: req}}}) != nil {
+				if stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: id,
+					Request: req}}}) != nil {
 					return
 				}
 			}
@@ -215,7 +229,9 @@ func TestOperationsAreBounded(t *testing.T) {
 	node := newShelf()
 	s := serveOver(t, node, ServerConfig{Memory: memory})
 	one := s.flood(4, 20, write(size))
-	s.until("a connection's share", func() bool { return node.underWay.Load() >= memory/shares-2*size })
+	s.until("a connection's share", func() bool {
+		return node.underWay.Load() >= memory/shares-2*size
+	})
 	polite := s.transport(BatchConfig{})
 	for range 20 {
 		if resp, err := polite.Send(s.ctx, nil, read(10)); err != nil || resp.GetError() != nil {
@@ -229,7 +245,9 @@ func TestOperationsAreBounded(t *testing.T) {
 	for range 2 * shares {
 		others = append(others, s.flood(1, 20, write(size))...)
 	}
-	s.until("all of the memory", func() bool { return node.underWay.Load() >= memory-2*shares*size })
+	s.until("all of the memory", func() bool {
+		return node.underWay.Load() >= memory-2*shares*size
+	})
 	close(node.end)
 	for _, stream := range append(one, others...) {
 		for n := 0; n < 20; {
@@ -264,7 +282,10 @@ func (g *gate) Tables(context.Context) ([]*pb.Table, error) {
 // that is not whole, or an answer that is not read. One that opens more is refused those.
 func TestCallsUnderWay(t *testing.T) {
 	const most, more = 4, 3
-	g := &gate{Process: txntest.New().Process(1, 1), entered: make(chan struct{}, most+more), open: make(chan struct{})}
+	g := &gate{
+		Process: txntest.New().Process(1, 1), entered: make(chan struct{}, most+more),
+		open: make(chan struct{}),
+	}
 	s := serveOver(t, g, ServerConfig{MaxStreams: most})
 	conn, err := s.lis.DialContext(s.ctx)
 	if err != nil {
@@ -275,16 +296,20 @@ func TestCallsUnderWay(t *testing.T) {
 	var block, b bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", pb.Percolator_Tables_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"}, {":scheme", "http"}, {":path", pb.Percolator_Tables_FullMethodName},
+		{":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
-		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // so that the same block may be sent again
+		// so that the same block may be sent again
+		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	b.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&b, conn)
 	_ = f.WriteSettings()
 	for i := range most + more {
 		id := uint32(2*i + 1)
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true,
+		})
 		_ = f.WriteData(id, true, make([]byte, 5)) // an empty message
 	}
 	if _, err := conn.Write(b.Bytes()); err != nil {
@@ -297,7 +322,8 @@ func TestCallsUnderWay(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if r, ok := frame.(*http2.RSTStreamFrame); ok && r.ErrCode == http2.ErrCodeRefusedStream {
+			if r, ok := frame.(*http2.RSTStreamFrame); ok &&
+				r.ErrCode == http2.ErrCodeRefusedStream {
 				refused <- struct{}{}
 			}
 		}
@@ -314,7 +340,8 @@ func TestCallsUnderWay(t *testing.T) {
 		}
 	}
 	if underWay != most {
-		t.Errorf("UNCOUNTED-CALLS: %d calls of a connection are under way; it may have %d", underWay, most)
+		t.Errorf("UNCOUNTED-CALLS: %d calls of a connection are under way; it may have %d",
+			underWay, most)
 	}
 }
 
@@ -336,12 +363,14 @@ func TestNoStandstill(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 2 {
-					values, err := snap.GetMulti(s.ctx, []txn.Key{key("z"), key("a"), key("b"), key("h")})
+					values, err := snap.GetMulti(s.ctx,
+						[]txn.Key{key("z"), key("a"), key("b"), key("h")})
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					if len(values[0].Bytes) != 10 || len(values[1].Bytes) != 3<<20 || len(values[2].Bytes) != 100<<10 || len(values[3].Bytes) != 3<<20 {
+					if len(values[0].Bytes) != 10 || len(values[1].Bytes) != 3<<20 ||
+						len(values[2].Bytes) != 100<<10 || len(values[3].Bytes) != 3<<20 {
 						t.Error("values are cut")
 					}
 				}
@@ -372,7 +401,8 @@ func TestTooLargeForAnyone(t *testing.T) {
 	s := serveOver(t, newShelf(), ServerConfig{})
 	c := s.transport(BatchConfig{})
 	for _, n := range []int{MaxOperation, largestAnswer + 1} {
-		if resp, err := c.Send(s.ctx, nil, read(n)); err != nil || resp.GetError().GetCode() != pb.Error_CODE_TOO_LARGE {
+		if resp, err := c.Send(s.ctx, nil, read(n)); err != nil ||
+			resp.GetError().GetCode() != pb.Error_CODE_TOO_LARGE {
 			t.Errorf("%d bytes: %v, %v", n, resp.GetError(), err)
 		}
 	}

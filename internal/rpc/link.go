@@ -78,7 +78,8 @@ type callAnswer struct {
 
 func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *link {
 	l := &link{
-		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, only: only, cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
+		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, only: only,
+		cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
 		wake: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -91,7 +92,10 @@ func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *l
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
-		e := &pb.Error{Code: pb.Error_CODE_OVERLOADED, Message: "too many operations wait for " + l.addr, RetryAfterMs: 10}
+		e := &pb.Error{
+			Code: pb.Error_CODE_OVERLOADED, Message: "too many operations wait for " + l.addr,
+			RetryAfterMs: 10,
+		}
 		return &pb.TabletResponse{Error: e}, nil
 	}
 	defer l.unanswered.Add(-1)
@@ -186,7 +190,9 @@ func (l *link) open() (*stream, error) {
 		}
 		return nil, fromStatus(err)
 	}
-	s := &stream{rpc: rpc, cancel: cancel, broken: make(chan struct{}), pending: make(map[uint64]*call)}
+	s := &stream{
+		rpc: rpc, cancel: cancel, broken: make(chan struct{}), pending: make(map[uint64]*call),
+	}
 	l.loop.Go(s.receive)
 	return s, nil
 }

@@ -57,7 +57,9 @@ const (
 // firstAnswer is how large an answer of each kind may become at first. A larger one is
 // refused by the tablet, which says how large it is, and made again when there is memory
 // for that.
-var firstAnswer = [...]int64{wire.SmallAnswer: 4 << 10, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10}
+var firstAnswer = [...]int64{
+	wire.SmallAnswer: 4 << 10, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10,
+}
 
 // mostLearned bounds the first answers of a stream that reads larger cells.
 const mostLearned = 256 << 10

@@ -50,14 +50,16 @@ type answered struct {
 // Operations serves one stream until the client ends it, it breaks, or the server drains.
 // What has been taken is finished and answered; the rest of the client's operations are
 // lost replies to it.
-func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]) error {
+func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
+	pb.OperationResults]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	taking, stop := context.WithCancel(ctx)
 	defer stop()
 	o := &operations{
 		s: s, stream: stream, ctx: ctx, taking: taking, conn: connection(ctx),
-		work: make(chan task), room: make(chan struct{}, s.cfg.MaxInFlight), wake: make(chan struct{}, 1),
+		work: make(chan task), room: make(chan struct{}, s.cfg.MaxInFlight),
+		wake: make(chan struct{}, 1),
 	}
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")

@@ -49,7 +49,8 @@ func (o *operations) perform(t task) {
 func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
 	r := t.Request // as it came: the message of the attempt before may be on its way yet
 	return fit(o.s.do(o.ctx, &pb.TabletRequest{
-		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs, MaxAnswerBytes: uint32(room), Op: r.Op,
+		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
+		MaxAnswerBytes: uint32(room), Op: r.Op,
 	}))
 }
 
@@ -72,7 +73,8 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	defer cancel()
 	more := min(needs, o.conn.memory.most-t.held)
 	if o.conn.memory.take(ctx, more) != nil {
-		refusal := failed(pb.Error_CODE_OVERLOADED, fmt.Sprintf("there is no memory for an answer of %d bytes now: come again", needs))
+		refusal := failed(pb.Error_CODE_OVERLOADED,
+			fmt.Sprintf("there is no memory for an answer of %d bytes now: come again", needs))
 		refusal.Error.RetryAfterMs = largeRetry
 		return refusal
 	}
@@ -84,7 +86,8 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.cfg.Logger.Error("operation panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.cfg.Logger.Error("operation panicked", "panic", fmt.Sprint(r), "stack",
+				string(debug.Stack()))
 			resp = failed(pb.Error_CODE_INTERNAL, "percolator: internal error")
 		}
 	}()
@@ -94,7 +97,8 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 	}
 	if req.DeadlineMs > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
+		ctx, cancel = context.WithTimeout(ctx,
+			min(time.Duration(req.DeadlineMs), maxDeadline)*time.Millisecond)
 		defer cancel()
 	}
 	if e := s.future(ctx, req); e != nil {
@@ -138,7 +142,8 @@ func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	switch {
 	case len(m.GetLocks()) > maxLocks:
 		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
-			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:maxLocks], ConflictAt: m.ConflictAt,
+			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:maxLocks],
+			ConflictAt: m.ConflictAt,
 		}}}
 	case size > maxGetBytes && len(results) > 1:
 		n := 0
@@ -147,7 +152,11 @@ func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 				break
 			}
 		}
-		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()}}}
+		resp = &pb.TabletResponse{
+			Result: &pb.TabletResponse_Get{
+				Get: &pb.GetResponse{Results: results[:n], At: resp.GetGet().GetAt()},
+			},
+		}
 	case size > MaxOperation:
 		resp = failed(pb.Error_CODE_TOO_LARGE, "the answer is larger than a message: ask for less")
 	default:

@@ -26,7 +26,9 @@ func public(method string) bool {
 // which is why that needs to be asked for.
 func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 	if cfg.TLS == nil || public(method) {
-		return nil // who has shaken hands is a client at least: the TLS configuration decides who may
+		// who has shaken hands is a client at least: the TLS configuration decides who
+		// may
+		return nil
 	}
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -37,14 +39,17 @@ func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 		return status.Error(codes.Unauthenticated, "percolator: no certificate")
 	}
 	if role, name := certs.Identity(info.State.PeerCertificates[0]); role != certs.Node {
-		cfg.Logger.Warn("call refused: not a node", "method", method, "role", role, "name", name, "from", p.Addr)
-		return status.Errorf(codes.PermissionDenied, "percolator: %s is for nodes, and the certificate of %q is not a node's", method, name)
+		cfg.Logger.Warn("call refused: not a node", "method", method, "role", role, "name", name,
+			"from", p.Addr)
+		return status.Errorf(codes.PermissionDenied,
+			"percolator: %s is for nodes, and the certificate of %q is not a node's", method, name)
 	}
 	return nil
 }
 
 func permitUnary(cfg ServerConfig) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+		handler grpc.UnaryHandler) (any, error) {
 		if err := permit(ctx, &cfg, info.FullMethod); err != nil {
 			return nil, err
 		}
@@ -53,7 +58,8 @@ func permitUnary(cfg ServerConfig) grpc.UnaryServerInterceptor {
 }
 
 func permitStream(cfg ServerConfig) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+		handler grpc.StreamHandler) error {
 		if err := permit(stream.Context(), &cfg, info.FullMethod); err != nil {
 			return err
 		}
@@ -73,7 +79,8 @@ func newFileCredentials(files *certs.Files) credentials.TransportCredentials {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string,
+	conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := credentials.NewTLS(c.files.Client()).ClientHandshake(ctx, authority, conn)
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +119,8 @@ func (c *refusable) Write(b []byte) (int, error) {
 		return n, err
 	}
 	var reason *net.OpError // what crypto/tls makes of an alert
-	if _, why := c.Conn.Read(make([]byte, 1)); errors.As(why, &reason) && reason.Op == "remote error" {
+	if _, why := c.Conn.Read(make([]byte, 1)); errors.As(why, &reason) &&
+		reason.Op == "remote error" {
 		return n, why
 	}
 	return n, err

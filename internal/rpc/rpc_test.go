@@ -62,8 +62,11 @@ func serveOver(t *testing.T, transport txn.Transport, cfg ServerConfig) *served 
 
 func (s *served) transport(batch BatchConfig) *Client {
 	s.t.Helper()
-	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.lis.DialContext(ctx) })
-	c, err := dial(s.ctx, []string{"passthrough:pipe"}, ClientConfig{Insecure: true, Batch: batch}, []grpc.DialOption{pipe})
+	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.lis.DialContext(ctx)
+	})
+	c, err := dial(s.ctx, []string{"passthrough:pipe"}, ClientConfig{Insecure: true, Batch: batch},
+		[]grpc.DialOption{pipe})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -172,14 +175,32 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		req  *pb.TabletRequest
 		want pb.Error_Code
 	}{
-		"nothing":     {&pb.TabletRequest{}, pb.Error_CODE_INVALID},
-		"no cell":     {&pb.TabletRequest{Op: &pb.TabletRequest_Get{}}, pb.Error_CODE_INVALID},
-		"no body":     {&pb.TabletRequest{Op: &pb.TabletRequest_Commit{}}, pb.Error_CODE_INVALID},
-		"meta":        {&pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{Writes: meta}}}, pb.Error_CODE_PERMISSION},
-		"mark":        {&pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: 1 << 63}}}, pb.Error_CODE_PERMISSION},
-		"split":       {&pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{}}}, pb.Error_CODE_PERMISSION},
-		"catalogue":   {&pb.TabletRequest{Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}}}, pb.Error_CODE_PERMISSION},
-		"wrong place": {&pb.TabletRequest{TabletId: 99, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}, pb.Error_CODE_WRONG_TABLET},
+		"nothing": {&pb.TabletRequest{}, pb.Error_CODE_INVALID},
+		"no cell": {&pb.TabletRequest{Op: &pb.TabletRequest_Get{}}, pb.Error_CODE_INVALID},
+		"no body": {&pb.TabletRequest{Op: &pb.TabletRequest_Commit{}}, pb.Error_CODE_INVALID},
+		"meta": {
+			&pb.TabletRequest{
+				Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{Writes: meta}},
+			}, pb.Error_CODE_PERMISSION,
+		},
+		"mark": {
+			&pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: 1 << 63}}},
+			pb.Error_CODE_PERMISSION,
+		},
+		"split": {
+			&pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{}}},
+			pb.Error_CODE_PERMISSION,
+		},
+		"catalogue": {
+			&pb.TabletRequest{
+				Op: &pb.TabletRequest_SetCatalogue{SetCatalogue: &pb.SetCatalogueRequest{}},
+			}, pb.Error_CODE_PERMISSION,
+		},
+		"wrong place": {
+			&pb.TabletRequest{
+				TabletId: 99, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+			}, pb.Error_CODE_WRONG_TABLET,
+		},
 	} {
 		resp, err := tr.Send(s.ctx, nil, tc.req)
 		if err != nil || resp.GetError().GetCode() != tc.want {
@@ -202,7 +223,9 @@ func TestLostReplies(t *testing.T) {
 	})
 	got := make(chan error, 1)
 	go func() {
-		_, err := tr.Send(s.ctx, nil, &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+		_, err := tr.Send(s.ctx, nil, &pb.TabletRequest{
+			TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+		})
 		got <- err
 	}()
 	<-reached
@@ -213,7 +236,9 @@ func TestLostReplies(t *testing.T) {
 	close(release)
 	ctx, cancel := context.WithTimeout(s.ctx, 100*time.Millisecond)
 	defer cancel()
-	_, err := tr.Send(ctx, nil, &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+	_, err := tr.Send(ctx, nil, &pb.TabletRequest{
+		TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+	})
 	if !errors.Is(err, txn.ErrNotSent) {
 		t.Errorf("nobody there: %v", err)
 	}
@@ -230,7 +255,10 @@ func TestQueueLimit(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 40 {
 		wg.Go(func() {
-			resp, err := tr.Send(s.ctx, nil, &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+			resp, err := tr.Send(s.ctx, nil,
+				&pb.TabletRequest{
+					TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+				})
 			if err != nil {
 				t.Error(err)
 			}
@@ -251,14 +279,17 @@ func TestPanic(t *testing.T) {
 	s := serve(t, ServerConfig{})
 	tr := s.transport(BatchConfig{})
 	s.process.Inject(func(*pb.TabletRequest) txntest.Fault { panic("no") })
-	req := &pb.TabletRequest{TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}}
+	req := &pb.TabletRequest{
+		TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+	}
 	resp, err := tr.Send(s.ctx, nil, req)
 	if err != nil || resp.GetError().GetCode() != pb.Error_CODE_INTERNAL {
 		t.Errorf("%v, %v", resp, err)
 	}
 	s.process.Inject(nil)
 	req = &pb.TabletRequest{TabletId: 99, Op: req.Op}
-	if resp, err = tr.Send(s.ctx, nil, req); err != nil || resp.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET {
+	if resp, err = tr.Send(s.ctx, nil, req); err != nil ||
+		resp.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET {
 		t.Errorf("%v, %v", resp, err)
 	}
 }
@@ -273,7 +304,9 @@ func TestShutdown(t *testing.T) {
 	})
 	got := make(chan error, 1)
 	go func() {
-		_, err := tr.Send(s.ctx, nil, &pb.TabletRequest{TabletId: 1, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}}})
+		_, err := tr.Send(s.ctx, nil, &pb.TabletRequest{
+			TabletId: 1, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+		})
 		got <- err
 	}()
 	<-reached
@@ -350,7 +383,8 @@ func TestDialErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := Dial(ctx, []string{"127.0.0.1:1"}, ClientConfig{Insecure: true, DialTimeout: 50 * time.Millisecond})
+	_, err := Dial(ctx, []string{"127.0.0.1:1"},
+		ClientConfig{Insecure: true, DialTimeout: 50 * time.Millisecond})
 	if !errors.Is(err, txn.ErrUnavailable) {
 		t.Errorf("nobody there: %v", err)
 	}

@@ -38,7 +38,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest
 	// values, and 64 KiB of window would let a batch wait for several round trips.
 	opts := append(Guards(cfg),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
 		grpc.ChainUnaryInterceptor(statusUnary),
 	)
@@ -68,8 +69,12 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 	}
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer, MaxConnectionIdle: cfg.MaxIdle}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: cfg.keepalive, Timeout: cfg.keepaliveAnswer, MaxConnectionIdle: cfg.MaxIdle,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: keepaliveTime / 2, PermitWithoutStream: true,
+		}),
 		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
 		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
 		grpc.WaitForHandlers(true),
@@ -116,14 +121,16 @@ func (s *Server) Stop() { s.grpc.Stop() }
 // recovered turns a panic of a handler into an error: one bad request must not end the process.
 func recovered(logger *slog.Logger, where string, err *error) {
 	if r := recover(); r != nil {
-		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack",
+			string(debug.Stack()))
 		*err = status.Error(codes.Internal, "percolator: internal error")
 	}
 }
 
 // recoverUnary guards the calls to meta.
 func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+		handler grpc.UnaryHandler) (resp any, err error) {
 		defer recovered(logger, info.FullMethod, &err)
 		return handler(ctx, req)
 	}
@@ -131,7 +138,8 @@ func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 
 // recoverStream guards the stream's own goroutine; its workers guard themselves.
 func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+		handler grpc.StreamHandler) (err error) {
 		defer recovered(logger, info.FullMethod, &err)
 		return handler(srv, stream)
 	}
@@ -150,7 +158,8 @@ type service struct {
 }
 
 // Timestamps asks the oracle.
-func (s *service) Timestamps(ctx context.Context, req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
+func (s *service) Timestamps(ctx context.Context,
+	req *pb.TimestampsRequest) (*pb.TimestampsResponse, error) {
 	// One client must not use up the oracle's allocation; who needs more asks again.
 	count := max(1, min(int(req.Count), maxTimestamps))
 	first, n, err := s.transport.Timestamps(ctx, count)
@@ -168,7 +177,8 @@ func (s *service) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.Locate
 }
 
 // CreateTable creates a table or adds split keys to it.
-func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.CreateTableResponse, error) {
+func (s *service) CreateTable(ctx context.Context,
+	req *pb.CreateTableRequest) (*pb.CreateTableResponse, error) {
 	keys := make([]string, len(req.SplitKeys))
 	for i, k := range req.SplitKeys {
 		keys[i] = wire.String(k)
@@ -181,7 +191,8 @@ func (s *service) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (
 }
 
 // DropTable drops a table.
-func (s *service) DropTable(ctx context.Context, req *pb.DropTableRequest) (*pb.DropTableResponse, error) {
+func (s *service) DropTable(ctx context.Context,
+	req *pb.DropTableRequest) (*pb.DropTableResponse, error) {
 	return &pb.DropTableResponse{}, s.transport.DropTable(ctx, req.Name, mvcc.TableID(req.Id))
 }
 
@@ -197,29 +208,34 @@ func (s *service) GetCatalogue(ctx context.Context, _ *pb.CatalogueRequest) (*pb
 }
 
 // WorkerDead reports positive knowledge only.
-func (s *service) WorkerDead(ctx context.Context, req *pb.WorkerDeadRequest) (*pb.WorkerDeadResponse, error) {
+func (s *service) WorkerDead(ctx context.Context,
+	req *pb.WorkerDeadRequest) (*pb.WorkerDeadResponse, error) {
 	return &pb.WorkerDeadResponse{Dead: s.transport.WorkerDead(ctx, wire.Worker(req.Worker))}, nil
 }
 
 // SplitTablet splits a tablet. The response is empty: the tablet map tells the rest.
-func (s *service) SplitTablet(ctx context.Context, req *pb.SplitTabletRequest) (*pb.SplitResponse, error) {
+func (s *service) SplitTablet(ctx context.Context,
+	req *pb.SplitTabletRequest) (*pb.SplitResponse, error) {
 	return &pb.SplitResponse{}, s.transport.SplitTablet(ctx, req.Table, wire.String(req.Row))
 }
 
 // NodeStatus describes the node.
-func (s *service) NodeStatus(ctx context.Context, _ *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
+func (s *service) NodeStatus(ctx context.Context,
+	_ *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	return s.transport.NodeStatus(ctx)
 }
 
 // Observers lists the catalogue's observers.
-func (s *service) Observers(ctx context.Context, _ *pb.ObserversRequest) (*pb.ObserversResponse, error) {
+func (s *service) Observers(ctx context.Context,
+	_ *pb.ObserversRequest) (*pb.ObserversResponse, error) {
 	list, err := s.transport.Observers(ctx)
 	return &pb.ObserversResponse{Observers: list}, err
 }
 
 // HoldHistory keeps history from being collected, for a while. The holder's name gets
 // where the call comes from: leases are shared out by that.
-func (s *service) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (s *service) HoldHistory(ctx context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
 	if req.Holder != "" {
 		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))

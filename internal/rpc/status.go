@@ -37,7 +37,8 @@ func toStatus(err error) error {
 	var refusal *txn.ServerError
 	switch {
 	case errors.As(err, &refusal):
-		e.Code, e.Message, e.RetryAfterMs = refusal.Code, refusal.Message, uint32(refusal.RetryAfter.Milliseconds())
+		e.Code, e.Message, e.RetryAfterMs = refusal.Code, refusal.Message,
+			uint32(refusal.RetryAfter.Milliseconds())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -55,7 +56,8 @@ func toStatus(err error) error {
 }
 
 // statusUnary has the errors of the services for clients travel as toStatus has them.
-func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if public(info.FullMethod) {
 		err = toStatus(err)
@@ -71,7 +73,10 @@ func fromStatus(err error) error {
 	st := status.Convert(err)
 	for _, d := range st.Details() {
 		if e, ok := d.(*pb.Error); ok {
-			return &txn.ServerError{Code: e.Code, Message: e.Message, RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond}
+			return &txn.ServerError{
+				Code: e.Code, Message: e.Message,
+				RetryAfter: time.Duration(e.RetryAfterMs) * time.Millisecond,
+			}
 		}
 	}
 	// Without details it comes from gRPC, or from something that is no node at all.
@@ -79,7 +84,10 @@ func fromStatus(err error) error {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return &txn.ServerError{Code: pb.Error_CODE_PERMISSION, Message: st.Message()}
 	case codes.Unimplemented:
-		return &txn.ServerError{Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: " + st.Message()}
+		return &txn.ServerError{
+			Code: pb.Error_CODE_INVALID, Message: "the node does not know this request: " +
+				st.Message(),
+		}
 	}
 	return fmt.Errorf("%w: %s", txn.ErrUnavailable, st.Message())
 }

@@ -43,13 +43,19 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	case t.asking <- struct{}{}:
 		defer func() { <-t.asking }()
 	case <-ctx.Done():
-		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "the request ended before its table was looked up"}
+		return &pb.Error{
+			Code:    pb.Error_CODE_UNAVAILABLE,
+			Message: "the request ended before its table was looked up",
+		}
 	}
 	if id <= t.highest.Load() {
 		return nil
 	}
 	if err := t.ask(ctx); err != nil {
-		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: "its table could not be looked up: " + err.Error()}
+		return &pb.Error{
+			Code: pb.Error_CODE_UNAVAILABLE, Message: "its table could not be looked up: " +
+				err.Error(),
+		}
 	}
 	if id > t.highest.Load() {
 		return &pb.Error{Code: pb.Error_CODE_NO_TABLE, Message: "no table has been given this id"}

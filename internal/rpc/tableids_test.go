@@ -38,15 +38,29 @@ func operationsOn(table uint32) map[string]*pb.TabletRequest {
 	writes := []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}}
 	cells, span := []*pb.Cell{cell}, &pb.Span{Table: table}
 	return map[string]*pb.TabletRequest{
-		"get":      {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: 1, Cells: cells}}},
-		"scan":     {Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: 1, Span: span}}},
-		"prewrite": {Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{StartTs: 1, Primary: cell, Writes: writes}}},
-		"onephase": {Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{StartTs: 1, Writes: writes}}},
-		"rollback": {Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: 1, Cells: cells}}},
-		"status":   {Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{StartTs: 1, Primary: cell}}},
-		"notify":   {Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: 1, Cells: cells}}},
-		"rawget":   {Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}},
-		"rawscan":  {Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: span}}},
+		"get":  {Op: &pb.TabletRequest_Get{Get: &pb.GetRequest{At: 1, Cells: cells}}},
+		"scan": {Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{At: 1, Span: span}}},
+		"prewrite": {
+			Op: &pb.TabletRequest_Prewrite{
+				Prewrite: &pb.PrewriteRequest{StartTs: 1, Primary: cell, Writes: writes},
+			},
+		},
+		"onephase": {
+			Op: &pb.TabletRequest_OnePhase{
+				OnePhase: &pb.OnePhaseRequest{StartTs: 1, Writes: writes},
+			},
+		},
+		"rollback": {
+			Op: &pb.TabletRequest_Rollback{Rollback: &pb.RollbackRequest{StartTs: 1, Cells: cells}},
+		},
+		"status": {
+			Op: &pb.TabletRequest_CheckTxnStatus{
+				CheckTxnStatus: &pb.CheckTxnStatusRequest{StartTs: 1, Primary: cell},
+			},
+		},
+		"notify":  {Op: &pb.TabletRequest_Notify{Notify: &pb.NotifyRequest{Ts: 1, Cells: cells}}},
+		"rawget":  {Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: cells}}},
+		"rawscan": {Op: &pb.TabletRequest_RawScan{RawScan: &pb.RawScanRequest{Span: span}}},
 	}
 }
 
@@ -89,7 +103,9 @@ func TestTablesToComeAreRefused(t *testing.T) {
 	known("a table that this node has made", made.Table.Id, 0)
 	transport.catalogue = &pb.Catalogue{DroppedTables: []uint32{made.Table.Id + 1}}
 	known("a table that was dropped", made.Table.Id+1, 1)
-	transport.catalogue = &pb.Catalogue{Gone: []*pb.TableRange{{First: 20, Last: made.Table.Id + 7}}}
+	transport.catalogue = &pb.Catalogue{
+		Gone: []*pb.TableRange{{First: 20, Last: made.Table.Id + 7}},
+	}
 	known("a table of which nothing is left", made.Table.Id+7, 1)
 }
 
@@ -98,14 +114,20 @@ func TestTablesToComeAreRefused(t *testing.T) {
 func TestTablesThatCannotBeLookedUp(t *testing.T) {
 	cluster := txntest.New()
 	id := uint32(cluster.AddTable("t"))
-	transport := &counted{Process: cluster.Process(1, 1), fail: errors.New("meta is away"), catalogue: &pb.Catalogue{}}
+	transport := &counted{
+		Process: cluster.Process(1, 1), fail: errors.New("meta is away"),
+		catalogue: &pb.Catalogue{},
+	}
 	s := NewServer(transport, ServerConfig{}).service
 	get := operationsOn(id)["get"]
-	if got := s.do(context.Background(), get).GetError().GetCode(); got != pb.Error_CODE_UNAVAILABLE {
+	if got := s.do(context.Background(),
+		get).GetError().GetCode(); got != pb.Error_CODE_UNAVAILABLE {
 		t.Errorf("while meta is away: %v", got)
 	}
 	transport.fail = nil
-	if got := s.do(context.Background(), get).GetError(); got.GetCode() == pb.Error_CODE_UNAVAILABLE || got.GetCode() == pb.Error_CODE_NO_TABLE {
+	if got := s.do(context.Background(),
+		get).GetError(); got.GetCode() == pb.Error_CODE_UNAVAILABLE ||
+		got.GetCode() == pb.Error_CODE_NO_TABLE {
 		t.Errorf("afterwards: %v", got)
 	}
 }

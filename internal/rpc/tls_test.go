@@ -26,7 +26,9 @@ import (
 // in is a client's configuration with the files of a folder.
 func in(dir string) ClientConfig {
 	s := certs.ClientSource(dir)
-	return ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA, DialTimeout: 10 * time.Second}
+	return ClientConfig{
+		CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA, DialTimeout: 10 * time.Second,
+	}
 }
 
 // secured serves with a folder's node certificate until the test ends; more services are optional.
@@ -40,7 +42,8 @@ func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (ad
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(txntest.New().Process(1, 1), ServerConfig{TLS: files.Server(certs.Node, certs.Client), Register: register})
+	server := NewServer(txntest.New().Process(1, 1),
+		ServerConfig{TLS: files.Server(certs.Node, certs.Client), Register: register})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(wg.Wait)
@@ -123,14 +126,17 @@ func TestWhyRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = raw.Close() }()
-	conn, _, err := newFileCredentials(nobody).ClientHandshake(context.Background(), lis.Addr().String(), raw)
+	conn, _, err := newFileCredentials(nobody).ClientHandshake(context.Background(),
+		lis.Addr().String(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := <-refused; err == nil {
 		t.Fatal("a client without a certificate is served")
 	}
-	for err == nil { // the first may go into a connection of which the client does not know yet that it has ended
+	// the first may go into a connection of which the client does not know yet that it
+	// has ended
+	for err == nil {
 		_, err = conn.Write([]byte("preface"))
 	}
 	if !strings.Contains(err.Error(), "certificate required") {
@@ -156,8 +162,11 @@ func TestUnusableFiles(t *testing.T) {
 	missing, expired := in(dir), in(t.TempDir())
 	missing.KeyFile += "?"
 	past := time.Now().Add(-48 * time.Hour)
-	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateClient} {
-		r := certs.Request{Dir: filepath.Dir(expired.CAFile), Name: "x", Now: past, Lifetime: 24 * time.Hour}
+	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA,
+		certs.CreateClient} {
+		r := certs.Request{
+			Dir: filepath.Dir(expired.CAFile), Name: "x", Now: past, Lifetime: 24 * time.Hour,
+		}
 		if _, err := create(r); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +194,9 @@ func (hello) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error)
 // What is registered beside the public interface is for nodes alone.
 func TestServicesForNodes(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	addr := secured(t, dir, func(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, hello{}) })
+	addr := secured(t, dir, func(r grpc.ServiceRegistrar) {
+		pb.RegisterMembershipServer(r, hello{})
+	})
 	for _, tc := range []struct {
 		source certs.Source
 		want   codes.Code
@@ -216,18 +227,21 @@ func TestClientReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := filepath.Join(t.TempDir(), "server") // it knows nothing of what follows
-	if _, err := certs.CreateNode(certs.Request{Dir: server, CA: dir, Name: "x", Hosts: []string{"127.0.0.1"}}); err != nil {
+	if _, err := certs.CreateNode(certs.Request{Dir: server, CA: dir, Name: "x",
+		Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
 	addr := secured(t, server, nil)
 	creds := newFileCredentials(files)
 	// The authority is exchanged: files hold the new one, and the server is still of the old one.
 	next := certstest.Folder(t, "127.0.0.1")
-	if err := os.WriteFile(in(dir).CAFile, concat(t, in(next).CAFile, in(dir).CAFile), 0o600); err != nil {
+	if err := os.WriteFile(in(dir).CAFile, concat(t, in(next).CAFile, in(dir).CAFile),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name := range map[string]string{in(dir).CertFile: "", in(dir).KeyFile: ""} {
-		if err := os.WriteFile(name, concat(t, filepath.Join(next, filepath.Base(name))), 0o600); err != nil {
+		if err := os.WriteFile(name, concat(t, filepath.Join(next, filepath.Base(name))),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,7 +258,8 @@ func TestClientReloads(t *testing.T) {
 		return err != nil
 	}
 	deadline := time.After(30 * time.Second)
-	for tick := time.NewTicker(50 * time.Millisecond); !refused(); { // the files are looked at once a second
+	// the files are looked at once a second
+	for tick := time.NewTicker(50 * time.Millisecond); !refused(); {
 		select {
 		case <-tick.C:
 		case <-deadline:

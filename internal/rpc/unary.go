@@ -23,13 +23,15 @@ import (
 type unary struct{ c *Client }
 
 // Invoke implements grpc.ClientConnInterface. Its errors are those of the node's Transport.
-func (u unary) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+func (u unary) Invoke(ctx context.Context, method string, req, resp any,
+	opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, u.c.bound(method))
 	defer cancel()
 	l := u.c.link()
 	err := l.invoke(ctx, method, req, resp, opts...)
 	var refusal *txn.ServerError
-	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; { // overloaded
+	// overloaded
+	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; {
 		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
 		timer := time.NewTimer(wait/2 + rand.N(wait))
 		select {
@@ -40,14 +42,16 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any, opts ..
 			return err
 		}
 	}
-	if errors.Is(err, txn.ErrUnavailable) || (errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
+	if errors.Is(err, txn.ErrUnavailable) ||
+		(errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
 		u.c.avoid(l)
 	}
 	return err
 }
 
 // NewStream implements grpc.ClientConnInterface: links open the only streams that there are.
-func (unary) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (unary) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "percolator: not a unary call")
 }
 
@@ -58,7 +62,8 @@ const maxCallPause = time.Second
 // bound is how long a call of the method may take, with the attempts that follow it.
 func (c *Client) bound(method string) time.Duration {
 	switch method {
-	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName, pb.Percolator_GetCatalogue_FullMethodName:
+	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName,
+		pb.Percolator_GetCatalogue_FullMethodName:
 		if len(c.links) > 1 { // a transaction may have to ask these first
 			return c.answerWithin
 		}
@@ -76,9 +81,11 @@ var (
 
 // invoke makes one call. Nodes of releases before the service Admin know its calls as ones of
 // the service Percolator.
-func (l *link) invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+func (l *link) invoke(ctx context.Context, method string, req, resp any,
+	opts ...grpc.CallOption) error {
 	err := l.conn.Invoke(ctx, method, req, resp, opts...)
-	if name, admin := strings.CutPrefix(method, adminMethods); admin && status.Code(err) == codes.Unimplemented {
+	if name, admin := strings.CutPrefix(method, adminMethods); admin &&
+		status.Code(err) == codes.Unimplemented {
 		err = l.conn.Invoke(ctx, percolatorMethods+name, req, resp, opts...)
 	}
 	return fromStatus(err)

@@ -28,12 +28,14 @@ func (operated) ForgetNode(context.Context, *pb.ForgetNodeRequest) (*pb.ForgetNo
 func TestAdmin(t *testing.T) {
 	s := serve(t, ServerConfig{Admin: operated{}})
 	c := s.client().Admin()
-	if r, err := c.Nodes(s.ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 1 || r.Nodes[0].NodeId != 7 {
+	if r, err := c.Nodes(s.ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 1 ||
+		r.Nodes[0].NodeId != 7 {
 		t.Errorf("%v, %v", r, err)
 	}
 	_, err := c.ForgetNode(s.ctx, &pb.ForgetNodeRequest{NodeId: 7})
 	var refusal *txn.ServerError
-	if !errors.As(err, &refusal) || refusal.Code != pb.Error_CODE_INVALID || refusal.Message != "node 7 is alive" {
+	if !errors.As(err, &refusal) || refusal.Code != pb.Error_CODE_INVALID ||
+		refusal.Message != "node 7 is alive" {
 		t.Errorf("a refusal: %v", err)
 	}
 	r, err := s.bare().Nodes(s.ctx, &pb.NodesRequest{}) //nolint:staticcheck // the earlier name is meant
@@ -56,7 +58,8 @@ func TestAdminOfEarlierNodes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if r, err := asked.client().Admin().Nodes(s.ctx, &pb.NodesRequest{}); err != nil || len(r.Nodes) != 1 {
+	if r, err := asked.client().Admin().Nodes(s.ctx, &pb.NodesRequest{}); err != nil ||
+		len(r.Nodes) != 1 {
 		t.Errorf("%v, %v", r, err)
 	}
 }

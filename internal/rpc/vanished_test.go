@@ -19,7 +19,8 @@ type patient struct {
 }
 
 // Send implements txn.Transport.
-func (p *patient) Send(ctx context.Context, _ *pb.TabletDescriptor, _ *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (p *patient) Send(ctx context.Context, _ *pb.TabletDescriptor,
+	_ *pb.TabletRequest) (*pb.TabletResponse, error) {
 	p.underWay.Add(1)
 	<-ctx.Done()
 	p.ended.Add(1)
@@ -107,7 +108,9 @@ func TestVanishedClient(t *testing.T) {
 	cluster := txntest.New()
 	cluster.AddTable("t")
 	p := &patient{Process: cluster.Process(1, 1)}
-	server := NewServer(p, ServerConfig{MaxConnections: 1, keepalive: silence, keepaliveAnswer: answer})
+	server := NewServer(p, ServerConfig{
+		MaxConnections: 1, keepalive: silence, keepaliveAnswer: answer,
+	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +140,9 @@ func TestVanishedClient(t *testing.T) {
 	var callers sync.WaitGroup
 	defer func() { give(); callers.Wait() }()
 	for range operations {
-		callers.Go(func() { _, _ = vanished.Send(calls, &pb.TabletDescriptor{TabletId: 1}, anything()) })
+		callers.Go(func() {
+			_, _ = vanished.Send(calls, &pb.TabletDescriptor{TabletId: 1}, anything())
+		})
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -158,7 +163,8 @@ func TestVanishedClient(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("given up after %v", took)
 	if took > 4*(silence+answer) {
-		t.Errorf("a client that has vanished was kept for %v; the bound is %v", took, silence+answer)
+		t.Errorf("a client that has vanished was kept for %v; the bound is %v", took,
+			silence+answer)
 	}
 	next := connect(lis.Addr().String()) // there is one place
 	if err := next.Close(); err != nil {

@@ -46,7 +46,9 @@ func (c *checker) report(k Kind, key string, txns []int, format string, args ...
 	for i, t := range txns {
 		ids[i] = c.history[t].ID
 	}
-	c.found = append(c.found, Anomaly{Kind: k, Key: key, Txns: ids, Text: fmt.Sprintf(format, args...)})
+	c.found = append(c.found, Anomaly{
+		Kind: k, Key: key, Txns: ids, Text: fmt.Sprintf(format, args...),
+	})
 }
 
 func (c *checker) collectWriters() bool {
@@ -57,7 +59,8 @@ func (c *checker) collectWriters() bool {
 			}
 			v := version{op.Key, op.Value}
 			if other, twice := c.writers[v]; twice {
-				c.report(Malformed, op.Key, []int{other, i}, "%d is appended to %q twice", op.Value, op.Key)
+				c.report(Malformed, op.Key, []int{other, i}, "%d is appended to %q twice", op.Value,
+					op.Key)
 			}
 			c.writers[v] = i
 		}
@@ -126,11 +129,13 @@ type ownView struct {
 func (o *ownView) check(c *checker, t int, op Op) {
 	n := len(op.List) - len(o.appended)
 	if n < 0 || !slices.Equal(op.List[n:], o.appended) {
-		c.report(Internal, op.Key, []int{t}, "%q is read as %v after appending %v", op.Key, op.List, o.appended)
+		c.report(Internal, op.Key, []int{t}, "%q is read as %v after appending %v", op.Key, op.List,
+			o.appended)
 		return
 	}
 	if o.read && !slices.Equal(o.base, op.List[:n]) {
-		c.report(Internal, op.Key, []int{t}, "%q is read as %v, and was %v before", op.Key, op.List[:n], o.base)
+		c.report(Internal, op.Key, []int{t}, "%q is read as %v, and was %v before", op.Key,
+			op.List[:n], o.base)
 	}
 	o.read, o.base = true, op.List[:n]
 }
@@ -148,12 +153,17 @@ func (c *checker) checkValues(t, at int, op Op) {
 		switch {
 		case !known:
 			c.report(Garbage, op.Key, []int{t}, "%q has %d, which nobody appended", op.Key, value)
-		case w == t && !slices.ContainsFunc(c.history[t].Ops[:at], func(o Op) bool { return o.Append && o.Key == op.Key && o.Value == value }):
-			c.report(Future, op.Key, []int{t}, "%q has %d, which the reader appends later", op.Key, value)
+		case w == t && !slices.ContainsFunc(c.history[t].Ops[:at], func(o Op) bool {
+			return o.Append && o.Key == op.Key && o.Value == value
+		}):
+			c.report(Future, op.Key, []int{t}, "%q has %d, which the reader appends later", op.Key,
+				value)
 		case c.history[w].Outcome == Aborted:
-			c.report(AbortedRead, op.Key, []int{t, w}, "%q has %d of a transaction that was not committed", op.Key, value)
+			c.report(AbortedRead, op.Key, []int{t, w},
+				"%q has %d of a transaction that was not committed", op.Key, value)
 		case w != t && i == len(op.List)-1 && c.lastAppend(w, op.Key) != value:
-			c.report(Intermediate, op.Key, []int{t, w}, "%q ends with %d, which its writer appended to again", op.Key, value)
+			c.report(Intermediate, op.Key, []int{t, w},
+				"%q ends with %d, which its writer appended to again", op.Key, value)
 		}
 	}
 }
@@ -187,7 +197,8 @@ func (c *checker) findOrders() {
 	})
 	each(func(t int, op Op) {
 		if order := c.orders[op.Key]; !slices.Equal(op.List, order[:len(op.List)]) {
-			c.report(Order, op.Key, []int{t, longest[op.Key]}, "%q is read as %v and as %v", op.Key, op.List, order)
+			c.report(Order, op.Key, []int{t, longest[op.Key]}, "%q is read as %v and as %v", op.Key,
+				op.List, order)
 		}
 	})
 }

@@ -17,7 +17,9 @@ type graph struct {
 	edges [][]edge
 }
 
-func (g *graph) add(from, to int, why string) { g.edges[from] = append(g.edges[from], edge{to, why}) }
+func (g *graph) add(from, to int, why string) {
+	g.edges[from] = append(g.edges[from], edge{to, why})
+}
 
 func begin(t int) int  { return 2 * t }
 func commit(t int) int { return 2*t + 1 }

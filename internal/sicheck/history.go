@@ -43,16 +43,20 @@ type Kind string
 
 // Kinds of anomalies.
 const (
-	Cycle        Kind = "cycle"        // the transactions cannot be put in an order: lost update, long fork, stale or torn read, …
+	// the transactions cannot be put in an order: lost update, long fork, stale or torn
+	// read, …
+	Cycle        Kind = "cycle"
 	AbortedRead  Kind = "aborted read" // of an append of a transaction that was not committed
 	Intermediate Kind = "intermediate read"
 	Duplicate    Kind = "duplicate"    // a list holds one append twice
 	Garbage      Kind = "garbage read" // of a value that nobody appended
 	Future       Kind = "future read"  // of a value that the reader appended later
-	Lost         Kind = "lost"         // a committed append is in no list, also not in one that was read later
-	Internal     Kind = "internal"     // a transaction's reads contradict its own operations before
-	Order        Kind = "incompatible order"
-	Malformed    Kind = "malformed history" // a value was appended twice: the history cannot be checked
+	// a committed append is in no list, also not in one that was read later
+	Lost     Kind = "lost"
+	Internal Kind = "internal" // a transaction's reads contradict its own operations before
+	Order    Kind = "incompatible order"
+	// a value was appended twice: the history cannot be checked
+	Malformed Kind = "malformed history"
 )
 
 // Anomaly is one thing that snapshot isolation does not allow.

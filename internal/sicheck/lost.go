@@ -27,12 +27,14 @@ func (c *checker) checkLost() {
 	var lost []version
 	for v, w := range c.writers {
 		reader, read := newest[v.key]
-		if read && !shown[v] && c.history[w].Outcome == Committed && c.history[w].Ended < c.history[reader].Began {
+		if read && !shown[v] && c.history[w].Outcome == Committed &&
+			c.history[w].Ended < c.history[reader].Began {
 			lost = append(lost, v)
 		}
 	}
 	slices.SortFunc(lost, func(a, b version) int { return c.writers[a] - c.writers[b] })
 	for _, v := range lost {
-		c.report(Lost, v.key, []int{c.writers[v], newest[v.key]}, "%q has lost %d, which was acknowledged before it was read", v.key, v.value)
+		c.report(Lost, v.key, []int{c.writers[v], newest[v.key]},
+			"%q has lost %d, which was acknowledged before it was read", v.key, v.value)
 	}
 }

@@ -29,7 +29,8 @@ const (
 )
 
 var bugs = []bug{
-	lostUpdate, dirtyRead, abortedWrite, tornCommit, staleSnapshot, movingSnapshot, lostAppend, doubleAppend, longFork,
+	lostUpdate, dirtyRead, abortedWrite, tornCommit, staleSnapshot, movingSnapshot, lostAppend,
+	doubleAppend, longFork,
 	blindToSelf, reordered, halfCommit, intermediate, future,
 }
 
@@ -202,7 +203,10 @@ func run(seed uint64, b bug, n int) []Txn {
 	var open []*toyTxn
 	for id := 0; id < n || len(open) > 0; {
 		if id < n && len(open) < 6 && s.rng.IntN(3) == 0 {
-			x := &toyTxn{t: s, id: id, began: s.tick(), writes: map[string][]int64{}, left: 1 + s.rng.IntN(5), replica: s.rng.IntN(2)}
+			x := &toyTxn{
+				t: s, id: id, began: s.tick(), writes: map[string][]int64{},
+				left: 1 + s.rng.IntN(5), replica: s.rng.IntN(2),
+			}
 			x.snapshot = s.tick()
 			if s.hit(staleSnapshot) {
 				x.snapshot = max(0, x.snapshot-60)

@@ -121,14 +121,16 @@ func (t *Client) reach() (*life, error) {
 		return l, nil
 	}
 	t.avoid(at)
-	return nil, fmt.Errorf("%w: %w: node %d does not answer", txn.ErrNotSent, txn.ErrUnavailable, m.index)
+	return nil, fmt.Errorf("%w: %w: node %d does not answer", txn.ErrNotSent, txn.ErrUnavailable,
+		m.index)
 }
 
 func (t *Client) avoid(at int64) { t.at.CompareAndSwap(at, at+1) }
 
 // ask carries a question there and the answer back. Whether it was asked is unknown
 // unless the error says that it was not sent.
-func ask[A any](ctx context.Context, t *Client, question func(context.Context, txn.Transport) (A, error)) (A, error) {
+func ask[A any](ctx context.Context, t *Client,
+	question func(context.Context, txn.Transport) (A, error)) (A, error) {
 	var none A
 	at := t.at.Load()
 	if err := t.travel(ctx); err != nil {
@@ -157,7 +159,8 @@ func ask[A any](ctx context.Context, t *Client, question func(context.Context, t
 }
 
 // Send implements txn.Transport.
-func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if req.GetCommit() != nil {
 		if err := t.hesitate(ctx); err != nil {
 			return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err)
@@ -171,10 +174,15 @@ func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.Table
 		t.c.running.Go(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectionTimeout)
 			defer cancel()
-			_, _ = ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse, error) { return to.Send(ctx, d, req) })
+			_, _ = ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse,
+				error) {
+				return to.Send(ctx, d, req)
+			})
 		})
 	}
-	r, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse, error) { return to.Send(ctx, d, req) })
+	r, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse, error) {
+		return to.Send(ctx, d, req)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +203,16 @@ func (t *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int
 }
 
 // Locate implements txn.Transport.
-func (t *Client) Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (t *Client) Locate(ctx context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.TabletDescriptor, error) {
 		return to.Locate(ctx, table, row, limit)
 	})
 }
 
 // CreateTable implements txn.Transport.
-func (t *Client) CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error) {
+func (t *Client) CreateTable(ctx context.Context, name string,
+	splitKeys []string) (*pb.Table, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Table, error) {
 		return to.CreateTable(ctx, name, splitKeys)
 	})
@@ -218,12 +228,16 @@ func (t *Client) DropTable(ctx context.Context, name string, id mvcc.TableID) er
 
 // Tables implements txn.Transport.
 func (t *Client) Tables(ctx context.Context) ([]*pb.Table, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.Table, error) { return to.Tables(ctx) })
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.Table, error) {
+		return to.Tables(ctx)
+	})
 }
 
 // Catalogue implements txn.Transport.
 func (t *Client) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Catalogue, error) { return to.Catalogue(ctx) })
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Catalogue, error) {
+		return to.Catalogue(ctx)
+	})
 }
 
 // SplitTablet implements txn.Transport.
@@ -239,13 +253,17 @@ func (t *Client) WorkerDead(ctx context.Context, w mvcc.Worker) bool {
 	if w.Node == 0 {
 		return false
 	}
-	dead, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (bool, error) { return to.WorkerDead(ctx, w), nil })
+	dead, err := ask(ctx, t, func(ctx context.Context, to txn.Transport) (bool, error) {
+		return to.WorkerDead(ctx, w), nil
+	})
 	return err == nil && dead
 }
 
 // NodeStatus implements txn.Transport.
 func (t *Client) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.NodeStatusResponse, error) { return to.NodeStatus(ctx) })
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.NodeStatusResponse, error) {
+		return to.NodeStatus(ctx)
+	})
 }
 
 // Worker implements txn.Transport: nobody gossips about clients.
@@ -253,12 +271,16 @@ func (t *Client) Worker() mvcc.Worker { return t.worker }
 
 // Observers implements txn.Transport.
 func (t *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.ObserverState, error) { return to.Observers(ctx) })
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) ([]*pb.ObserverState, error) {
+		return to.Observers(ctx)
+	})
 }
 
 // HoldHistory implements txn.Transport.
-func (t *Client) HoldHistory(ctx context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.HoldHistoryResponse, error) {
+func (t *Client) HoldHistory(ctx context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.HoldHistoryResponse,
+		error) {
 		return to.HoldHistory(ctx, req)
 	})
 }
@@ -270,7 +292,8 @@ func (t *Client) AdminConn() grpc.ClientConnInterface { return adminConn{t} }
 type adminConn struct{ t *Client }
 
 // Invoke implements grpc.ClientConnInterface.
-func (a adminConn) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+func (a adminConn) Invoke(ctx context.Context, method string, req, resp any,
+	opts ...grpc.CallOption) error {
 	_, err := ask(ctx, a.t, func(ctx context.Context, to txn.Transport) (struct{}, error) {
 		return struct{}{}, to.AdminConn().Invoke(ctx, method, req, resp, opts...)
 	})
@@ -278,7 +301,8 @@ func (a adminConn) Invoke(ctx context.Context, method string, req, resp any, opt
 }
 
 // NewStream implements grpc.ClientConnInterface: the service has no streams.
-func (adminConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (adminConn) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("simtest: no streams")
 }
 

@@ -66,7 +66,10 @@ type Cluster struct {
 
 // New starts a cluster, and returns when all its nodes serve. The first founds it, the others join.
 func New(cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed, cfg.Delay), done: make(chan struct{})}
+	c := &Cluster{
+		cfg: cfg, seed: cfg.Seed, began: time.Now(), network: newNetwork(cfg.Seed, cfg.Delay),
+		done: make(chan struct{}),
+	}
 	c.log = &logTail{began: c.began}
 	if cfg.Detect == 0 {
 		cfg.Detect = 800*time.Millisecond + time.Duration(cfg.Seed%18)*100*time.Millisecond
@@ -124,8 +127,10 @@ func (c *Cluster) config(index int) node.Config {
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = addressOf(index), "", true, true
 	cfg.LockTTL, cfg.Logger, cfg.Observers = lockTTL, c.logger("node", index), c.cfg.Observers
 	cfg.Scanners, cfg.ObserverWorkers = 1, 4
-	cfg.Splits.Off = true                                                         // the schedule splits
-	cfg.Peer, cfg.Gossip = addressOf(index+maxNodes), addressOf(index+2*maxNodes) // nothing is bound
+	// the schedule splits
+	cfg.Splits.Off = true
+	// nothing is bound
+	cfg.Peer, cfg.Gossip = addressOf(index+maxNodes), addressOf(index+2*maxNodes)
 	if index > 0 {
 		cfg.Join = []string{addressOf(0), addressOf(1), addressOf(2)}
 		cfg.Join = slices.DeleteFunc(cfg.Join, func(a string) bool { return a == cfg.Listen })
@@ -254,7 +259,8 @@ func (l *logTail) add(line string) {
 	if len(l.lines) == tailLines {
 		l.lines = slices.Delete(l.lines, 0, tailLines/4)
 	}
-	l.lines = append(l.lines, fmt.Sprintf("%12v %.400s", time.Since(l.began).Round(time.Microsecond), line))
+	l.lines = append(l.lines, fmt.Sprintf("%12v %.400s",
+		time.Since(l.began).Round(time.Microsecond), line))
 }
 
 // String is all lines that are kept.

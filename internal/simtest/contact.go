@@ -40,7 +40,8 @@ func (d *doors) open(index int, listen string, door pb.MembershipServer) join.Co
 }
 
 // call has the door at the address answer, if it can be reached.
-func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q, ask func(pb.MembershipServer, context.Context, Q) (A, error)) (A, error) {
+func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q,
+	ask func(pb.MembershipServer, context.Context, Q) (A, error)) (A, error) {
 	var none A
 	c.doors.mu.Lock()
 	door := c.doors.all[addr]
@@ -56,16 +57,19 @@ func call[Q, A proto.Message](ctx context.Context, c contact, addr string, req Q
 }
 
 // Hello implements join.Contact.
-func (c contact) Hello(ctx context.Context, addr string, req *pb.HelloRequest) (*pb.HelloResponse, error) {
+func (c contact) Hello(ctx context.Context, addr string,
+	req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Hello)
 }
 
 // Join implements join.Contact.
-func (c contact) Join(ctx context.Context, addr string, req *pb.JoinRequest) (*pb.JoinResponse, error) {
+func (c contact) Join(ctx context.Context, addr string,
+	req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Join)
 }
 
 // Found implements join.Contact.
-func (c contact) Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error) {
+func (c contact) Found(ctx context.Context, addr string,
+	req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	return call(ctx, c, addr, req, pb.MembershipServer.Found)
 }

@@ -17,7 +17,8 @@ func TestCrashWhileStopping(t *testing.T) {
 		col := percolator.Column{Table: "t", Name: "c"}
 		running := make(chan struct{}, 1)
 		c, err := New(Config{Seed: 1, Nodes: 1, Observers: func(r *percolator.Registry) {
-			r.Strong("endless", col, func(ctx context.Context, _ *percolator.Tx, _ percolator.Notification) error {
+			r.Strong("endless", col, func(ctx context.Context, _ *percolator.Tx,
+				_ percolator.Notification) error {
 				running <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()

@@ -62,7 +62,9 @@ func holds(st *store.Store, d *pb.TabletDescriptor, seed maphash.Seed) (s stored
 	s.values = map[string]uint64{}
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
-	rows := store.Rows{Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded}
+	rows := store.Rows{
+		Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded,
+	}
 	err = snap.Cursor(rows).Each(func(key, value []byte) bool {
 		s.values[string(key)] = maphash.Bytes(seed, value)
 		return len(s.values) < maxWalked
@@ -83,7 +85,8 @@ func tell(all []stored) string {
 	}
 	var b strings.Builder
 	for _, s := range all {
-		fmt.Fprintf(&b, "\n  node %d: %d entries at %d of term %d, epoch %d, said to be %d bytes", s.node, len(s.values), s.applied.Index,
+		fmt.Fprintf(&b, "\n  node %d: %d entries at %d of term %d, epoch %d, said to be %d bytes",
+			s.node, len(s.values), s.applied.Index,
 			s.applied.Term, s.applied.Epoch, s.applied.Bytes)
 	}
 	told := 0
@@ -111,5 +114,6 @@ func nameOf(key string) string {
 	if err != nil {
 		return fmt.Sprintf("%q", key)
 	}
-	return fmt.Sprintf("%c table %d row %q class %v column %q at %d", g, c.Table, c.Row, c.Class, c.Column, ts)
+	return fmt.Sprintf("%c table %d row %q class %v column %q at %d", g, c.Table, c.Row, c.Class,
+		c.Column, ts)
 }

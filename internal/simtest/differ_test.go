@@ -21,7 +21,9 @@ func TestDifferencesAreNamed(t *testing.T) {
 	key := func(g mvcc.Group, row string) []byte {
 		return store.AppendKey(nil, g, mvcc.Cell{Table: 16, Row: row, Column: "c"}, 7)
 	}
-	d := &pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndTable: 16, EndRow: []byte("y")}
+	d := &pb.TabletDescriptor{
+		TabletId: 2, Epoch: 1, StartTable: 16, EndTable: 16, EndRow: []byte("y"),
+	}
 	seed := maphash.MakeSeed()
 	var all []stored
 	for node := uint64(1); node <= 2; node++ {

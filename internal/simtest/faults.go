@@ -12,13 +12,18 @@ type Kind string
 
 // Kinds of events.
 const (
-	Crash     Kind = "crash"      // a node dies and comes back
-	CrashLead Kind = "crash lead" // likewise the one that leads a tablet: 0 is meta, with the oracle
+	Crash Kind = "crash" // a node dies and comes back
+	// likewise the one that leads a tablet: 0 is meta, with the oracle
+	CrashLead Kind = "crash lead"
 	CrashAll  Kind = "crash all"
 	Restart   Kind = "restart" // in good order
 	Isolate   Kind = "isolate" // a node is cut off
-	Depose    Kind = "depose"  // the node that leads a tablet is cut off from the other nodes, but not from its clients
-	Freeze    Kind = "freeze"  // the node that leads a tablet neither hears nor sends of Raft, and Raft's clock stands still there:
+	// the node that leads a tablet is cut off from the other nodes, but not from its
+	// clients
+	Depose Kind = "depose"
+	// the node that leads a tablet neither hears nor sends of Raft, and Raft's clock
+	// stands still there:
+	Freeze Kind = "freeze"
 	// it goes on believing that it leads, and can ask for timestamps
 	Halves   Kind = "halves"    // the nodes up to a number are cut off from the others
 	OneWay   Kind = "one way"   // what one node sends to another is lost
@@ -32,7 +37,9 @@ const (
 	Add      Kind = "add"       // a node joins
 	Drain    Kind = "drain"     // a node is drained; it is taken back later
 	KillUser Kind = "kill user" // a client dies in the middle of commits
-	Hesitate Kind = "hesitate"  // what clients send to commit two-phase transactions that hold all their locks comes late, by seconds at times
+	// what clients send to commit two-phase transactions that hold all their locks comes
+	// late, by seconds at times
+	Hesitate Kind = "hesitate"
 	// Swing: whoever leads a tablet is falsely believed dead for a moment, and then its
 	// successor, so that leaders lose a tablet and lead it again soon; meanwhile what is
 	// no Raft message reaches the first of them late
@@ -78,13 +85,16 @@ func (s Schedule) String() string {
 
 // everything is how often each kind is chosen, of all.
 var everything = map[Kind]int{
-	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3, OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
-	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2, Hesitate: 2, Swing: 2, March: 1,
+	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3,
+	OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
+	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2, Hesitate: 2, Swing: 2,
+	March: 1,
 }
 
 // kinds are all kinds, in a fixed order: schedules are made of seeds.
 var kinds = []Kind{
-	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm, Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
+	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm,
+	Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
 	Hesitate, Swing, March,
 }
 
@@ -99,22 +109,32 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 	if total == 0 {
 		return nil
 	}
-	for at := between(rng, 500*time.Millisecond, 2*time.Second); at < within; at += between(rng, gap/16, gap) {
-		e := Event{At: at.Round(time.Millisecond), Kind: choose(rng, shares, total), A: rng.IntN(nodes), B: rng.IntN(nodes - 1)}
+	for at := between(rng, 500*time.Millisecond, 2*time.Second); at < within; at += between(rng,
+		gap/16, gap) {
+		e := Event{
+			At: at.Round(time.Millisecond), Kind: choose(rng, shares, total), A: rng.IntN(nodes),
+			B: rng.IntN(nodes - 1),
+		}
 		if e.B >= e.A {
 			e.B++
 		}
 		e.For = between(rng, 200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
-		e.Unplug = power.IntN(2) == 0 && (e.Kind == Crash || e.Kind == CrashLead || e.Kind == CrashAll)
+		e.Unplug = power.IntN(2) == 0 &&
+			(e.Kind == Crash || e.Kind == CrashLead || e.Kind == CrashAll)
 		switch e.Kind {
 		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
-			e.A = rng.IntN(2) * rng.IntN(manyTablets) // of tablets; half of the time meta, where it can be
+			// of tablets; half of the time meta, where it can be
+			e.A = rng.IntN(2) * rng.IntN(manyTablets)
 		case Swing, March:
 			e.A = rng.IntN(manyTablets)
 		case Halves:
 			e.A = 1 + rng.IntN(nodes-1)
 		case Storm:
-			e.Weather = weather{Drop: rng.Float64() * 0.2, Double: rng.Float64() * 0.3, Delay: between(rng, 5*time.Millisecond, 300*time.Millisecond).Round(time.Millisecond)}
+			e.Weather = weather{
+				Drop: rng.Float64() * 0.2, Double: rng.Float64() * 0.3,
+				Delay: between(rng, 5*time.Millisecond,
+					300*time.Millisecond).Round(time.Millisecond),
+			}
 		}
 		out = append(out, e)
 	}

@@ -143,7 +143,9 @@ func (c *Cluster) freeze(ctx context.Context, e Event) {
 	if m == nil {
 		return
 	}
-	c.network.set(func(n *network) { n.mute[m.index], n.frozen[m.index] = true, time.Now().Add(e.For) })
+	c.network.set(func(n *network) {
+		n.mute[m.index], n.frozen[m.index] = true, time.Now().Add(e.For)
+	})
 	sleep(ctx, e.For)
 	c.network.set(func(n *network) { delete(n.mute, m.index) })
 }
@@ -161,13 +163,18 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	through := m.up()
 	switch e.Kind {
 	case Lead:
-		_, err = through.admin().MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to.transport.Worker().Node, Leader: true})
+		_, err = through.admin().MoveTablet(ctx,
+			&pb.MoveTabletRequest{
+				TabletId: tablet.TabletId, ToNode: to.transport.Worker().Node, Leader: true,
+			})
 	case Move:
 		_, err = through.admin().MoveTablet(ctx, &pb.MoveTabletRequest{
-			TabletId: tablet.TabletId, FromNode: through.transport.Worker().Node, ToNode: to.transport.Worker().Node,
+			TabletId: tablet.TabletId, FromNode: through.transport.Worker().Node,
+			ToNode: to.transport.Worker().Node,
 		})
 	case Split:
-		err = through.transport.SplitTablet(ctx, workload.Table, fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
+		err = through.transport.SplitTablet(ctx, workload.Table,
+			fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
 	case Drain:
 		err = c.drain(ctx, through.admin(), to.transport.Worker().Node, e.For)
 	}
@@ -178,7 +185,8 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 
 // drain drains a node, and takes it back. Whoever was asked to drain it may have died
 // meanwhile: anybody is asked then.
-func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64, after time.Duration) error {
+func (c *Cluster) drain(ctx context.Context, through pb.AdminClient, node uint64,
+	after time.Duration) error {
 	if _, err := through.DrainNode(ctx, &pb.DrainNodeRequest{NodeId: node}); err != nil {
 		return err
 	}
@@ -215,7 +223,9 @@ func (c *Cluster) killUser(ctx context.Context, e Event) {
 		t.Die()
 		cancel()
 	})
-	load := workload.Load{Workers: 3, Duration: e.For + time.Second, Seed: uint64(e.At), Pause: 5 * time.Millisecond}
+	load := workload.Load{
+		Workers: 3, Duration: e.For + time.Second, Seed: uint64(e.At), Pause: 5 * time.Millisecond,
+	}
 	if err := workload.Transfers(ctx, db, load); err != nil {
 		c.fail(err)
 	}

@@ -11,7 +11,8 @@ import (
 // Bounds of the way back to health, in virtual time. A cluster that keeps its promises
 // needs seconds.
 const (
-	eventsPatience = 8 * time.Minute // for the events to end: one that drains takes its node back for minutes at most
+	// for the events to end: one that drains takes its node back for minutes at most
+	eventsPatience = 8 * time.Minute
 	servePatience  = 2 * time.Minute // for all nodes to serve
 	killPatience   = 5 * time.Minute // for the end of what has been killed
 )
@@ -52,7 +53,8 @@ func (c *Cluster) missing() (out []int) {
 
 // giveUp kills all nodes, none of which starts again.
 func (c *Cluster) giveUp(format string, args ...any) error {
-	err := fmt.Errorf("%w: %s, nodes %v of %d do not serve", errNotHealed, fmt.Sprintf(format, args...), c.missing(), len(c.list()))
+	err := fmt.Errorf("%w: %s, nodes %v of %d do not serve", errNotHealed,
+		fmt.Sprintf(format, args...), c.missing(), len(c.list()))
 	c.say("%v", err)
 	lines := c.log.String()
 	c.over.Store(true)
@@ -65,7 +67,8 @@ func (c *Cluster) giveUp(format string, args ...any) error {
 		c.events.Wait()
 	})
 	if !killed { // nothing can end this bubble any more
-		panic(fmt.Sprintf("%v; and what was killed has not ended after %v\nlog:\n%s", err, killPatience, lines))
+		panic(fmt.Sprintf("%v; and what was killed has not ended after %v\nlog:\n%s", err,
+			killPatience, lines))
 	}
 	return err
 }

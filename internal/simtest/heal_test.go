@@ -33,7 +33,8 @@ func TestNotHealed(t *testing.T) {
 			}
 			m.store.Store(st)
 		}
-		if err := c.heal(); !errors.Is(err, errNotHealed) || !strings.Contains(err.Error(), "nodes [1 2] of 3 do not serve") {
+		if err := c.heal(); !errors.Is(err, errNotHealed) ||
+			!strings.Contains(err.Error(), "nodes [1 2] of 3 do not serve") {
 			t.Errorf("it healed: %v", err)
 		}
 		if err := c.Close(); err != nil {

@@ -37,7 +37,10 @@ func (g *gossip) join(index int, self cluster.Member) *view {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members[index] = self
-	v := &view{self: self, alive: map[uint64]cluster.Member{self.NodeID: self}, dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){}}
+	v := &view{
+		self: self, alive: map[uint64]cluster.Member{self.NodeID: self},
+		dead: map[mvcc.Worker]bool{}, watchers: map[int]func(cluster.MemberEvent){},
+	}
 	g.views[index] = v
 	return v
 }

@@ -14,15 +14,17 @@ import (
 
 // weather is what the network does to batches that it carries at all.
 type weather struct {
-	Drop, Double float64       // the share of batches
-	Delay        time.Duration // the most; each takes a random part of it, so that batches overtake one another
+	Drop, Double float64 // the share of batches
+	// the most; each takes a random part of it, so that batches overtake one another
+	Delay time.Duration
 }
 
 // fair is the weather of a healthy network.
 var fair = weather{Delay: 2 * time.Millisecond}
 
 func (w weather) String() string {
-	return fmt.Sprintf("drop %.0f%%, double %.0f%%, delay up to %v", 100*w.Drop, 100*w.Double, w.Delay)
+	return fmt.Sprintf("drop %.0f%%, double %.0f%%, delay up to %v", 100*w.Drop, 100*w.Double,
+		w.Delay)
 }
 
 // network is the network between nodes, which are named by their index.
@@ -33,17 +35,20 @@ type network struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	weather weather
-	index   map[uint64]int          // of nodes, by id
-	down    map[int]bool            // nodes without a process
-	cut     map[[2]int]bool         // from, to
-	stalled map[int]time.Time       // nodes that neither send nor receive until then, and lose nothing
-	frozen  map[int]time.Time       // nodes whose Raft clock stands still until then
-	mute    map[int]bool            // nodes that no batch with Raft messages reaches or leaves
-	last    map[[2]uint64]time.Time // when the latest batch of each direction arrives: in fair weather none overtakes it
-	since   map[[2]int]time.Time    // since when two nodes, the lower first, cannot talk to each other both ways
-	late    map[int]time.Duration   // how much later batches without Raft messages reach a node
-	wavers  time.Time               // clients hesitate until then
-	counts  struct{ sent, lost, doubled int }
+	index   map[uint64]int  // of nodes, by id
+	down    map[int]bool    // nodes without a process
+	cut     map[[2]int]bool // from, to
+	// nodes that neither send nor receive until then, and lose nothing
+	stalled map[int]time.Time
+	frozen  map[int]time.Time // nodes whose Raft clock stands still until then
+	mute    map[int]bool      // nodes that no batch with Raft messages reaches or leaves
+	// when the latest batch of each direction arrives: in fair weather none overtakes it
+	last map[[2]uint64]time.Time
+	// since when two nodes, the lower first, cannot talk to each other both ways
+	since  map[[2]int]time.Time
+	late   map[int]time.Duration // how much later batches without Raft messages reach a node
+	wavers time.Time             // clients hesitate until then
+	counts struct{ sent, lost, doubled int }
 }
 
 func newNetwork(seed uint64, delay time.Duration) *network {
@@ -52,8 +57,10 @@ func newNetwork(seed uint64, delay time.Duration) *network {
 		fair.Delay = delay
 	}
 	n := &network{
-		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), fair: fair, weather: fair, late: map[int]time.Duration{}, index: map[uint64]int{}, down: map[int]bool{},
-		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{}, frozen: map[int]time.Time{}, mute: map[int]bool{}, since: map[[2]int]time.Time{},
+		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), fair: fair, weather: fair,
+		late: map[int]time.Duration{}, index: map[uint64]int{}, down: map[int]bool{},
+		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{},
+		frozen: map[int]time.Time{}, mute: map[int]bool{}, since: map[[2]int]time.Time{},
 	}
 	n.links.Filter = n.carry
 	return n
@@ -133,7 +140,8 @@ func (n *network) silent(a, b int) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
-	apart := n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || n.cut[[2]int{b, a}] || n.stalled[a].After(now) || n.stalled[b].After(now)
+	apart := n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || n.cut[[2]int{b, a}] ||
+		n.stalled[a].After(now) || n.stalled[b].After(now)
 	pair := [2]int{min(a, b), max(a, b)}
 	since, known := n.since[pair]
 	switch {

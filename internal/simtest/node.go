@@ -28,7 +28,9 @@ type machine struct {
 	crashes atomic.Uint64 // so far
 	skew    time.Duration // of its clock
 
-	turn chan struct{} // holds a token while a process is started or ended: no mutex, for time stands still while one is waited for
+	// holds a token while a process is started or ended: no mutex, for time stands still
+	// while one is waited for
+	turn chan struct{}
 	life atomic.Pointer[life]
 }
 
@@ -48,7 +50,9 @@ var errDead = errors.New("simtest: the process is dead")
 // The nodes' addresses.
 const firstPort = 1000
 
-func addressOf(index int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+index)) }
+func addressOf(index int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+index))
+}
 
 func indexOf(addr string) int {
 	_, port, _ := net.SplitHostPort(addr)
@@ -83,7 +87,9 @@ func (m *machine) start() error {
 		Store:   m.store.Load(),
 		Stopped: func() bool { return m.c.network.isFrozen(m.index) },
 		Clock:   func() time.Time { return time.Now().Add(m.skew) },
-		Link:    func(self peer.Self) (peer.Link, error) { return m.c.network.link(self.NodeID, m.index), nil },
+		Link: func(self peer.Self) (peer.Link, error) {
+			return m.c.network.link(self.NodeID, m.index), nil
+		},
 		Members: func(self cluster.Member) (cluster.Members, error) {
 			return m.c.gossip.join(m.index, self), nil
 		},
@@ -149,7 +155,8 @@ func (m *machine) bury(l *life) error {
 	m.life.Store(nil)
 	close(l.gone)
 	if took := time.Since(began); took > closePatience {
-		err = errors.Join(err, fmt.Errorf("simtest: node %d: what was left of a dead process ended after %v", m.index, took))
+		err = errors.Join(err, fmt.Errorf(
+			"simtest: node %d: what was left of a dead process ended after %v", m.index, took))
 	}
 	return err
 }
@@ -208,7 +215,8 @@ func (m *machine) stop() error {
 	if crashed {
 		err = m.reopen(l.unplugged.Load(), func() {})
 	} else {
-		err = errors.Join(err, m.store.Load().Checkpoint(), m.reopen(false, func() {})) // as Close and Open do
+		// as Close and Open do
+		err = errors.Join(err, m.store.Load().Checkpoint(), m.reopen(false, func() {}))
 	}
 	m.life.Store(nil)
 	close(l.gone)
@@ -231,7 +239,8 @@ type mortal struct {
 }
 
 // Send implements txn.Transport.
-func (t mortal) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (t mortal) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if t.life.ctx.Err() != nil {
 		return nil, errDead
 	}

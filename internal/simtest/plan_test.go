@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestScheduleIsTheSeeds(t *testing.T) {
 	seen := map[Kind]bool{}
 	for seed := range uint64(50) {
-		a, b := plan(seed, 3, defaultFaults, defaultGap, everything), plan(seed, 3, defaultFaults, defaultGap, everything)
+		a, b := plan(seed, 3, defaultFaults, defaultGap, everything),
+			plan(seed, 3, defaultFaults, defaultGap, everything)
 		if a.String() != b.String() {
 			t.Fatalf("seed %d:\n%v\n%v", seed, a, b)
 		}
@@ -27,7 +28,8 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 		}
 		for i, e := range a {
 			seen[e.Kind] = true
-			if e.At >= defaultFaults || e.For <= 0 || i > 0 && e.At < a[i-1].At || e.A == e.B && e.Kind == OneWay {
+			if e.At >= defaultFaults || e.For <= 0 || i > 0 && e.At < a[i-1].At || e.A == e.B &&
+				e.Kind == OneWay {
 				t.Errorf("seed %d: %v", seed, e)
 			}
 		}

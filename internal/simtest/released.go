@@ -85,7 +85,8 @@ func (c *Cluster) meetLocks(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if _, err := client.ResolveLock(ctx, mvcc.LockInfo{Cell: wire.Cell(e.Cell), Lock: wire.Lock(e.Lock)}); err != nil {
+			if _, err := client.ResolveLock(ctx,
+				mvcc.LockInfo{Cell: wire.Cell(e.Cell), Lock: wire.Lock(e.Lock)}); err != nil {
 				return err
 			}
 			c.say("met a lock: table %q row %q: %v", t.Name, e.Cell.Row, e.Lock)

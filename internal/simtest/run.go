@@ -55,10 +55,12 @@ type Report struct {
 // String is what a person needs to understand a failure.
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v", r.Took, r.Batches, r.Lost, r.Compared, r.Schedule)
+	fmt.Fprintf(&b, "%v of virtual time, %d batches, %d lost; %d tablets compared\nschedule:\n%v",
+		r.Took, r.Batches, r.Lost, r.Compared, r.Schedule)
 	for _, w := range workload.All() {
 		if f, ran := r.Figures[w.Name]; ran {
-			fmt.Fprintf(&b, "%-18s %6d done, %5d unknown, %5d failed, longest pause %v\n", w.Name, f.Done, f.Unknown, f.Failed, f.Gap)
+			fmt.Fprintf(&b, "%-18s %6d done, %5d unknown, %5d failed, longest pause %v\n", w.Name,
+				f.Done, f.Unknown, f.Failed, f.Gap)
 		}
 	}
 	return b.String()
@@ -66,11 +68,13 @@ func (r Report) String() string {
 
 // The phases of a simulation.
 const (
-	tablets        = 4
-	startPatience  = 2 * time.Minute
-	endPatience    = 2 * time.Minute                                                              // for the ends of the workloads, and for each of what is checked then
-	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 5*endPatience // with the time of the faults: for everything
-	afterFaults    = 3 * time.Second                                                              // for how long the load goes on
+	tablets       = 4
+	startPatience = 2 * time.Minute
+	// for the ends of the workloads, and for each of what is checked then
+	endPatience = 2 * time.Minute
+	// with the time of the faults: for everything
+	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 5*endPatience
+	afterFaults    = 3 * time.Second // for how long the load goes on
 	workloadPause  = 60 * time.Millisecond
 	defaultFaults  = 15 * time.Second
 	defaultGap     = 4 * time.Second
@@ -170,7 +174,8 @@ func (s *simulation) run(r *Report) error {
 	}
 	s.c.say("the faults are over")
 	errs = append(errs, loads())
-	check := func(name string, holds func(context.Context) error) { // in time of its own: one that waits in vain takes none from the next
+	// in time of its own: one that waits in vain takes none from the next
+	check := func(name string, holds func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(ctx, endPatience)
 		defer cancel()
 		errs = append(errs, named(name, holds(ctx)))
@@ -238,7 +243,8 @@ func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 		_, second := s.c.Client(11 + 3*i)
 		_, third := s.c.Client(12 + 3*i)
 		l := workload.Load{
-			Workers: s.o.Workers, Duration: s.o.Faults + afterFaults, Seed: s.o.Seed*100 + uint64(i), Pause: workloadPause,
+			Workers: s.o.Workers, Duration: s.o.Faults + afterFaults,
+			Seed: s.o.Seed*100 + uint64(i), Pause: workloadPause,
 			Others: []*percolator.DB{second, third}, Tally: &workload.Tally{}, Fresh: s.c.fresh,
 		}
 		wg.Go(func() {
@@ -260,7 +266,8 @@ func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 func patient(ctx context.Context, check func() error) error {
 	for {
 		err := check()
-		if err == nil || !errors.Is(err, percolator.ErrUnavailable) && !errors.Is(err, percolator.ErrLocked) || !sleep(ctx, 200*time.Millisecond) {
+		if err == nil || !errors.Is(err, percolator.ErrUnavailable) &&
+			!errors.Is(err, percolator.ErrLocked) || !sleep(ctx, 200*time.Millisecond) {
 			return err
 		}
 	}

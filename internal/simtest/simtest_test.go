@@ -13,16 +13,20 @@ import (
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seedCount = flag.Int("seeds", 10, "how many seeds")
-	onlyKinds = flag.String("kinds", "", "the only kinds of events, with commas between; empty: all")
-	onlyLoads = flag.String("workloads", "", "the only workloads, with commas between; empty: some, by the seed")
-	nodes     = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
-	workers   = flag.Int("workers", 0, "how many workers each workload has; 0: as usual")
-	faults    = flag.Duration("faults", 0, "for how long there are faults; 0: as usual")
-	gap       = flag.Duration("gap", 0, "the longest time between two faults; 0: as usual")
-	delay     = flag.Duration("delay", 0, "the longest delay of messages while nothing is wrong; 0: as usual")
-	expect    = flag.String("expect", "", "a pattern: run seeds until a failure says that, and fail if none does; other failures are only told")
-	showLog   = flag.Bool("log", false, "show the log of a simulation that has not failed too")
-	patience  = flag.Duration("patience", 10*time.Minute, "with -expect: for how long, in real time")
+	onlyKinds = flag.String("kinds", "",
+		"the only kinds of events, with commas between; empty: all")
+	onlyLoads = flag.String("workloads", "",
+		"the only workloads, with commas between; empty: some, by the seed")
+	nodes   = flag.Int("nodes", 0, "how many nodes; 0: 3, and 5 for every fourth seed")
+	workers = flag.Int("workers", 0, "how many workers each workload has; 0: as usual")
+	faults  = flag.Duration("faults", 0, "for how long there are faults; 0: as usual")
+	gap     = flag.Duration("gap", 0, "the longest time between two faults; 0: as usual")
+	delay   = flag.Duration("delay", 0,
+		"the longest delay of messages while nothing is wrong; 0: as usual")
+	expect = flag.String("expect", "",
+		"a pattern: run seeds until a failure says that, and fail if none does; other failures are only told")
+	showLog  = flag.Bool("log", false, "show the log of a simulation that has not failed too")
+	patience = flag.Duration("patience", 10*time.Minute, "with -expect: for how long, in real time")
 )
 
 // TestSimulations runs whole clusters under faults. -seeds and -seed choose which; a
@@ -44,7 +48,9 @@ func TestSimulations(t *testing.T) {
 
 // options are what the flags say of a seed.
 func options(seed uint64) Options {
-	o := Options{Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay}
+	o := Options{
+		Seed: seed, Nodes: *nodes, Workers: *workers, Faults: *faults, Gap: *gap, Delay: *delay,
+	}
 	if o.Nodes == 0 {
 		o.Nodes = 3
 		if seed%4 == 0 {
@@ -75,7 +81,8 @@ func hunt(t *testing.T, expected *regexp.Regexp, seeds uint64) {
 			continue
 		}
 		if found := expected.FindString(err.Error()); found != "" {
-			t.Logf("caught by seed %d after %v: %s", seed, time.Since(began).Round(time.Second), found)
+			t.Logf("caught by seed %d after %v: %s", seed, time.Since(began).Round(time.Second),
+				found)
 			return
 		}
 		t.Logf("something else in seed %d: %v", seed, err)
@@ -106,7 +113,9 @@ func TestOneNode(t *testing.T) {
 // TestQuiet: several nodes without faults.
 func TestQuiet(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { simulate(t, Options{Seed: 1, Nodes: n, Schedule: Schedule{}, Faults: 3e9}) })
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			simulate(t, Options{Seed: 1, Nodes: n, Schedule: Schedule{}, Faults: 3e9})
+		})
 	}
 }
 
@@ -114,21 +123,23 @@ func TestQuiet(t *testing.T) {
 // on; it once asked that node for ever, which had no reason to read its map again.
 func TestOldMap(t *testing.T) {
 	const ms = time.Millisecond
-	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"}, Schedule: Schedule{
-		{At: 633 * ms, For: 1501 * ms, Kind: Lead, A: 0, B: 1},
-		{At: 3505 * ms, For: 3228 * ms, Kind: Lead, A: 5, B: 2},
-		{At: 4223 * ms, For: 380 * ms, Kind: Depose, A: 0, B: 2},
-		{At: 7892 * ms, For: 2959 * ms, Kind: Lead, A: 7, B: 0},
-		{At: 9579 * ms, For: 4750 * ms, Kind: Freeze, A: 0, B: 2},
-		{At: 12221 * ms, For: 597 * ms, Kind: Stall, A: 4, B: 1},
-	}})
+	simulate(t, Options{Seed: 4, Nodes: 5, Workloads: []string{"oracle", "register"},
+		Schedule: Schedule{
+			{At: 633 * ms, For: 1501 * ms, Kind: Lead, A: 0, B: 1},
+			{At: 3505 * ms, For: 3228 * ms, Kind: Lead, A: 5, B: 2},
+			{At: 4223 * ms, For: 380 * ms, Kind: Depose, A: 0, B: 2},
+			{At: 7892 * ms, For: 2959 * ms, Kind: Lead, A: 7, B: 0},
+			{At: 9579 * ms, For: 4750 * ms, Kind: Freeze, A: 0, B: 2},
+			{At: 12221 * ms, For: 597 * ms, Kind: Stall, A: 4, B: 1},
+		}})
 }
 
 // TestDrainOutlivesItsNode: a node is taken back although the one that was asked to drain
 // it has died; the simulation once asked the dead process for ever.
 func TestDrainOutlivesItsNode(t *testing.T) {
-	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second, Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
-		{At: time.Second, For: 2 * time.Second, Kind: Drain, A: 0, B: 2},
-		{At: 2 * time.Second, For: 3 * time.Second, Kind: CrashLead, A: 0},
-	}})
+	simulate(t, Options{Seed: 27, Nodes: 4, Faults: 6 * time.Second,
+		Workloads: []string{"register"}, NoObservers: true, Schedule: Schedule{
+			{At: time.Second, For: 2 * time.Second, Kind: Drain, A: 0, B: 2},
+			{At: 2 * time.Second, For: 3 * time.Second, Kind: CrashLead, A: 0},
+		}})
 }

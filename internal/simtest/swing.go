@@ -51,14 +51,18 @@ func (c *Cluster) march(ctx context.Context, e Event) {
 			continue
 		}
 		through := m.up().admin()
-		if _, err := through.MoveTablet(ctx, &pb.MoveTabletRequest{TabletId: tablet.TabletId, FromNode: from, ToNode: to}); err != nil {
+		if _, err := through.MoveTablet(ctx,
+			&pb.MoveTabletRequest{
+				TabletId: tablet.TabletId, FromNode: from, ToNode: to,
+			}); err != nil {
 			continue
 		}
 		c.sees(ctx, e.A, func(_ *machine, d *pb.TabletDescriptor) bool {
 			return votes(d, to) && len(d.Replicas) == len(tablet.Replicas)
 		})
 		lead := &pb.MoveTabletRequest{TabletId: tablet.TabletId, ToNode: to, Leader: true}
-		c.sees(ctx, e.A, func(m *machine, d *pb.TabletDescriptor) bool { // refused as long as the move is not off the list
+		// refused as long as the move is not off the list
+		c.sees(ctx, e.A, func(m *machine, d *pb.TabletDescriptor) bool {
 			if !m.is(to) && votes(d, to) {
 				_, _ = through.MoveTablet(ctx, lead)
 			}
@@ -76,7 +80,9 @@ func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, 
 			continue
 		}
 		id := l.transport.Worker().Node
-		if slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool { return r.NodeId == id }) {
+		if slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool {
+			return r.NodeId == id
+		}) {
 			from = id
 		} else if to == 0 {
 			to = id
@@ -86,7 +92,8 @@ func (c *Cluster) marchers(leader *machine, tablet *pb.TabletDescriptor) (from, 
 }
 
 // sees waits for something to be true of the leader of the n-th tablet and the tablet.
-func (c *Cluster) sees(ctx context.Context, n int, good func(leader *machine, tablet *pb.TabletDescriptor) bool) bool {
+func (c *Cluster) sees(ctx context.Context, n int,
+	good func(leader *machine, tablet *pb.TabletDescriptor) bool) bool {
 	for began := time.Now(); time.Since(began) < marchWait && sleep(ctx, marchPause); {
 		if m, tablet := c.leader(ctx, n); m != nil && good(m, tablet) {
 			return true
@@ -97,7 +104,9 @@ func (c *Cluster) sees(ctx context.Context, n int, good func(leader *machine, ta
 
 // votes reports whether the node has a voter of the tablet.
 func votes(tablet *pb.TabletDescriptor, node uint64) bool {
-	return slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool { return r.NodeId == node && !r.Learner && !r.Incoming })
+	return slices.ContainsFunc(tablet.Replicas, func(r *pb.Replica) bool {
+		return r.NodeId == node && !r.Learner && !r.Incoming
+	})
 }
 
 // is reports whether the machine runs the node.

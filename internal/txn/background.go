@@ -37,7 +37,10 @@ type generation struct {
 }
 
 func newBackground(cfg *Config) *background {
-	b := &background{timeout: cfg.OperationTimeout, room: make(chan struct{}, cfg.Background), now: newGeneration()}
+	b := &background{
+		timeout: cfg.OperationTimeout, room: make(chan struct{}, cfg.Background),
+		now: newGeneration(),
+	}
 	b.ctx, b.end = context.WithCancel(context.Background())
 	return b
 }

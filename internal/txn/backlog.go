@@ -74,7 +74,8 @@ type backlogWait struct {
 func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	heard := !b.stale.IsZero() // else nobody knows of any room: the first ones wait for the first answer
+	// else nobody knows of any room: the first ones wait for the first answer
+	heard := !b.stale.IsZero()
 	room := heard && b.runnable+b.since < most
 	switch {
 	case room && (now.Before(b.stale) || b.flight != nil):
@@ -104,7 +105,8 @@ func (o *observers) askBacklog(ctx context.Context) error {
 	if ctx.Err() != nil { // says nothing about the cluster: the next one asks
 		return ctx.Err()
 	}
-	b.runnable, b.since = runnable, b.since-before // the answer may not have those of meanwhile in it
+	// the answer may not have those of meanwhile in it
+	b.runnable, b.since = runnable, b.since-before
 	b.soonest = now.Add(max(backlogGap, min(backlogCost*now.Sub(began), backlogBlind)))
 	b.stale = now.Add(backlogStale)
 	if err != nil {
@@ -130,7 +132,8 @@ func (o *observers) runnable(ctx context.Context) (uint64, error) {
 		// queued behind them will not run here, and loaders must not wait for it.
 		s := state.GetStatus()
 		blocked := s.GetQueued() > 0 && s.GetStuck() > 0 && s.GetStuck() == s.GetRunning()
-		if info := state.GetInfo(); state.Linked && !blocked && !info.GetPaused() && !info.GetRetired() {
+		if info := state.GetInfo(); state.Linked && !blocked && !info.GetPaused() &&
+			!info.GetRetired() {
 			n += state.Notifications
 		}
 	}

@@ -28,11 +28,14 @@ func (q *queues) Observers(context.Context) ([]*pb.ObserverState, error) {
 
 // waiting is an observer that anybody runs, with so much to do.
 func waiting(n int64) *pb.ObserverState {
-	return &pb.ObserverState{Info: &pb.ObserverInfo{Name: "o"}, Linked: true, Notifications: uint64(n)}
+	return &pb.ObserverState{
+		Info: &pb.ObserverInfo{Name: "o"}, Linked: true, Notifications: uint64(n),
+	}
 }
 
 // inBubble runs a test with a client over the queues.
-func inBubble(t *testing.T, answer func() ([]*pb.ObserverState, error), test func(t *testing.T, c *txn.Client, q *queues)) {
+func inBubble(t *testing.T, answer func() ([]*pb.ObserverState, error),
+	test func(t *testing.T, c *txn.Client, q *queues)) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queues{Process: txntest.New().Process(1, 1), answer: answer}
 		c := txn.NewClient(q, txn.Config{})
@@ -48,7 +51,9 @@ func inBubble(t *testing.T, answer func() ([]*pb.ObserverState, error), test fun
 func TestBacklogBoundsTheQueue(t *testing.T) {
 	const most, loads = 100, 5000
 	var queue, highest atomic.Int64
-	answer := func() ([]*pb.ObserverState, error) { return []*pb.ObserverState{waiting(queue.Load())}, nil }
+	answer := func() ([]*pb.ObserverState, error) {
+		return []*pb.ObserverState{waiting(queue.Load())}, nil
+	}
 	inBubble(t, answer, func(t *testing.T, c *txn.Client, q *queues) {
 		stop, began := make(chan struct{}), time.Now()
 		var observer, loaders sync.WaitGroup
@@ -88,7 +93,8 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 		if limit := int64(took/(10*time.Millisecond)) + 2; q.asked.Load() > limit {
 			t.Errorf("asked %d times in %v", q.asked.Load(), took)
 		}
-		t.Logf("%d loads in %v, at most %d waiting, asked %d times", loads, took, highest.Load(), q.asked.Load())
+		t.Logf("%d loads in %v, at most %d waiting, asked %d times", loads, took, highest.Load(),
+			q.asked.Load())
 	})
 }
 
@@ -97,11 +103,16 @@ func TestBacklogBoundsTheQueue(t *testing.T) {
 func TestBacklogOfWhatCannotRun(t *testing.T) {
 	many := uint64(1 << 40)
 	for name, answer := range map[string]func() ([]*pb.ObserverState, error){
-		"paused":   held(&pb.ObserverState{Info: &pb.ObserverInfo{Paused: true}, Linked: true, Notifications: many}),
-		"retired":  held(&pb.ObserverState{Info: &pb.ObserverInfo{Retired: true}, Linked: true, Notifications: many}),
+		"paused": held(&pb.ObserverState{
+			Info: &pb.ObserverInfo{Paused: true}, Linked: true, Notifications: many,
+		}),
+		"retired": held(&pb.ObserverState{
+			Info: &pb.ObserverInfo{Retired: true}, Linked: true, Notifications: many,
+		}),
 		"unlinked": held(&pb.ObserverState{Info: &pb.ObserverInfo{}, Notifications: many}),
 		"blocked": held(&pb.ObserverState{
-			Info: &pb.ObserverInfo{}, Linked: true, Notifications: many, Status: &pb.ObserverStatus{Running: 32, Stuck: 32, Queued: 100},
+			Info: &pb.ObserverInfo{}, Linked: true, Notifications: many,
+			Status: &pb.ObserverStatus{Running: 32, Stuck: 32, Queued: 100},
 		}),
 		"parked": held(&pb.ObserverState{Info: &pb.ObserverInfo{}, Linked: true, Parked: many}),
 		"error":  func() ([]*pb.ObserverState, error) { return nil, errors.New("no meta") },
@@ -128,7 +139,9 @@ func held(s *pb.ObserverState) func() ([]*pb.ObserverState, error) {
 func TestBacklogWaitEnds(t *testing.T) {
 	var queue atomic.Int64
 	queue.Store(1000)
-	answer := func() ([]*pb.ObserverState, error) { return []*pb.ObserverState{waiting(queue.Load())}, nil }
+	answer := func() ([]*pb.ObserverState, error) {
+		return []*pb.ObserverState{waiting(queue.Load())}, nil
+	}
 	inBubble(t, answer, func(t *testing.T, c *txn.Client, _ *queues) {
 		ctx, cancel := context.WithCancel(t.Context())
 		closed, ended := make(chan struct{}), make(chan error, 3)

@@ -136,12 +136,15 @@ func TestReadYourWrites(t *testing.T) {
 	tx.Set(key("a"), []byte("new"))
 	tx.Delete(key("h"))
 	tx.Set(key("k"), nil)
-	for row, want := range map[string]string{"a": "new", "b": "old", "h": "-", "k": "", "z": "old"} {
+	for row, want := range map[string]string{"a": "new", "b": "old", "h": "-", "k": "",
+		"z": "old"} {
 		if got := w.read(tx, row); got != want {
 			t.Errorf("%s: %q, want %q", row, got, want)
 		}
 	}
-	values, err := tx.GetMulti(w.ctx, []txn.Key{key("z"), key("h"), key("a"), key("none"), key("k")})
+	values, err := tx.GetMulti(w.ctx, []txn.Key{
+		key("z"), key("h"), key("a"), key("none"), key("k"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,16 @@ type agreeable struct {
 	value []byte
 }
 
-func (a *agreeable) Send(_ context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (a *agreeable) Send(_ context.Context, _ *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	switch req.Op.(type) {
 	case *pb.TabletRequest_Get:
 		found := &pb.ReadResult{Found: true, Value: a.value}
-		return &pb.TabletResponse{Result: &pb.TabletResponse_Get{Get: &pb.GetResponse{Results: []*pb.ReadResult{found}, At: a.last.Add(1)}}}, nil
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_Get{
+				Get: &pb.GetResponse{Results: []*pb.ReadResult{found}, At: a.last.Add(1)},
+			},
+		}, nil
 	default:
 		res := &pb.MutationResult{CommitTs: a.last.Add(1)}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: res}}, nil
@@ -40,7 +45,9 @@ func (a *agreeable) Timestamps(_ context.Context, count int) (mvcc.Timestamp, in
 func BenchmarkRun(b *testing.B) {
 	for _, cells := range []int{1, 2} {
 		for _, callers := range []int{1, 64} {
-			b.Run(fmt.Sprintf("cells=%d/callers=%d", cells, callers), func(b *testing.B) { benchmarkRun(b, cells, callers) })
+			b.Run(fmt.Sprintf("cells=%d/callers=%d", cells, callers), func(b *testing.B) {
+				benchmarkRun(b, cells, callers)
+			})
 		}
 	}
 }
@@ -62,12 +69,13 @@ func benchmarkRun(b *testing.B, cells, callers int) {
 	for range callers {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				_, err := c.Run(context.Background(), txn.Options{}, func(_ context.Context, t *txn.Txn) error {
-					for _, row := range rows {
-						t.Set(key(row), value)
-					}
-					return nil
-				})
+				_, err := c.Run(context.Background(), txn.Options{},
+					func(_ context.Context, t *txn.Txn) error {
+						for _, row := range rows {
+							t.Set(key(row), value)
+						}
+						return nil
+					})
 				if err != nil {
 					b.Error(err)
 					return
@@ -89,10 +97,11 @@ func BenchmarkReadOne(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := c.Run(context.Background(), txn.Options{}, func(ctx context.Context, t *txn.Txn) error {
-				_, _, err := t.Get(ctx, key("a"))
-				return err
-			}); err != nil {
+			if _, err := c.Run(context.Background(), txn.Options{},
+				func(ctx context.Context, t *txn.Txn) error {
+					_, _, err := t.Get(ctx, key("a"))
+					return err
+				}); err != nil {
 				b.Error(err)
 				return
 			}

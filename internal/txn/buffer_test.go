@@ -130,7 +130,8 @@ func TestWritesRaceCommit(t *testing.T) {
 		case there == writers*writesEach:
 			outcomes["all"]++
 		case log.dropped() == warned:
-			t.Errorf("round %d: of %d writes %d are there, and nobody was told", round, writers*writesEach, there)
+			t.Errorf("round %d: of %d writes %d are there, and nobody was told", round,
+				writers*writesEach, there)
 		default:
 			outcomes["warned"]++
 		}

@@ -47,10 +47,12 @@ type cellPart struct {
 }
 
 // cellParts sorts cells and intents by tablet.
-func (r *router) cellParts(ctx context.Context, cells, intents []mvcc.Cell) (parts []cellPart, err error) {
-	err = cut(ctx, r, sorted(cells), r.decision, func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
-		parts = append(parts, cellPart{d: d, cells: run, weight: weight})
-	})
+func (r *router) cellParts(ctx context.Context, cells,
+	intents []mvcc.Cell) (parts []cellPart, err error) {
+	err = cut(ctx, r, sorted(cells), r.decision,
+		func(d *pb.TabletDescriptor, run []mvcc.Cell, weight int) {
+			parts = append(parts, cellPart{d: d, cells: run, weight: weight})
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,8 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 // idempotent operation again is right, also after a lost reply.
 func (r *router) mutatePart(
 	ctx context.Context, p cellPart,
-	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error, wait *patience,
+	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
+	wait *patience,
 ) error {
 	resp, v, err := r.try(ctx, p.d, build(p.cells, p.intents))
 	switch v {
@@ -161,7 +164,8 @@ func (r *router) mutatePart(
 }
 
 // notify makes notify entries at ts for the cells, of a commit or of a replay.
-func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell, replay bool) error {
+func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell,
+	replay bool) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
 			Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells), Replay: replay},
@@ -174,7 +178,8 @@ func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cel
 			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
 		case replay:
 			cell := wire.Cell(res.ConflictAt)
-			return fmt.Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row, cell.Column)
+			return fmt.Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row,
+				cell.Column)
 		}
 		return notifyOnly(res)
 	})

@@ -48,7 +48,9 @@ func NewClient(transport Transport, cfg Config) *Client {
 	c.router.tablets.max = c.cfg.MaxTablets
 	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
 	c.observers = &observers{cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
-	c.beats = &heartbeats{router: c.router, oracle: c.oracle, work: c.work, every: c.cfg.LockTTL / 3}
+	c.beats = &heartbeats{
+		router: c.router, oracle: c.oracle, work: c.work, every: c.cfg.LockTTL / 3,
+	}
 	c.beats.runs = make(map[*heartbeat]struct{})
 	c.leases = newLeases(transport, &c.cfg, c.oracle, c.worker)
 	c.work.loop(c.oracle.run)
@@ -125,7 +127,8 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 // Run runs fn in a transaction of BeginLazy and commits it, again and again on conflicts,
 // until ctx ends (invariant 5). It returns the commit timestamp, or the start timestamp
 // if there was nothing to write.
-func (c *Client) Run(ctx context.Context, o Options, fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
+func (c *Client) Run(ctx context.Context, o Options,
+	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
 	renamed := false // a table was looked up again
 	for {

@@ -120,7 +120,9 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 func refusal(res *pb.MutationResult) error {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_CONFLICT:
-		return &ConflictError{Cell: wire.Cell(res.ConflictAt), CommitTS: mvcc.Timestamp(res.CommitTs)}
+		return &ConflictError{
+			Cell: wire.Cell(res.ConflictAt), CommitTS: mvcc.Timestamp(res.CommitTs),
+		}
 	case pb.Status_STATUS_ROLLED_BACK:
 		return errRolledBack
 	case pb.Status_STATUS_TOO_OLD:
@@ -147,7 +149,8 @@ type ConflictError struct {
 
 // Error names the cell.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%v: row %q column %q changed at %d", ErrConflict, e.Cell.Row, e.Cell.Column, e.CommitTS)
+	return fmt.Sprintf("%v: row %q column %q changed at %d", ErrConflict, e.Cell.Row, e.Cell.Column,
+		e.CommitTS)
 }
 
 // Unwrap is ErrConflict.
@@ -155,7 +158,8 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 // errFenced is a conflict to whoever decides about another run: surely not committed. The
 // reply to a commit was lost, and the transaction has been rolled back since.
-var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back", ErrConflict)
+var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back",
+	ErrConflict)
 
 // rollbackRequest rolls startTS back at the cells and intents of one tablet.
 func rollbackRequest(startTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {

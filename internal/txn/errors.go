@@ -67,7 +67,8 @@ func Invalid(format string, args ...any) error {
 // notCommitted says in the text what every error of a commit has to say. Conflicts say it
 // by themselves.
 func notCommitted(err error) error {
-	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) || errors.Is(err, ErrCommitUnknown) {
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||
+		errors.Is(err, ErrCommitUnknown) {
 		return err
 	}
 	return fmt.Errorf("percolator: not committed: %w", err)

@@ -19,12 +19,15 @@ import (
 func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	w.t.Helper()
 	p := w.Process(8, uint64(w.Timestamps(1)))
-	c := txn.NewClient(p, txn.Config{SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond})
+	c := txn.NewClient(p, txn.Config{
+		SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
+	})
 	defer c.Close()
 	var commits atomic.Int32
 	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		switch req.Op.(type) {
-		case *pb.TabletRequest_Prewrite, *pb.TabletRequest_CheckTxnStatus, *pb.TabletRequest_ResolveLock:
+		case *pb.TabletRequest_Prewrite, *pb.TabletRequest_CheckTxnStatus,
+			*pb.TabletRequest_ResolveLock:
 			return txntest.Fault{}
 		case *pb.TabletRequest_Commit:
 			if commits.Add(1) == 1 && commit != nil {
@@ -99,7 +102,9 @@ func TestUnknownOutcome(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
 			w := newWorld(t)
-			c, p := w.client(txn.Config{SettleTimeout: 30 * time.Millisecond, OperationTimeout: 50 * time.Millisecond})
+			c, p := w.client(txn.Config{
+				SettleTimeout: 30 * time.Millisecond, OperationTimeout: 50 * time.Millisecond,
+			})
 			var cut atomic.Bool
 			p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 				if decides(req) && !cut.Swap(true) {
@@ -178,7 +183,9 @@ func TestSettleOutlivesContext(t *testing.T) {
 
 // Lost replies, duplicates and refusals of everything else are ridden out.
 func TestOtherFaults(t *testing.T) {
-	retry := func(code pb.Error_Code) txntest.Fault { return txntest.Fault{Answer: &pb.Error{Code: code}} }
+	retry := func(code pb.Error_Code) txntest.Fault {
+		return txntest.Fault{Answer: &pb.Error{Code: code}}
+	}
 	for name, fault := range map[string]txntest.Fault{
 		"reply lost":   {Reply: true},
 		"lost":         {Lost: true},
@@ -226,10 +233,13 @@ func TestOtherFaults(t *testing.T) {
 func TestSecondaryNeverFirst(t *testing.T) {
 	rows := ways["two phases"]
 	w := newWorld(t)
-	c, p := w.client(txn.Config{SettleTimeout: 20 * time.Millisecond, OperationTimeout: 30 * time.Millisecond})
+	c, p := w.client(txn.Config{
+		SettleTimeout: 20 * time.Millisecond, OperationTimeout: 30 * time.Millisecond,
+	})
 	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		// The primary's tablet answers prewrites only; the secondaries' tablets answer everything.
-		atPrimary := decides(req) || (req.GetRollback() != nil && string(req.GetRollback().Cells[0].Row) == "a")
+		atPrimary := decides(req) || (req.GetRollback() != nil &&
+			string(req.GetRollback().Cells[0].Row) == "a")
 		return txntest.Fault{Lost: atPrimary}
 	})
 	if _, err := w.attempt(c, "v", rows); !errors.Is(err, txn.ErrCommitUnknown) {

@@ -25,7 +25,8 @@ func TestForceLock(t *testing.T) {
 	transport.Inject(func(req *pb.TabletRequest) txntest.Fault {
 		if p := req.GetPrewrite(); p != nil {
 			met <- mvcc.LockInfo{Cell: wire.Cell(p.Writes[0].Cell), Lock: mvcc.Lock{
-				StartTS: mvcc.Timestamp(p.StartTs), Primary: wire.Cell(p.Primary), Expiry: mvcc.Timestamp(p.Expiry),
+				StartTS: mvcc.Timestamp(p.StartTs), Primary: wire.Cell(p.Primary),
+				Expiry: mvcc.Timestamp(p.Expiry),
 			}}
 		}
 		if decides(req) {

@@ -90,9 +90,11 @@ func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	defer cancel()
 	h.sent.Add(1)
 	beat := &pb.HeartbeatRequest{
-		Primary: wire.CellPB(b.primary), StartTs: uint64(b.startTS), Expiry: uint64(h.oracle.expiry()),
+		Primary: wire.CellPB(b.primary), StartTs: uint64(b.startTS),
+		Expiry: uint64(h.oracle.expiry()),
 	}
-	_, _ = h.router.mutate(ctx, posOf(b.primary), &pb.TabletRequest{Op: &pb.TabletRequest_Heartbeat{Heartbeat: beat}})
+	_, _ = h.router.mutate(ctx, posOf(b.primary),
+		&pb.TabletRequest{Op: &pb.TabletRequest_Heartbeat{Heartbeat: beat}})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b.last, b.beating = time.Now(), false

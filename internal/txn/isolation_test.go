@@ -102,22 +102,23 @@ func TestBank(t *testing.T) {
 
 // transfer moves money if there is enough.
 func transfer(ctx context.Context, c *txn.Client, from, to string, amount int) error {
-	_, err := c.Run(ctx, txn.Options{Name: "transfer"}, func(ctx context.Context, tx *txn.Txn) error {
-		a, err := number(ctx, tx, from)
-		if err != nil {
-			return err
-		}
-		if a < amount || from == to {
+	_, err := c.Run(ctx, txn.Options{Name: "transfer"},
+		func(ctx context.Context, tx *txn.Txn) error {
+			a, err := number(ctx, tx, from)
+			if err != nil {
+				return err
+			}
+			if a < amount || from == to {
+				return nil
+			}
+			b, err := number(ctx, tx, to)
+			if err != nil {
+				return err
+			}
+			setNumber(tx, from, a-amount)
+			setNumber(tx, to, b+amount)
 			return nil
-		}
-		b, err := number(ctx, tx, to)
-		if err != nil {
-			return err
-		}
-		setNumber(tx, from, a-amount)
-		setNumber(tx, to, b+amount)
-		return nil
-	})
+		})
 	return err
 }
 
@@ -150,16 +151,17 @@ func TestNoLostUpdate(t *testing.T) {
 			c, _ := w.client(txn.Config{})
 			wg.Go(func() {
 				for range each {
-					if _, err := c.Run(w.ctx, txn.Options{}, func(ctx context.Context, tx *txn.Txn) error {
-						for _, row := range rows {
-							n, err := number(ctx, tx, row)
-							if err != nil {
-								return err
+					if _, err := c.Run(w.ctx, txn.Options{},
+						func(ctx context.Context, tx *txn.Txn) error {
+							for _, row := range rows {
+								n, err := number(ctx, tx, row)
+								if err != nil {
+									return err
+								}
+								setNumber(tx, row, n+1)
 							}
-							setNumber(tx, row, n+1)
-						}
-						return nil
-					}); err != nil {
+							return nil
+						}); err != nil {
 						t.Errorf("%s: %v", way, err)
 					}
 				}
@@ -308,7 +310,9 @@ func TestFailedReadSticks(t *testing.T) {
 	} {
 		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 			if req.GetGet() != nil || req.GetScan() != nil {
-				return txntest.Fault{Answer: &pb.Error{Code: pb.Error_CODE_INVALID, Message: "injected"}}
+				return txntest.Fault{
+					Answer: &pb.Error{Code: pb.Error_CODE_INVALID, Message: "injected"},
+				}
 			}
 			return txntest.Fault{}
 		})

@@ -61,7 +61,8 @@ type leaseShard struct {
 
 func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Worker) *leases {
 	l := &leases{
-		transport: transport, cfg: cfg, oracle: oracle, wake: make(chan struct{}, 1), after: firstLeaseAge,
+		transport: transport, cfg: cfg, oracle: oracle, wake: make(chan struct{}, 1),
+		after:  firstLeaseAge,
 		holder: fmt.Sprintf("client %016x", rand.Uint64()), token: []byte(cryptorand.Text()),
 	}
 	if worker.Node != 0 {
@@ -171,7 +172,8 @@ func (l *leases) hold(ctx context.Context, oldest mvcc.Timestamp) time.Duration 
 		TtlMs: uint32(l.cfg.LeaseTTL.Milliseconds()),
 	})
 	if err != nil {
-		l.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error", err)
+		l.cfg.Logger.Debug("percolator: history could not be held for an open snapshot", "error",
+			err)
 		return leaseRetry
 	}
 	if h := time.Duration(r.HistoryMs) * time.Millisecond; h > 0 {

@@ -34,14 +34,17 @@ func (k *keeper) Timestamps(_ context.Context, n int) (mvcc.Timestamp, int, erro
 	return first, n, nil
 }
 
-func (k *keeper) HoldHistory(_ context.Context, req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (k *keeper) HoldHistory(_ context.Context,
+	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.down {
 		return nil, errors.New("nobody there")
 	}
 	k.asked = append(k.asked, req)
-	return &pb.HoldHistoryResponse{Bound: uint64(k.bound), TtlMs: req.TtlMs, HistoryMs: uint64(k.history.Milliseconds())}, nil
+	return &pb.HoldHistoryResponse{
+		Bound: uint64(k.bound), TtlMs: req.TtlMs, HistoryMs: uint64(k.history.Milliseconds()),
+	}, nil
 }
 
 func (k *keeper) requests() int {
@@ -94,7 +97,8 @@ func TestLeaseOnlyForOldSnapshots(t *testing.T) {
 		young, _ := c.Snapshot(t.Context())
 		elapse(time.Minute)
 		if k.requests() < 3 || k.lastAsked().Oldest != uint64(old.Timestamp()) {
-			t.Errorf("%d requests in a minute, the last %v; want it at %d", k.requests(), k.lastAsked(), old.Timestamp())
+			t.Errorf("%d requests in a minute, the last %v; want it at %d", k.requests(),
+				k.lastAsked(), old.Timestamp())
 		}
 		if n := k.requests(); n > 8 {
 			t.Errorf("%d requests in a minute with leases of 30 s", n)
@@ -145,7 +149,8 @@ func TestLeaseForThePast(t *testing.T) {
 		}
 		elapse(time.Minute)
 		if got := k.lastAsked().Oldest; got != uint64(second) {
-			t.Errorf("the lease is at %d, want %d: what is below the bound is refused anyway", got, second)
+			t.Errorf("the lease is at %d, want %d: what is below the bound is refused anyway", got,
+				second)
 		}
 		_ = leaked.Close()
 		if err := c.Close(); err != nil {

@@ -60,7 +60,8 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 			continue // the second walk follows at once
 		}
 		if err := sleep(ctx, wait.next()); err != nil {
-			return fmt.Errorf("%w: %d notifications, locks and intents are pending", err, now.pending)
+			return fmt.Errorf("%w: %d notifications, locks and intents are pending", err,
+				now.pending)
 		}
 	}
 }
@@ -107,10 +108,13 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 // eachPending asks every tablet of user tables what is pending there. Each step goes on
 // where the tablet that has answered ends, so that none is left out, whatever splits
 // meanwhile.
-func (o *observers) eachPending(ctx context.Context, unlinked []string, visit func(*pb.PendingResponse)) error {
+func (o *observers) eachPending(ctx context.Context, unlinked []string,
+	visit func(*pb.PendingResponse)) error {
 	at := wire.Position{Table: mvcc.FirstUserTable}
 	for {
-		req := &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{Unlinked: unlinked}}}
+		req := &pb.TabletRequest{
+			Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{Unlinked: unlinked}},
+		}
 		resp, d, err := o.router.call(ctx, at, req, true)
 		if err != nil {
 			return err

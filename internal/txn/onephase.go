@@ -69,7 +69,8 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 }
 
 // onePhaseResult judges an answer; again: a lock was in the way and is gone.
-func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult, rounds int) (ts mvcc.Timestamp, again bool, err error) {
+func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult,
+	rounds int) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		// Committed: an earlier copy of this very message was faster (invariant 5 of

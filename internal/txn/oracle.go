@@ -76,7 +76,9 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 		if o.closed.Load() {
 			return 0, ErrClosed
 		}
-		return 0, &OverloadedError{RetryAfter: o.cfg.BackoffMax, Message: "too many wait for timestamps"}
+		return 0, &OverloadedError{
+			RetryAfter: o.cfg.BackoffMax, Message: "too many wait for timestamps",
+		}
 	}
 	o.queue = append(o.queue, w)
 	first := len(o.queue) == 1

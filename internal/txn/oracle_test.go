@@ -70,7 +70,8 @@ func TestTimestampsRefused(t *testing.T) {
 		first mvcc.Timestamp
 		n     int
 		err   error
-	}{{good, 1, nil}, {good - 1, 1, nil}, {good + 1, 0, nil}, {0, 0, errors.New("down")}, {good + 5, 1, nil}}
+	}{{good, 1, nil}, {good - 1, 1, nil}, {good + 1, 0, nil}, {0, 0, errors.New("down")},
+		{good + 5, 1, nil}}
 	i := 0
 	p.Oracle(func(int) (mvcc.Timestamp, int, error) {
 		a := answers[i]

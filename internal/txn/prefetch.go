@@ -135,7 +135,8 @@ func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 		if row.table != cell.Table || row.row != cell.Row {
 			continue
 		}
-		if cell.Column != row.first && len(row.later) < maxGuesses && !slices.Contains(row.later, cell.Column) {
+		if cell.Column != row.first && len(row.later) < maxGuesses &&
+			!slices.Contains(row.later, cell.Column) {
 			row.later = append(row.later, cell.Column)
 		}
 		return nil
@@ -148,7 +149,9 @@ func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
 		l.rows = l.room[:0]
 	}
 	guessed := r.c.learned.predict(patternKey{r.name, cell.Table, cell.Column})
-	l.rows = append(l.rows, tracedRow{table: cell.Table, row: cell.Row, first: cell.Column, guessed: guessed})
+	l.rows = append(l.rows, tracedRow{
+		table: cell.Table, row: cell.Row, first: cell.Column, guessed: guessed,
+	})
 	return guessed
 }
 

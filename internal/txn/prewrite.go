@@ -88,7 +88,8 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patien
 }
 
 // prewriteResult judges an answer; again: a lock was in the way and is gone.
-func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, rounds int) (again bool, err error) {
+func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
+	rounds int) (again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		// Also "committed": a copy of this message that came late found what an earlier one led to.
@@ -105,8 +106,10 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult, r
 // and name this process.
 func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 	body := &pb.PrewriteRequest{
-		StartTs: uint64(p.startTS), Primary: wire.CellPB(p.primary), Expiry: uint64(p.c.oracle.expiry()),
-		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes), Intents: wire.CellsPB(part.intents),
+		StartTs: uint64(p.startTS), Primary: wire.CellPB(p.primary),
+		Expiry: uint64(p.c.oracle.expiry()),
+		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes),
+		Intents: wire.CellsPB(part.intents),
 	}
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
 }

@@ -95,10 +95,12 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 }
 
 // readTablet reads cells that d is believed to hold.
-func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp, b *readBatch) error {
+func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp,
+	b *readBatch) error {
 	floor := r.c.oracle.seen()
 	resp, v, err := r.c.router.try(ctx, d, b.request(at))
-	r.c.stats.reads.Add(1) // here, next to the others: the line that they are in need be fetched once
+	// here, next to the others: the line that they are in need be fetched once
+	r.c.stats.reads.Add(1)
 	r.c.stats.readCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {
 		taken := mvcc.Timestamp(resp.GetGet().GetAt())
@@ -136,7 +138,8 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		case mvcc.StatusTooOld:
 			return ErrSnapshotTooOld
 		default:
-			return fmt.Errorf("%w: read answered with status %d", ErrUnavailable, b.results[i].Status)
+			return fmt.Errorf("%w: read answered with status %d", ErrUnavailable,
+				b.results[i].Status)
 		}
 	}
 	if err := r.readLocked(ctx, at, b, locked); err != nil {
@@ -151,7 +154,8 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 }
 
 // readLocked gets the locks out of the way and reads their cells again.
-func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch, locked []mvcc.LockInfo) error {
+func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch,
+	locked []mvcc.LockInfo) error {
 	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what
 	// R reads (invariant 1 of design section 4). The reader holds no locks, so its
 	// waiting can't be part of a deadlock.
@@ -183,7 +187,8 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 
 // request builds the message for the whole batch.
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
-	if len(b.cells) > 1 || b.message.list[0] != nil { // many cells, or the room has been sent already
+	// many cells, or the room has been sent already
+	if len(b.cells) > 1 || b.message.list[0] != nil {
 		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
 	}
@@ -198,7 +203,8 @@ func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 
 // fillCell is wire.CellPB into room that is there already.
 func fillCell(p *pb.Cell, c mvcc.Cell) {
-	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class), wire.Bytes(c.Column)
+	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class),
+		wire.Bytes(c.Column)
 }
 
 // parallel runs n tasks, up to maxParallel at once, the first of them here, and returns

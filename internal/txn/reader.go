@@ -115,7 +115,8 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	defer r.mu.Unlock()
 	r.cache.put(cell, b.results[0], r.c.cfg.ReadCacheBytes)
 	for i := 1; i < len(b.cells); i++ {
-		if b.results[i].Status == mvcc.StatusLocked { // never cached: whoever wants it waits for its lock then
+		// never cached: whoever wants it waits for its lock then
+		if b.results[i].Status == mvcc.StatusLocked {
 			r.c.stats.prefetchLocked.Add(1)
 			continue
 		}

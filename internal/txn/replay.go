@@ -29,7 +29,8 @@ func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.
 
 // ReplayParked replays every notification of the observer that is parked now, and returns
 // how many that were.
-func (o *observers) ReplayParked(ctx context.Context, observer string) (replayed uint64, err error) {
+func (o *observers) ReplayParked(ctx context.Context,
+	observer string) (replayed uint64, err error) {
 	catalogue, err := o.meta.Catalogue(ctx)
 	if err != nil {
 		return 0, err
@@ -42,7 +43,8 @@ func (o *observers) ReplayParked(ctx context.Context, observer string) (replayed
 	return 0, Invalid("there is no observer %q", observer)
 }
 
-func (o *observers) replayParked(ctx context.Context, of *pb.ObserverInfo) (replayed uint64, err error) {
+func (o *observers) replayParked(ctx context.Context,
+	of *pb.ObserverInfo) (replayed uint64, err error) {
 	var cells []mvcc.Cell
 	flush := func() error {
 		if len(cells) == 0 {

@@ -42,7 +42,8 @@ type resolver struct {
 
 	mu      sync.Mutex
 	flights map[flightKey]*flight
-	decided map[mvcc.Timestamp]mvcc.Timestamp // start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
+	// start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
+	decided map[mvcc.Timestamp]mvcc.Timestamp
 }
 
 // flightKey is the blocking transaction and whether its flight waits first: those who
@@ -65,7 +66,8 @@ type flight struct {
 	err     error // likewise
 }
 
-func newResolver(cfg *Config, router *router, oracle *oracle, work *background, worker mvcc.Worker) *resolver {
+func newResolver(cfg *Config, router *router, oracle *oracle, work *background,
+	worker mvcc.Worker) *resolver {
 	return &resolver{
 		cfg: cfg, router: router, oracle: oracle, work: work, worker: worker,
 		flights: make(map[flightKey]*flight), decided: make(map[mvcc.Timestamp]mvcc.Timestamp),
@@ -77,7 +79,8 @@ func newResolver(cfg *Config, router *router, oracle *oracle, work *background, 
 // remains. A caller that may wait asks again with a higher round, and the flight then
 // begins with a longer wait. One that must not (invariant 3 of this package) gets its
 // answer at once.
-func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int, wait bool) (live bool, err error) {
+func (r *resolver) resolve(ctx context.Context, locks []mvcc.LockInfo, round int,
+	wait bool) (live bool, err error) {
 	r.met.Add(uint64(len(locks)))
 	var joined []*flight
 	r.mu.Lock()
@@ -162,7 +165,8 @@ func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round in
 }
 
 // round waits, asks and resolves, as far as each is called for.
-func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round int) (live bool, err error) {
+func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
+	round int) (live bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
 		dead := l.Lock.Worker != r.worker && r.router.transport.WorkerDead(ctx, l.Lock.Worker)
@@ -196,7 +200,8 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo, round 
 
 // ask puts the question to the primary, with oracle time: what has become of the
 // transaction? commitTS 0 is rolled back.
-func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
+func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
+	dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
 	// (invariant 6 of design section 4).
 	now, err := r.oracle.get(ctx)
@@ -211,7 +216,8 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitT
 		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
 		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead,
 	}
-	res, err := r.router.mutate(ctx, posOf(l.Lock.Primary), &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
+	res, err := r.router.mutate(ctx, posOf(l.Lock.Primary),
+		&pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
 	if err != nil {
 		return 0, false, err
 	}
@@ -221,14 +227,17 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool) (commitT
 	case pb.Status_STATUS_ROLLED_BACK:
 		return 0, false, nil
 	case pb.Status_STATUS_LIVE, pb.Status_STATUS_LOCKED, pb.Status_STATUS_UNKNOWN:
-		return 0, true, nil // unknown: below the safepoint nothing may be inferred, the tablet's own collection decides
+		// unknown: below the safepoint nothing may be inferred, the tablet's own
+		// collection decides
+		return 0, true, nil
 	default:
 		return 0, false, fmt.Errorf("%w: status check answered %v", ErrUnavailable, res.Status)
 	}
 }
 
 // apply carries a decision to locks that were met.
-func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp, met []mvcc.LockInfo) error {
+func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
+	met []mvcc.LockInfo) error {
 	var cells, intents []mvcc.Cell
 	for _, m := range met {
 		if m.Intent {
@@ -242,11 +251,13 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp, 
 	} else {
 		r.rolledBack.Add(uint64(len(met)))
 	}
-	return r.router.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-		return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
-			StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
-		}}}
-	}, nil)
+	return r.router.eachTablet(ctx, cells, intents,
+		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+			return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
+				StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
+				Intents: wire.CellsPB(intents),
+			}}}
+		}, nil)
 }
 
 // Decided is what this client knows of a transaction whose locks it has resolved: its
@@ -325,7 +336,8 @@ func (r *resolver) settle(
 	defer cancel()
 	var wait patience
 	for {
-		res, err := r.router.mutate(ctx, posOf(primary), rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
+		res, err := r.router.mutate(ctx, posOf(primary),
+			rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
 		if err == nil {
 			switch res.Status {
 			case pb.Status_STATUS_COMMITTED:

@@ -108,7 +108,8 @@ func rowBelow(row string, limit int) string {
 }
 
 // try sends the operation once. err is nil only if the verdict is answered.
-func (r *router) try(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
+func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
 	// The epoch says what the sender believes about the tablet's range: a tablet that
 	// knows better refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
@@ -162,7 +163,8 @@ func judge(e *pb.Error) (verdict, error) {
 		if e.RetryAfterMs > 0 { // a node with room may lead the tablet soon
 			return askLater, wrap(ErrDiskFull)
 		}
-		return busy, wrap(ErrDiskFull) // may last: the caller is told, and only what must end (commits, rollbacks) waits
+		// may last: the caller is told, and only what must end (commits, rollbacks) waits
+		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
 	case pb.Error_CODE_TOO_LARGE:
@@ -188,7 +190,8 @@ func adminError(err error) error {
 
 // permanent reports whether asking again can't help.
 func permanent(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) ||
+		errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
 }
 
 // call has an operation done that may be sent any number of times, at the tablet that
@@ -219,7 +222,8 @@ func (r *router) call(
 }
 
 // mutate is a patient call whose answer is a mutation's result.
-func (r *router) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.MutationResult, error) {
+func (r *router) mutate(ctx context.Context, p wire.Position,
+	req *pb.TabletRequest) (*pb.MutationResult, error) {
 	resp, _, err := r.call(ctx, p, req, true)
 	if err != nil {
 		return nil, err
@@ -233,26 +237,30 @@ func (r *router) mutate(ctx context.Context, p wire.Position, req *pb.TabletRequ
 // Send has one idempotent operation done at the tablet that holds the position, for
 // scanners and tools, and says which tablet that was. The response has no Error: that
 // comes back as an error of this package.
-func (r *router) Send(ctx context.Context, p wire.Position, req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
+func (r *router) Send(ctx context.Context, p wire.Position,
+	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	return r.call(ctx, p, fresh(req), false)
 }
 
 // WalkColumn yields the entries of the notify or intent group of one column, in row
 // order, a page at a time. It sees no one moment: entries come and go meanwhile. An error
 // ends it.
-func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID,
+	column string) iter.Seq2[*pb.WalkEntry, error] {
 	return r.WalkFrom(ctx, group, wire.Position{Table: table}, column)
 }
 
 // WalkFrom is WalkColumn that begins at a row. The lock group it walks for all columns.
-func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position, column string) iter.Seq2[*pb.WalkEntry, error] {
+func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Position,
+	column string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
 		at, table := from, from.Table
 		var last *pb.WalkEntry
 		for {
 			walk := &pb.WalkRequest{
 				Group: uint32(group), Table: uint32(table), Column: wire.Bytes(column),
-				FromRow: wire.Bytes(at.Row), Limit: walkPage, After: last.GetCell(), AfterTs: last.GetTs(),
+				FromRow: wire.Bytes(at.Row), Limit: walkPage, After: last.GetCell(),
+				AfterTs: last.GetTs(),
 			}
 			req := &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: walk}}
 			resp, d, err := r.call(ctx, at, req, true)

@@ -113,7 +113,8 @@ func (s *scanner) maxRows() uint32 {
 }
 
 // take moves on past a page, and gets the lock that ended it out of the way.
-func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor, page *pb.ScanResponse) ([]*pb.ReadCell, error) {
+func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
+	page *pb.ScanResponse) ([]*pb.ReadCell, error) {
 	switch page.GetStatus() {
 	case pb.Status_STATUS_OK:
 	case pb.Status_STATUS_LOCKED:
@@ -212,7 +213,8 @@ type merge struct {
 }
 
 // scan yields the cells of the range in scan order. buffered gives the writes to lay over it.
-func (r *reader) scan(ctx context.Context, spec ScanSpec, buffered func(mvcc.Span, []string) []pending) iter.Seq2[mvcc.ReadCell, error] {
+func (r *reader) scan(ctx context.Context, spec ScanSpec,
+	buffered func(mvcc.Span, []string) []pending) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		id, err := r.c.meta.TableID(ctx, spec.Table)
 		if err == nil {
@@ -282,7 +284,8 @@ func (m *merge) run(ctx context.Context) error {
 			if overwritten {
 				continue
 			}
-			if !m.emit(mvcc.ReadCell{Cell: cell, Value: p.Value, CommitTS: mvcc.Timestamp(p.CommitTs)}) {
+			if !m.emit(mvcc.ReadCell{Cell: cell, Value: p.Value,
+				CommitTS: mvcc.Timestamp(p.CommitTs)}) {
 				return nil
 			}
 		}

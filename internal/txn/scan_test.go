@@ -45,13 +45,19 @@ func TestScanAgainstModel(t *testing.T) {
 		tables++
 		name := fmt.Sprintf("t%d", tables)
 		bytesOf := rapid.StringOfN(rapid.RuneFrom([]rune{0, 1, 'a', 'b', 255, 0x10ffff}), 0, 3, -1)
-		id := w.AddTable(name, slices.DeleteFunc(rapid.SliceOfN(bytesOf, 0, 4).Draw(t, "splits"), func(k string) bool { return k == "" })...)
+		id := w.AddTable(name, slices.DeleteFunc(rapid.SliceOfN(bytesOf, 0, 4).Draw(t, "splits"),
+			func(k string) bool {
+				return k == ""
+			})...)
 		columns := []string{"", "x", "y\x00"}
 		model := map[address]string{}
 		draw := func(label string, n int) (list []bufferedWrite) {
 			for i := range rapid.IntRange(0, n).Draw(t, label) {
 				a := address{bytesOf.Draw(t, "row"), rapid.SampledFrom(columns).Draw(t, "column")}
-				w := bufferedWrite{k: txn.Key{Table: name, Row: a.row, Column: a.column}, value: []byte(fmt.Sprint(label, i))}
+				w := bufferedWrite{
+					k:     txn.Key{Table: name, Row: a.row, Column: a.column},
+					value: []byte(fmt.Sprint(label, i)),
+				}
 				if w.remove = rapid.IntRange(0, 3).Draw(t, "delete") == 0; w.remove {
 					delete(model, a)
 				} else {
@@ -76,16 +82,18 @@ func TestScanAgainstModel(t *testing.T) {
 		for range 4 {
 			spec := txn.ScanSpec{
 				Table: name, From: bytesOf.Draw(t, "from"), Before: bytesOf.Draw(t, "before"),
-				HasBefore: rapid.Bool().Draw(t, "bounded"), Reverse: rapid.Bool().Draw(t, "reverse"),
-				Limit:   rapid.IntRange(0, 4).Draw(t, "limit"),
-				Columns: rapid.SliceOfN(rapid.SampledFrom(columns), 0, 2).Draw(t, "columns"),
+				HasBefore: rapid.Bool().Draw(t, "bounded"),
+				Reverse:   rapid.Bool().Draw(t, "reverse"),
+				Limit:     rapid.IntRange(0, 4).Draw(t, "limit"),
+				Columns:   rapid.SliceOfN(rapid.SampledFrom(columns), 0, 2).Draw(t, "columns"),
 			}
 			var got []string
 			for cell, err := range tx.Scan(w.ctx, spec) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, fmt.Sprintf("%q %q %s", cell.Cell.Row, cell.Cell.Column, cell.Value))
+				got = append(got, fmt.Sprintf("%q %q %s", cell.Cell.Row, cell.Cell.Column,
+					cell.Value))
 				if row := bytesOf.Draw(t, "split"); row != "" && len(got)%3 == 0 {
 					w.Split(id, row)
 				}

@@ -10,7 +10,8 @@ import (
 )
 
 // getMulti reads many cells in the order asked; overlay, if given, knows some of them already.
-func (r *reader) getMulti(ctx context.Context, keys []Key, overlay func(mvcc.Cell) (Value, bool)) ([]Value, error) {
+func (r *reader) getMulti(ctx context.Context, keys []Key,
+	overlay func(mvcc.Cell) (Value, bool)) ([]Value, error) {
 	values := make([]Value, len(keys))
 	cells, where := make([]mvcc.Cell, 0, len(keys)), make([]int, 0, len(keys))
 	for i, k := range keys {

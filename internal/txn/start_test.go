@@ -16,7 +16,8 @@ import (
 
 // counted makes the process count its questions to the oracle and keep the timestamps of
 // its Get messages.
-func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.Int64, gets func() []uint64) {
+func (w *world) counted(c *txn.Client, p *txntest.Process) (questions *atomic.Int64,
+	gets func() []uint64) {
 	c.Flush() // no lock of an earlier commit is to be met
 	questions = &atomic.Int64{}
 	p.Oracle(func(n int) (mvcc.Timestamp, int, error) {
@@ -60,7 +61,8 @@ func TestFirstReadTakesTimestamp(t *testing.T) {
 	if err != nil || ts != start || start == 0 {
 		t.Errorf("ended at %d, started at %d, %v", ts, start, err)
 	}
-	if got, want := fmt.Sprint(gets()), fmt.Sprint([]uint64{0, uint64(start), uint64(start)}); got != want || questions.Load() != 0 {
+	if got, want := fmt.Sprint(gets()), fmt.Sprint([]uint64{0, uint64(start),
+		uint64(start)}); got != want || questions.Load() != 0 {
 		t.Errorf("read at %s, want %s; %d questions to the oracle", got, want, questions.Load())
 	}
 }
@@ -78,7 +80,8 @@ func TestFirstReadInManyTablets(t *testing.T) {
 		t.Fatal(err)
 	}
 	ats := gets()
-	if len(ats) != 3 || ats[0] == 0 || ats[0] != ats[1] || ats[1] != ats[2] || questions.Load() != 1 {
+	if len(ats) != 3 || ats[0] == 0 || ats[0] != ats[1] || ats[1] != ats[2] ||
+		questions.Load() != 1 {
 		t.Errorf("read at %d with %d questions to the oracle", ats, questions.Load())
 	}
 }
@@ -92,7 +95,9 @@ func TestFirstReadSeesWhatCommitted(t *testing.T) {
 	reader, _ := w.client(txn.Config{})
 	for i := range 200 {
 		before, after := fmt.Sprint(2*i), fmt.Sprint(2*i+1)
-		_, err := reader.Run(w.ctx, txn.Options{}, func(context.Context, *txn.Txn) error { return nil })
+		_, err := reader.Run(w.ctx, txn.Options{}, func(context.Context, *txn.Txn) error {
+			return nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +212,8 @@ func TestStartTSBeforeRead(t *testing.T) {
 	if _, err := c.Run(w.ctx, txn.Options{}, func(_ context.Context, tx *txn.Txn) error {
 		start := tx.StartTS()
 		w.read(tx, "a")
-		if ats := gets(); start == 0 || len(ats) != 1 || ats[0] != uint64(start) || tx.StartTS() != start {
+		if ats := gets(); start == 0 || len(ats) != 1 || ats[0] != uint64(start) ||
+			tx.StartTS() != start {
 			t.Errorf("started at %d, then at %d, read at %d", start, tx.StartTS(), ats)
 		}
 		return nil
@@ -236,7 +242,8 @@ type stale struct {
 	at atomic.Uint64 // 0: leave the answer alone
 }
 
-func (s *stale) Send(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (s *stale) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	resp, err := s.Process.Send(ctx, d, req)
 	if at := s.at.Swap(0); at != 0 && req.GetGet().GetAt() == 0 && resp.GetGet() != nil {
 		resp.GetGet().At = at

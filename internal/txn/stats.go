@@ -8,20 +8,21 @@ import (
 
 // Stats are a client's counters since it began.
 type Stats struct {
-	Begun        uint64 // transactions begun, with the repeated runs of Run
-	OnePhase     uint64 // committed in one phase
-	TwoPhase     uint64 // committed in two phases
-	NotifyOnly   uint64 // commits of weak notifications alone
-	ReadOnly     uint64 // commits with nothing to write
-	Conflicts    uint64 // commits refused by a conflict
-	Locked       uint64 // commits given up because of a live lock
-	Unknown      uint64 // commits whose outcome stayed unknown
-	Settled      uint64 // lost replies that were settled by a rollback at the primary
-	Retries      uint64 // runs of Run after the first
-	RolledBack   uint64 // failed prewrites rolled back
-	Heartbeats   uint64
-	Leases       uint64 // requests to hold history for open snapshots
-	Secondaries  uint64 // background commits of secondaries that failed and were left for resolution
+	Begun      uint64 // transactions begun, with the repeated runs of Run
+	OnePhase   uint64 // committed in one phase
+	TwoPhase   uint64 // committed in two phases
+	NotifyOnly uint64 // commits of weak notifications alone
+	ReadOnly   uint64 // commits with nothing to write
+	Conflicts  uint64 // commits refused by a conflict
+	Locked     uint64 // commits given up because of a live lock
+	Unknown    uint64 // commits whose outcome stayed unknown
+	Settled    uint64 // lost replies that were settled by a rollback at the primary
+	Retries    uint64 // runs of Run after the first
+	RolledBack uint64 // failed prewrites rolled back
+	Heartbeats uint64
+	Leases     uint64 // requests to hold history for open snapshots
+	// background commits of secondaries that failed and were left for resolution
+	Secondaries  uint64
 	InBackground uint64 // commits and rollbacks going on in the background now
 
 	Timestamps        uint64 // received
@@ -100,7 +101,8 @@ func (s *counters) byName() map[string]NameStats {
 	s.names.Range(func(name, counted any) bool {
 		n := counted.(*nameCounters)
 		out[name.(string)] = NameStats{
-			Begun: n.begun.Load(), Committed: n.committed.Load(), Conflicts: n.conflicts.Load(), Failed: n.failed.Load(),
+			Begun: n.begun.Load(), Committed: n.committed.Load(), Conflicts: n.conflicts.Load(),
+			Failed: n.failed.Load(),
 		}
 		return true
 	})
@@ -132,7 +134,8 @@ func (c *Client) Stats() Stats {
 		InBackground: uint64(c.work.running()),
 		Timestamps:   c.oracle.received.Load(), TimestampRequests: c.oracle.requests.Load(),
 		TimestampsRefused: c.oracle.refused.Load(),
-		Reads:             s.reads.Load(), ReadCells: s.readCells.Load(), CacheHits: s.cacheHits.Load(),
+		Reads:             s.reads.Load(), ReadCells: s.readCells.Load(),
+		CacheHits: s.cacheHits.Load(),
 		ScanPages: s.scanPages.Load(), PrefetchAsked: s.prefetchAsked.Load(),
 		PrefetchUsed: s.prefetchUsed.Load(), PrefetchLocked: s.prefetchLocked.Load(),
 		LocksMet: c.resolver.met.Load(), StatusChecks: c.resolver.checked.Load(),

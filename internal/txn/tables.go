@@ -91,7 +91,9 @@ func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 		return nil, err
 	}
 	m.names.learn(tables)
-	tables = slices.DeleteFunc(slices.Clone(tables), func(t *pb.Table) bool { return t.DroppedTs != 0 })
+	tables = slices.DeleteFunc(slices.Clone(tables), func(t *pb.Table) bool {
+		return t.DroppedTs != 0
+	})
 	slices.SortFunc(tables, func(a, b *pb.Table) int { return strings.Compare(a.Name, b.Name) })
 	return tables, nil
 }
@@ -111,7 +113,9 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 			return &LimitError{Limit: "split key", Size: len(k), Max: m.cfg.Limits.Row}
 		}
 	}
-	_, err := retry(ctx, m, func() (*pb.Table, error) { return m.transport.CreateTable(ctx, name, splitKeys) })
+	_, err := retry(ctx, m, func() (*pb.Table, error) {
+		return m.transport.CreateTable(ctx, name, splitKeys)
+	})
 	m.names.forget()
 	return err
 }
@@ -149,13 +153,17 @@ func (m *meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 
 // SplitTablet splits before the row; harmless when repeated.
 func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
-	_, err := retry(ctx, m, func() (struct{}, error) { return struct{}{}, m.transport.SplitTablet(ctx, table, row) })
+	_, err := retry(ctx, m, func() (struct{}, error) {
+		return struct{}{}, m.transport.SplitTablet(ctx, table, row)
+	})
 	return err
 }
 
 // NodeStatus describes the node that answers.
 func (m *meta) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return retry(ctx, m, func() (*pb.NodeStatusResponse, error) { return m.transport.NodeStatus(ctx) })
+	return retry(ctx, m, func() (*pb.NodeStatusResponse, error) {
+		return m.transport.NodeStatus(ctx)
+	})
 }
 
 // Observers lists the catalogue's observers with what waits for them.

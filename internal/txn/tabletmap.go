@@ -83,7 +83,8 @@ func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.Tablet
 	})
 	hi := lo
 	// lo..hi are the descriptors that overlap d.
-	for end, ok := wire.EndOf(d); hi < len(list) && (!ok || wire.StartOf(list[hi]).Less(end)); hi++ {
+	for end, ok := wire.EndOf(d); hi < len(list) &&
+		(!ok || wire.StartOf(list[hi]).Less(end)); hi++ {
 		if list[hi].Epoch > d.Epoch {
 			return list
 		}

@@ -18,13 +18,16 @@ func TestTabletMapHeals(t *testing.T) {
 		all := slices.Clone(now)
 		for id := uint64(2); id < 20; id++ {
 			i := rng.IntN(len(now))
-			at := wire.Position{Table: 16, Row: string([]byte{byte(rng.IntN(256)), byte(rng.IntN(256))})}
+			at := wire.Position{
+				Table: 16, Row: string([]byte{byte(rng.IntN(256)), byte(rng.IntN(256))}),
+			}
 			if !wire.Holds(now[i], at) || wire.StartOf(now[i]) == at {
 				continue
 			}
 			d := now[i]
 			left := &pb.TabletDescriptor{
-				TabletId: d.TabletId, Epoch: d.Epoch + 1 + uint64(rng.IntN(3)), StartTable: d.StartTable, StartRow: d.StartRow,
+				TabletId: d.TabletId, Epoch: d.Epoch + 1 + uint64(rng.IntN(3)),
+				StartTable: d.StartTable, StartRow: d.StartRow,
 				EndTable: 16, EndRow: []byte(at.Row),
 			}
 			right := &pb.TabletDescriptor{
@@ -73,7 +76,10 @@ func checkMap(t *testing.T, m *tabletMap) {
 func TestTabletMapBounded(t *testing.T) {
 	m := tabletMap{max: 4}
 	for i := range 100 {
-		m.insert(&pb.TabletDescriptor{TabletId: uint64(i), StartTable: 16, StartRow: []byte{byte(i)}, EndTable: 16, EndRow: []byte{byte(i + 1)}})
+		m.insert(&pb.TabletDescriptor{
+			TabletId: uint64(i), StartTable: 16, StartRow: []byte{byte(i)}, EndTable: 16,
+			EndRow: []byte{byte(i + 1)},
+		})
 		if n := len(m.load()); n > 4 || n == 0 {
 			t.Fatalf("%d descriptors", n)
 		}
@@ -82,7 +88,8 @@ func TestTabletMapBounded(t *testing.T) {
 
 // TestRowBelow: nothing fits between a row and the one below it.
 func TestRowBelow(t *testing.T) {
-	for row, want := range map[string]string{"b": "a\xff\xff", "b\x00": "b", "\x01": "\x00\xff\xff", "ab\x01": "ab\x00", "\x00": ""} {
+	for row, want := range map[string]string{"b": "a\xff\xff", "b\x00": "b", "\x01": "\x00\xff\xff",
+		"ab\x01": "ab\x00", "\x00": ""} {
 		if got := rowBelow(row, 3); got != want {
 			t.Errorf("below %q: %q, want %q", row, got, want)
 		}

@@ -21,13 +21,15 @@ type Transport interface {
 	// Send carries one operation to the leader of the tablet. A response with Error set
 	// is an answer. An error means that there was no answer: the outcome is unknown,
 	// unless it wraps ErrNotSent.
-	Send(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error)
+	Send(ctx context.Context, tablet *pb.TabletDescriptor,
+		req *pb.TabletRequest) (*pb.TabletResponse, error)
 	// Timestamps asks the oracle for count timestamps first, first+1, …; it may give
 	// fewer, never none.
 	Timestamps(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error)
 	// Locate returns up to limit descriptors from the tablet map, in range order,
 	// beginning with the one that holds (table, row).
-	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error)
+	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor,
+		error)
 	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
 	// DropTable drops the table with the id, if it has the name; one that is dropped
 	// already is no error. With the id 0, for who saw no table of that name, what is left
@@ -59,9 +61,11 @@ type Transport interface {
 // ServerError is what a Transport's administrative methods return when the node refused.
 // (Send returns a pb.Error in its response instead.)
 type ServerError struct {
-	Code       pb.Error_Code
-	Message    string
-	RetryAfter time.Duration // nothing was done for want of room: when to ask again; 0: it is not known whether that helps
+	Code    pb.Error_Code
+	Message string
+	// nothing was done for want of room: when to ask again; 0: it is not known whether
+	// that helps
+	RetryAfter time.Duration
 }
 
 // Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.

@@ -80,7 +80,8 @@ type committed struct {
 
 // commitPrimary has the decision made (Figure 6 line 58): one message for the primary and
 // what shares its tablet.
-func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) (committed, error) {
+func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
+	intents []mvcc.Cell) (committed, error) {
 	var wait patience
 	for {
 		d, err := p.c.router.locate(ctx, posOf(p.primary))
@@ -116,7 +117,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 
 // judgePrimary judges the answer to the primary's commit. next is not zero if it has to
 // be sent with a later timestamp.
-func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, done *committed) (next mvcc.Timestamp, err error) {
+func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult,
+	done *committed) (next mvcc.Timestamp, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		if res.GetCommitTs() != 0 {
@@ -127,7 +129,9 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult, don
 		return 0, errRolledBack
 	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // surely not done
 		return p.c.oracle.get(ctx)
-	default: // "not found" among them: the lock is gone, and the record that says why has to be asked for
+	// "not found" among them: the lock is gone, and the record that says why has to be
+	// asked for
+	default:
 		*done, err = p.settlePrimary(ctx, fmt.Errorf("the primary's tablet answered %v", res))
 		return 0, err
 	}
@@ -153,20 +157,23 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 func (p *twoPhase) finish(ctx context.Context, done committed) {
 	if err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents); err != nil {
 		p.c.stats.secondaries.Add(1)
-		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts", done.commitTS, "error", err)
+		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
+			done.commitTS, "error", err)
 	}
 }
 
 // commitRest commits secondaries and intents of a transaction whose primary is committed.
-func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) error {
-	return p.c.router.eachTablet(ctx, cells, intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-		return commitRequest(p.startTS, commitTS, cells, intents)
-	}, func(res *pb.MutationResult) error {
-		if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
-			return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
-		}
-		return nil
-	})
+func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cells,
+	intents []mvcc.Cell) error {
+	return p.c.router.eachTablet(ctx, cells, intents,
+		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+			return commitRequest(p.startTS, commitTS, cells, intents)
+		}, func(res *pb.MutationResult) error {
+			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
+				return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
+			}
+			return nil
+		})
 }
 
 // abandon rolls back whatever was prewritten: the primary first, here if ctx still allows
@@ -178,7 +185,8 @@ func (p *twoPhase) abandon(ctx context.Context) {
 	p.c.stats.rolledBack.Add(1)
 	cells, intents := p.cells()
 	primary := func(ctx context.Context) error {
-		_, err := p.c.router.mutate(ctx, posOf(p.primary), rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
+		_, err := p.c.router.mutate(ctx, posOf(p.primary),
+			rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
 	// The caller waits for the primary's rollback only, and not long: with it done, its
@@ -194,9 +202,10 @@ func (p *twoPhase) abandon(ctx context.Context) {
 				return
 			}
 		}
-		_ = p.c.router.eachTablet(ctx, cells[1:], intents, func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-			return rollbackRequest(p.startTS, cells, intents)
-		}, nil)
+		_ = p.c.router.eachTablet(ctx, cells[1:], intents,
+			func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+				return rollbackRequest(p.startTS, cells, intents)
+			}, nil)
 	})
 }
 
@@ -217,6 +226,7 @@ func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvc
 // commitRequest commits cells and intents of one tablet.
 func commitRequest(startTS, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
-		StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells), Intents: wire.CellsPB(intents),
+		StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
+		Intents: wire.CellsPB(intents),
 	}}}
 }

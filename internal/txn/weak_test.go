@@ -91,11 +91,20 @@ func TestNotifyOnly(t *testing.T) {
 	w.Observe(w.table, "weak", mvcc.ObservedWeak)
 	c, _ := w.client(txn.Config{})
 	for name, fill := range map[string]func(*txn.Txn){
-		"write weak":                 func(tx *txn.Txn) { tx.Set(weak("a"), nil) },
-		"write weak in two phases":   func(tx *txn.Txn) { tx.Set(weak("a"), nil); tx.Set(key("z"), nil) },
-		"notify data":                func(tx *txn.Txn) { tx.Notify(key("a")) },
-		"notify data with a write":   func(tx *txn.Txn) { tx.Notify(key("a")); tx.Set(key("a"), nil) },
-		"notify data, in two phases": func(tx *txn.Txn) { tx.Notify(key("a")); tx.Set(key("z"), nil) },
+		"write weak": func(tx *txn.Txn) { tx.Set(weak("a"), nil) },
+		"write weak in two phases": func(tx *txn.Txn) {
+			tx.Set(weak("a"), nil)
+			tx.Set(key("z"), nil)
+		},
+		"notify data": func(tx *txn.Txn) { tx.Notify(key("a")) },
+		"notify data with a write": func(tx *txn.Txn) {
+			tx.Notify(key("a"))
+			tx.Set(key("a"), nil)
+		},
+		"notify data, in two phases": func(tx *txn.Txn) {
+			tx.Notify(key("a"))
+			tx.Set(key("z"), nil)
+		},
 	} {
 		tx := w.begin(c)
 		fill(tx)
@@ -125,7 +134,8 @@ func TestWaitIdle(t *testing.T) {
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	w.Observe(w.table, key("a").Column, mvcc.NotObserved) // nor are notifications that nobody runs for
+	// nor are notifications that nobody runs for
+	w.Observe(w.table, key("a").Column, mvcc.NotObserved)
 	if err := <-idle; err != nil {
 		t.Error(err)
 	}
@@ -150,17 +160,18 @@ func TestPrefetch(t *testing.T) {
 	read := func(name string, columns ...string) (messages uint64) {
 		t.Helper()
 		before := c.Stats().Reads
-		if _, err := c.Run(w.ctx, txn.Options{Name: name}, func(ctx context.Context, tx *txn.Txn) error {
-			for _, row := range threeRows {
-				for _, column := range columns {
-					v, _, err := tx.Get(ctx, txn.Key{Table: "t", Row: row, Column: column})
-					if err != nil || string(v) != row+column {
-						t.Errorf("%q, %v", v, err)
+		if _, err := c.Run(w.ctx, txn.Options{Name: name},
+			func(ctx context.Context, tx *txn.Txn) error {
+				for _, row := range threeRows {
+					for _, column := range columns {
+						v, _, err := tx.Get(ctx, txn.Key{Table: "t", Row: row, Column: column})
+						if err != nil || string(v) != row+column {
+							t.Errorf("%q, %v", v, err)
+						}
 					}
 				}
-			}
-			return nil
-		}); err != nil {
+				return nil
+			}); err != nil {
 			t.Fatal(err)
 		}
 		return c.Stats().Reads - before

@@ -58,7 +58,8 @@ func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{
 		Code: pb.Error_CODE_OVERLOADED, NeedsBytes: uint32(n), RetryAfterMs: answerRetry,
-		Message: fmt.Sprintf("the answer takes %d bytes, and there is room for %d", n, req.GetMaxAnswerBytes()),
+		Message: fmt.Sprintf("the answer takes %d bytes, and there is room for %d", n,
+			req.GetMaxAnswerBytes()),
 	}}
 }
 

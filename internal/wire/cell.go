@@ -23,12 +23,17 @@ func Cell(c *pb.Cell) mvcc.Cell {
 	if c == nil {
 		return mvcc.Cell{}
 	}
-	return mvcc.Cell{Table: mvcc.TableID(c.Table), Row: String(c.Row), Class: mvcc.Class(c.Class), Column: String(c.Column)}
+	return mvcc.Cell{
+		Table: mvcc.TableID(c.Table), Row: String(c.Row), Class: mvcc.Class(c.Class),
+		Column: String(c.Column),
+	}
 }
 
 // CellPB converts an address.
 func CellPB(c mvcc.Cell) *pb.Cell {
-	return &pb.Cell{Table: uint32(c.Table), Row: Bytes(c.Row), Class: uint32(c.Class), Column: Bytes(c.Column)}
+	return &pb.Cell{
+		Table: uint32(c.Table), Row: Bytes(c.Row), Class: uint32(c.Class), Column: Bytes(c.Column),
+	}
 }
 
 // Cells converts addresses.
@@ -51,7 +56,8 @@ func CellsPB(in []mvcc.Cell) []*pb.Cell {
 	block, out := make([]pb.Cell, len(in)), make([]*pb.Cell, len(in))
 	for i := range in {
 		c, p := &in[i], &block[i]
-		p.Table, p.Row, p.Class, p.Column = uint32(c.Table), Bytes(c.Row), uint32(c.Class), Bytes(c.Column)
+		p.Table, p.Row, p.Class, p.Column = uint32(c.Table), Bytes(c.Row), uint32(c.Class),
+			Bytes(c.Column)
 		out[i] = p
 	}
 	return out
@@ -66,19 +72,25 @@ func Worker(w *pb.Worker) mvcc.Worker {
 }
 
 // WorkerPB converts a worker.
-func WorkerPB(w mvcc.Worker) *pb.Worker { return &pb.Worker{Node: w.Node, Incarnation: w.Incarnation} }
+func WorkerPB(w mvcc.Worker) *pb.Worker {
+	return &pb.Worker{Node: w.Node, Incarnation: w.Incarnation}
+}
 
 // Span converts a range of rows.
 func Span(s *pb.Span) mvcc.Span {
 	if s == nil {
 		return mvcc.Span{}
 	}
-	return mvcc.Span{Table: mvcc.TableID(s.Table), Start: String(s.Start), End: String(s.End), HasEnd: s.HasEnd}
+	return mvcc.Span{
+		Table: mvcc.TableID(s.Table), Start: String(s.Start), End: String(s.End), HasEnd: s.HasEnd,
+	}
 }
 
 // SpanPB converts a range of rows.
 func SpanPB(s mvcc.Span) *pb.Span {
-	return &pb.Span{Table: uint32(s.Table), Start: Bytes(s.Start), End: Bytes(s.End), HasEnd: s.HasEnd}
+	return &pb.Span{
+		Table: uint32(s.Table), Start: Bytes(s.Start), End: Bytes(s.End), HasEnd: s.HasEnd,
+	}
 }
 
 // Writes converts buffered writes.

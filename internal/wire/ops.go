@@ -15,26 +15,44 @@ type Operation struct {
 
 // The table, in the order of the fields.
 var (
-	opGet            = Operation{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer}
-	opScan           = Operation{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
-	opPrewrite       = Operation{"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer}
-	opCommit         = Operation{"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer}
-	opOnePhase       = Operation{"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer}
-	opRollback       = Operation{"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
-	opCheckTxnStatus = Operation{"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
-	opResolveLock    = Operation{"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer}
-	opHeartbeat      = Operation{"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer}
-	opNotify         = Operation{"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer}
-	opClearNotify    = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
-	opFailNotify     = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
-	opRawWrite       = Operation{"raw_write", ByRules, 0, AccessNone, SmallAnswer}
-	opRawGet         = Operation{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer}
-	opRawScan        = Operation{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer}
-	opWalk           = Operation{"walk", ByReader, Repeats, AccessRead, PageAnswer}
-	opHistory        = Operation{"history", ByReader, Repeats, AccessRead, PageAnswer}
-	opPending        = Operation{"pending", ByReader, Repeats, AccessRead, SmallAnswer}
-	opSplit          = Operation{"split", ByTablet, 0, AccessNone, SmallAnswer}
-	opSetCatalogue   = Operation{"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}
+	opGet      = Operation{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer}
+	opScan     = Operation{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
+	opPrewrite = Operation{
+		"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer,
+	}
+	opCommit = Operation{
+		"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer,
+	}
+	opOnePhase = Operation{
+		"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer,
+	}
+	opRollback = Operation{
+		"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
+	}
+	opCheckTxnStatus = Operation{
+		"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
+	}
+	opResolveLock = Operation{
+		"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
+	}
+	opHeartbeat = Operation{
+		"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer,
+	}
+	opNotify = Operation{
+		"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer,
+	}
+	opClearNotify  = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
+	opFailNotify   = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
+	opRawWrite     = Operation{"raw_write", ByRules, 0, AccessNone, SmallAnswer}
+	opRawGet       = Operation{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer}
+	opRawScan      = Operation{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer}
+	opWalk         = Operation{"walk", ByReader, Repeats, AccessRead, PageAnswer}
+	opHistory      = Operation{"history", ByReader, Repeats, AccessRead, PageAnswer}
+	opPending      = Operation{"pending", ByReader, Repeats, AccessRead, SmallAnswer}
+	opSplit        = Operation{"split", ByTablet, 0, AccessNone, SmallAnswer}
+	opSetCatalogue = Operation{
+		"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer,
+	}
 	opMark           = Operation{"mark", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}
 	opStatus         = Operation{"status", ByReplica, Repeats | Finishes, AccessRead, SmallAnswer}
 	opCollect        = Operation{"collect", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer}

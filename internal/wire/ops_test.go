@@ -37,7 +37,9 @@ func TestAskingRows(t *testing.T) {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: to}}}
 	}
 	checksum := func(id uint64) *pb.TabletRequest {
-		return &pb.TabletRequest{Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: id}}}
+		return &pb.TabletRequest{
+			Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{Id: id}},
+		}
 	}
 	if OperationOf(mark(1)).Reads() || !OperationOf(mark(0)).Reads() {
 		t.Error("a mark is a read if it raises nothing")

@@ -23,7 +23,8 @@ func StartOf(d *pb.TabletDescriptor) Position {
 
 // EndOf is the first position past the tablet; ok is false if it has no end.
 func EndOf(d *pb.TabletDescriptor) (end Position, ok bool) {
-	return Position{Table: mvcc.TableID(d.GetEndTable()), Row: String(d.GetEndRow())}, !d.GetEndUnbounded()
+	return Position{Table: mvcc.TableID(d.GetEndTable()), Row: String(d.GetEndRow())},
+		!d.GetEndUnbounded()
 }
 
 // Holds reports whether the tablet's range holds the position.

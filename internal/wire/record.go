@@ -11,7 +11,8 @@ func Lock(l *pb.Lock) mvcc.Lock {
 		return mvcc.Lock{}
 	}
 	return mvcc.Lock{
-		StartTS: mvcc.Timestamp(l.StartTs), Primary: Cell(l.Primary), Expiry: mvcc.Timestamp(l.Expiry),
+		StartTS: mvcc.Timestamp(l.StartTs), Primary: Cell(l.Primary),
+		Expiry: mvcc.Timestamp(l.Expiry),
 		Worker: Worker(l.Worker), Kind: mvcc.Kind(l.Kind), Long: l.Long, Value: l.Value,
 	}
 }
@@ -44,7 +45,10 @@ func WritePB(w *mvcc.Write) *pb.Write {
 	if w == nil {
 		return nil
 	}
-	return &pb.Write{CommitTs: uint64(w.CommitTS), StartTs: uint64(w.StartTS), Kind: pb.Kind(w.Kind), Long: w.Long, Value: w.Value}
+	return &pb.Write{
+		CommitTs: uint64(w.CommitTS), StartTs: uint64(w.StartTS), Kind: pb.Kind(w.Kind),
+		Long: w.Long, Value: w.Value,
+	}
 }
 
 // NotifyPB converts a notify entry; nil stays nil.
@@ -52,7 +56,10 @@ func NotifyPB(n *mvcc.Notify) *pb.Notify {
 	if n == nil {
 		return nil
 	}
-	return &pb.Notify{Ts: uint64(n.TS), Attempts: n.Attempts, ParkedTs: uint64(n.ParkedTS), Replay: n.Replay, Error: n.Error}
+	return &pb.Notify{
+		Ts: uint64(n.TS), Attempts: n.Attempts, ParkedTs: uint64(n.ParkedTS), Replay: n.Replay,
+		Error: n.Error,
+	}
 }
 
 // Notify converts a notify entry.
@@ -60,7 +67,10 @@ func Notify(n *pb.Notify) mvcc.Notify {
 	if n == nil {
 		return mvcc.Notify{}
 	}
-	return mvcc.Notify{TS: mvcc.Timestamp(n.Ts), Attempts: n.Attempts, ParkedTS: mvcc.Timestamp(n.ParkedTs), Replay: n.Replay, Error: n.Error}
+	return mvcc.Notify{
+		TS: mvcc.Timestamp(n.Ts), Attempts: n.Attempts, ParkedTS: mvcc.Timestamp(n.ParkedTs),
+		Replay: n.Replay, Error: n.Error,
+	}
 }
 
 // IntentPB converts a weak intent; nil stays nil.
@@ -68,12 +78,17 @@ func IntentPB(i *mvcc.Intent) *pb.Intent {
 	if i == nil {
 		return nil
 	}
-	return &pb.Intent{Primary: CellPB(i.Primary), Expiry: uint64(i.Expiry), Worker: WorkerPB(i.Worker)}
+	return &pb.Intent{
+		Primary: CellPB(i.Primary), Expiry: uint64(i.Expiry), Worker: WorkerPB(i.Worker),
+	}
 }
 
 // Result converts a mutation's answer.
 func Result(r *pb.MutationResult) mvcc.Result {
-	out := mvcc.Result{Status: mvcc.Status(r.Status), CommitTS: mvcc.Timestamp(r.CommitTs), ConflictAt: Cell(r.ConflictAt)}
+	out := mvcc.Result{
+		Status: mvcc.Status(r.Status), CommitTS: mvcc.Timestamp(r.CommitTs),
+		ConflictAt: Cell(r.ConflictAt),
+	}
 	for _, l := range r.Locks {
 		out.Locks = append(out.Locks, LockInfo(l))
 	}
@@ -118,7 +133,8 @@ func FillReadResult(out *pb.ReadResult, r *mvcc.ReadResult) {
 func ReadResult(r *pb.ReadResult) mvcc.ReadResult {
 	out := mvcc.ReadResult{
 		Status: mvcc.Status(r.Status), Found: r.Found, Value: r.Value,
-		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs), Deleted: r.Deleted,
+		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs),
+		Deleted: r.Deleted,
 	}
 	if out.Status == mvcc.StatusLocked {
 		lock := LockInfo(r.Lock)

@@ -11,8 +11,10 @@ import (
 // Prewrite converts a PrewriteRequest.
 func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
 	return mvcc.PrewriteRequest{
-		StartTS: mvcc.Timestamp(r.GetStartTs()), Primary: Cell(r.GetPrimary()), Expiry: mvcc.Timestamp(r.GetExpiry()),
-		Worker: Worker(r.GetWorker()), Writes: Writes(r.GetWrites()), Intents: Cells(r.GetIntents()),
+		StartTS: mvcc.Timestamp(r.GetStartTs()), Primary: Cell(r.GetPrimary()),
+		Expiry: mvcc.Timestamp(r.GetExpiry()),
+		Worker: Worker(r.GetWorker()), Writes: Writes(r.GetWrites()),
+		Intents: Cells(r.GetIntents()),
 	}
 }
 
@@ -26,18 +28,25 @@ func Commit(r *pb.CommitRequest) mvcc.CommitRequest {
 
 // OnePhase converts a OnePhaseRequest.
 func OnePhase(r *pb.OnePhaseRequest) mvcc.OnePhaseRequest {
-	return mvcc.OnePhaseRequest{StartTS: mvcc.Timestamp(r.GetStartTs()), Writes: Writes(r.GetWrites()), Notifies: Cells(r.GetNotifies())}
+	return mvcc.OnePhaseRequest{
+		StartTS: mvcc.Timestamp(r.GetStartTs()), Writes: Writes(r.GetWrites()),
+		Notifies: Cells(r.GetNotifies()),
+	}
 }
 
 // Rollback converts a RollbackRequest.
 func Rollback(r *pb.RollbackRequest) mvcc.RollbackRequest {
-	return mvcc.RollbackRequest{StartTS: mvcc.Timestamp(r.GetStartTs()), Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents())}
+	return mvcc.RollbackRequest{
+		StartTS: mvcc.Timestamp(r.GetStartTs()), Cells: Cells(r.GetCells()),
+		Intents: Cells(r.GetIntents()),
+	}
 }
 
 // CheckTxnStatus converts a CheckTxnStatusRequest.
 func CheckTxnStatus(r *pb.CheckTxnStatusRequest) mvcc.CheckTxnStatusRequest {
 	return mvcc.CheckTxnStatusRequest{
-		Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()), Now: mvcc.Timestamp(r.GetNow()),
+		Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()),
+		Now:       mvcc.Timestamp(r.GetNow()),
 		MetExpiry: mvcc.Timestamp(r.GetMetExpiry()), WorkerDead: r.GetWorkerDead(),
 	}
 }
@@ -52,12 +61,17 @@ func ResolveLock(r *pb.ResolveLockRequest) mvcc.ResolveLockRequest {
 
 // Heartbeat converts a HeartbeatRequest.
 func Heartbeat(r *pb.HeartbeatRequest) mvcc.HeartbeatRequest {
-	return mvcc.HeartbeatRequest{Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()), Expiry: mvcc.Timestamp(r.GetExpiry())}
+	return mvcc.HeartbeatRequest{
+		Primary: Cell(r.GetPrimary()), StartTS: mvcc.Timestamp(r.GetStartTs()),
+		Expiry: mvcc.Timestamp(r.GetExpiry()),
+	}
 }
 
 // NotifyCells converts a NotifyRequest.
 func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
-	return mvcc.NotifyRequest{TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells()), Replay: r.GetReplay()}
+	return mvcc.NotifyRequest{
+		TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells()), Replay: r.GetReplay(),
+	}
 }
 
 // ClearNotify converts a ClearNotifyRequest.
@@ -77,7 +91,8 @@ func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
 func RawWrite(r *pb.RawWriteRequest) mvcc.RawWriteRequest {
 	out := mvcc.RawWriteRequest{Writes: Writes(r.GetWrites())}
 	for _, c := range r.GetConditions() {
-		out.Conditions = append(out.Conditions, mvcc.RawCondition{Cell: Cell(c.Cell), Absent: c.Absent, Value: c.Value})
+		out.Conditions = append(out.Conditions,
+			mvcc.RawCondition{Cell: Cell(c.Cell), Absent: c.Absent, Value: c.Value})
 	}
 	return out
 }
@@ -85,7 +100,8 @@ func RawWrite(r *pb.RawWriteRequest) mvcc.RawWriteRequest {
 // Scan converts a ScanRequest.
 func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 	out := mvcc.ScanRequest{
-		Span: Span(r.GetSpan()), At: mvcc.Timestamp(r.GetAt()), Reverse: r.GetReverse(), Acks: r.GetAcks(),
+		Span: Span(r.GetSpan()), At: mvcc.Timestamp(r.GetAt()), Reverse: r.GetReverse(),
+		Acks:    r.GetAcks(),
 		MaxRows: int(r.GetMaxRows()), MaxBytes: int(r.GetMaxBytes()),
 	}
 	for _, c := range r.GetColumns() {
@@ -100,9 +116,13 @@ func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 
 // ScanResultPB converts a page.
 func ScanResultPB(r mvcc.ScanResult) *pb.ScanResponse {
-	out := &pb.ScanResponse{Status: pb.Status(r.Status), Done: r.Done, Cells: make([]*pb.ReadCell, len(r.Cells))}
+	out := &pb.ScanResponse{
+		Status: pb.Status(r.Status), Done: r.Done, Cells: make([]*pb.ReadCell, len(r.Cells)),
+	}
 	for i, c := range r.Cells {
-		out.Cells[i] = &pb.ReadCell{Cell: CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS)}
+		out.Cells[i] = &pb.ReadCell{
+			Cell: CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS),
+		}
 	}
 	if r.Last != nil {
 		out.Last = CellPB(*r.Last)

@@ -112,20 +112,25 @@ func TestDiskFullOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := int64(3 << 20)
-	if err := unix.Fallocate(int(filler.Fd()), 0, 0, int64(space.Bavail)*space.Bsize-left); err != nil {
+	if err := unix.Fallocate(int(filler.Fd()), 0, 0,
+		int64(space.Bavail)*space.Bsize-left); err != nil {
 		t.Fatal(err)
 	}
 	index, refused := uint64(1), new(Batch)
 	for ; ; index++ {
 		refused.Reset()
-		refused.Append(1, []*raftpb.Entry{entry(index, 1, make([]byte, 50_000))}, hardOf(1, 1, index))
+		refused.Append(1, []*raftpb.Entry{entry(index, 1, make([]byte, 50_000))},
+			hardOf(1, 1, index))
 		if err := l.Append(refused); errors.Is(err, ErrDiskFull) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
 		}
 	}
-	mustAppend(t, l, func(b *Batch) { b.Checkpoint(1, index-1, nil); b.Truncate(1, index-1) }) // what gives room
+	mustAppend(t, l, func(b *Batch) {
+		b.Checkpoint(1, index-1, nil)
+		b.Truncate(1, index-1)
+	}) // what gives room
 	if err := errors.Join(l.Close(), filler.Truncate(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +163,10 @@ func BenchmarkAppend(b *testing.B) {
 						b.Append(1, []*raftpb.Entry{entry(index, 1, data)}, hardOf(1, 1, index))
 					})
 					if recycled && index%64 == 0 {
-						mustAppend(b, l, func(b *Batch) { b.Checkpoint(1, index, nil); b.Truncate(1, index) })
+						mustAppend(b, l, func(b *Batch) {
+							b.Checkpoint(1, index, nil)
+							b.Truncate(1, index)
+						})
 					}
 				}
 				for recycled && l.Stats().Spares == 0 {

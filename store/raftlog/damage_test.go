@@ -164,7 +164,9 @@ func TestTornFrame(t *testing.T) {
 		cut := errors.New("cut")
 		d.failSync = func(string) error { return cut }
 		b := new(Batch)
-		entries := []*raftpb.Entry{entry(last+1, 1, make([]byte, 5000)), entry(last+2, 1, []byte("end"))}
+		entries := []*raftpb.Entry{
+			entry(last+1, 1, make([]byte, 5000)), entry(last+2, 1, []byte("end")),
+		}
 		b.Append(1, entries, nil)
 		for i := range b.items[0].entry.Data {
 			b.items[0].entry.Data[i] = byte(rng.Uint32())

@@ -67,7 +67,8 @@ func decodeHeader(b []byte) (h header, err error) {
 		return h, errHeader
 	}
 	if string(b[:len(magic)]) != magic {
-		return h, fmt.Errorf("%w: its format is %q, this program's %q", ErrForeign, b[:len(magic)], magic)
+		return h, fmt.Errorf("%w: its format is %q, this program's %q", ErrForeign, b[:len(magic)],
+			magic)
 	}
 	b = b[len(magic):]
 	copy(h.id[:], b)

@@ -127,7 +127,8 @@ func decodeItem(b []byte) (it item, n int, err error) {
 		typ := raftpb.EntryType(r.byte())
 		data := r.bytes(r.uvarint())
 		sum := crc32.Checksum(b[:r.at], castagnoli)
-		if stored := r.bytes(itemSumBytes); !r.bad && binary.LittleEndian.Uint32(stored) != sum && !broken.LogBitRot {
+		if stored := r.bytes(itemSumBytes); !r.bad && binary.LittleEndian.Uint32(stored) != sum &&
+			!broken.LogBitRot {
 			return it, 0, errSum
 		}
 		it.entry = &raftpb.Entry{Term: &it.at.Term, Index: &it.at.Index, Type: &typ, Data: data}

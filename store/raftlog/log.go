@@ -45,7 +45,8 @@ type Options struct {
 	CacheBytes   int64 // of the newest entries that are held in memory, of all replicas together
 	Spares       int   // files that are kept for new segments; < 0: none
 
-	ID        [16]byte      // of the log to be opened, or made: another one is ErrForeign. Zero: any, or random
+	// of the log to be opened, or made: another one is ErrForeign. Zero: any, or random
+	ID        [16]byte
 	InMemory  bool          // nothing on disk. For tests.
 	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
 	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
@@ -276,7 +277,8 @@ func (l *Log) Close() error {
 	}
 	var errs []error
 	if s := l.segments[len(l.segments)-1]; l.failed == nil && s.end+frameHead <= s.bytes {
-		errs = append(errs, s.write(sealFrame(make([]byte, frameHead), s.seed(), s.frames, s.end), s.end))
+		errs = append(errs, s.write(sealFrame(make([]byte, frameHead), s.seed(), s.frames, s.end),
+			s.end))
 		errs = append(errs, l.sync(s))
 	}
 	l.failed = ErrClosed

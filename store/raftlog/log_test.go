@@ -74,7 +74,8 @@ func TestStorage(t *testing.T) {
 		err         error
 	}{
 		{20, 25, 1 << 20, 0, raft.ErrCompacted}, {21, 32, 1 << 20, 0, raft.ErrUnavailable},
-		{21, 31, 1 << 20, 10, nil}, {21, 31, 0, 1, nil}, {25, 31, 2200, 2, nil}, {25, 25, 0, 0, nil},
+		{21, 31, 1 << 20, 10, nil}, {21, 31, 0, 1, nil}, {25, 31, 2200, 2, nil},
+		{25, 25, 0, 0, nil},
 	} {
 		got, err := r.Entries(c.lo, c.hi, c.max)
 		if !errors.Is(err, c.err) || len(got) != c.n || c.n > 0 && got[0].GetIndex() != c.lo {
@@ -101,9 +102,13 @@ func TestInvalid(t *testing.T) {
 	})
 	before := l.Stats().Written
 	for name, fill := range map[string]func(b *Batch){
-		"no replica":          func(b *Batch) { b.Checkpoint(2, 1, nil) },
-		"a gap":               func(b *Batch) { b.Append(1, []*raftpb.Entry{entry(14, 2, nil)}, nil) },
-		"committed":           func(b *Batch) { b.Append(1, []*raftpb.Entry{entry(11, 3, nil)}, nil) },
+		"no replica": func(b *Batch) { b.Checkpoint(2, 1, nil) },
+		"a gap": func(b *Batch) {
+			b.Append(1, []*raftpb.Entry{entry(14, 2, nil)}, nil)
+		},
+		"committed": func(b *Batch) {
+			b.Append(1, []*raftpb.Entry{entry(11, 3, nil)}, nil)
+		},
 		"commit beyond":       func(b *Batch) { b.Append(1, nil, hardOf(2, 5, 13)) },
 		"an older term":       func(b *Batch) { b.Append(1, nil, hardOf(1, 5, 11)) },
 		"a second vote":       func(b *Batch) { b.Append(1, nil, hardOf(2, 4, 11)) },
@@ -160,7 +165,8 @@ func TestCheckpointKeeps(t *testing.T) {
 	b := new(Batch)
 	b.Truncate(1, 400)
 	if err := l.Append(b); !errors.Is(err, ErrInvalid) {
-		t.Errorf("EARLY-FREE: a truncation at 400 with a checkpoint at 100: %v, want ErrInvalid", err)
+		t.Errorf("EARLY-FREE: a truncation at 400 with a checkpoint at 100: %v, want ErrInvalid",
+			err)
 	}
 	mustAppend(t, l, func(b *Batch) { b.Truncate(1, 100) })
 	l = mustOpen(t, small(d))

@@ -70,7 +70,9 @@ func (d *memDir) crash(rng *rand.Rand) *memDir {
 				copy(b[from:to], f.data[from:to])
 			}
 		}
-		g := &memFile{dir: after, name: name, data: b, durable: slices.Clone(b), dirty: map[int]bool{}}
+		g := &memFile{
+			dir: after, name: name, data: b, durable: slices.Clone(b), dirty: map[int]bool{},
+		}
 		after.names[name], after.durable[name] = g, g
 	}
 	return after

@@ -96,7 +96,9 @@ func (m *model) step(rng *rand.Rand, b *Batch) {
 		s.Figures = fmt.Sprint("figures", s.Checkpoint)[:rng.IntN(7)]
 		b.Checkpoint(id, s.Checkpoint, []byte(s.Figures))
 	case k < 36:
-		at := Position{Index: max(s.Last, s.Checkpoint) + rng.Uint64N(5), Term: s.Term + rng.Uint64N(2)}
+		at := Position{
+			Index: max(s.Last, s.Checkpoint) + rng.Uint64N(5), Term: s.Term + rng.Uint64N(2),
+		}
 		r.begin(id, at)
 		s.Figures = "new"
 		b.Begin(id, at, []byte(s.Figures))

@@ -33,7 +33,9 @@ func (l *Log) find(names []string) error {
 			unfinished = true
 		}
 	}
-	slices.SortFunc(segments, func(a, b *segment) int { return cmp.Compare(a.sequence, b.sequence) })
+	slices.SortFunc(segments, func(a, b *segment) int {
+		return cmp.Compare(a.sequence, b.sequence)
+	})
 	if err := l.openFiles(segments); err != nil {
 		return err
 	}
@@ -211,7 +213,8 @@ func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
 func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found bool) {
 	for o := at + alignment; o+frameHead <= int64(len(b)); o += alignment {
 		length, n := binary.LittleEndian.Uint32(b[o:]), binary.LittleEndian.Uint32(b[o+4:])
-		if n < number || int64(n-number) > (o-at)/frameHead || int64(length) > int64(len(b))-o-frameHead {
+		if n < number || int64(n-number) > (o-at)/frameHead ||
+			int64(length) > int64(len(b))-o-frameHead {
 			continue
 		}
 		if _, ok := decodeFrame(b[o:], seed, o); ok {

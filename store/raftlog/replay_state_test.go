@@ -23,7 +23,8 @@ var powerLosses = flag.Int("power-losses", 5, "rounds of the tests that lose pow
 const (
 	writerDirEnv  = "RAFTLOG_WRITER_DIR"
 	writerSyncEnv = "RAFTLOG_WRITER_SYNC" // one of durably
-	writerStepEnv = "RAFTLOG_WRITER_STEP" // waits for a line on standard input before each checkpoint
+	// waits for a line on standard input before each checkpoint
+	writerStepEnv = "RAFTLOG_WRITER_STEP"
 )
 
 // TestStateWriter is no test: it opens a machine, replays, compares, and goes on writing
@@ -175,7 +176,8 @@ func (w *writer) opened(acked *[stateReplicas + 1]uint64) (replayed int, err err
 			}
 			for r := range got {
 				if got[r] < acked[r] {
-					return 0, fmt.Errorf("entry %d of replica %d was acknowledged, and the last is %d",
+					return 0, fmt.Errorf(
+						"entry %d of replica %d was acknowledged, and the last is %d",
 						acked[r], r, got[r])
 				}
 			}

@@ -48,7 +48,8 @@ func (h *head) append(index uint64) error {
 }
 
 func (h *head) setHard(to hardState) error {
-	if to.term < h.hard.term || to.term == h.hard.term && h.hard.vote != 0 && to.vote != h.hard.vote {
+	if to.term < h.hard.term || to.term == h.hard.term && h.hard.vote != 0 &&
+		to.vote != h.hard.vote {
 		return fmt.Errorf("the vote for %d in term %d follows one for %d in term %d",
 			to.vote, to.term, h.hard.vote, h.hard.term)
 	}

@@ -177,7 +177,8 @@ func (m *machine) step(rng *rand.Rand) (replica uint64, entries []*raftpb.Entry,
 		return 0, nil, err
 	}
 	for i := range 1 + rng.Uint64N(4) {
-		data := binary.BigEndian.AppendUint64(nil, last+1+i) // so everybody knows what each entry does
+		// so everybody knows what each entry does
+		data := binary.BigEndian.AppendUint64(nil, last+1+i)
 		entries = append(entries, entry(last+1+i, 1, append(data, make([]byte, rng.IntN(2000))...)))
 	}
 	b.Append(replica, entries, hardOf(1, 1, last+uint64(len(entries))))
@@ -232,7 +233,8 @@ func (m *machine) verify() error {
 		delete(want, key)
 		err := it.Item().Value(func(v []byte) error {
 			if !bytes.Equal(v, bytes.Repeat(binary.BigEndian.AppendUint64(nil, w.seed), w.size/8)) {
-				return fmt.Errorf("%s is of entry %d, want one of %d", key, binary.BigEndian.Uint64(v), w.seed)
+				return fmt.Errorf("%s is of entry %d, want one of %d", key,
+					binary.BigEndian.Uint64(v), w.seed)
 			}
 			return nil
 		})

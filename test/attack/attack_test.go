@@ -96,7 +96,8 @@ func start(t *testing.T) *target {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table, SplitKeys: []string{"h", "p"}}); err != nil {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table,
+		SplitKeys: []string{"h", "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	return &target{Cluster: c, db: db}
@@ -170,7 +171,8 @@ func (c *target) bounded(t *testing.T, before []int64) {
 			fine = fine && now[i]-before[i] <= most
 		}
 		if fine {
-			t.Logf("resident, MiB: before %v, after %v, in %v", mib(before), mib(now), time.Since(began).Round(100*time.Millisecond))
+			t.Logf("resident, MiB: before %v, after %v, in %v", mib(before), mib(now),
+				time.Since(began).Round(100*time.Millisecond))
 			return
 		}
 		if time.Now().After(deadline) {

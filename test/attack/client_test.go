@@ -53,13 +53,15 @@ func hugeMessage(t *testing.T, c *target) {
 	conn := dial(t, c.Addrs()[0])
 	big, answer := make([]byte, 1<<30), []byte(nil)
 	opts := []grpc.CallOption{grpc.ForceCodecV2(raw{}), grpc.MaxCallSendMsgSize(1<<31 - 1)}
-	for _, method := range []string{pb.Percolator_CreateTable_FullMethodName, pb.Percolator_Timestamps_FullMethodName} {
+	for _, method := range []string{pb.Percolator_CreateTable_FullMethodName,
+		pb.Percolator_Timestamps_FullMethodName} {
 		err := conn.Invoke(ctx, method, big, &answer, opts...)
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, pb.Percolator_Operations_FullMethodName, opts...)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+		pb.Percolator_Operations_FullMethodName, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,8 @@ func hugeBatch(t *testing.T, c *target) {
 }
 
 // answers reads until so many operations are answered or the stream ends, and says how.
-func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults], want int) string {
+func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults],
+	want int) string {
 	codes := map[string]int{}
 	for n := 0; n < want; {
 		results, err := stream.Recv()
@@ -132,7 +135,8 @@ func answers(stream grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResu
 // idleConnections: half of them say nothing at all, half have begun to talk as gRPC clients do.
 func idleConnections(t *testing.T, c *target) {
 	const count = 10_000
-	hello := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0) // and empty settings
+	// and empty settings
+	hello := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0)
 	var conns []net.Conn
 	defer func() {
 		for _, conn := range conns {
@@ -246,7 +250,9 @@ func neverReads(t *testing.T, c *target) {
 	go func() { // ends with the stream
 		n := 0
 		for ; n < 20_000; n++ {
-			err := stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: uint64(n), Request: read}}})
+			err := stream.Send(&pb.OperationBatch{
+				Operations: []*pb.Operation{{Id: uint64(n), Request: read}},
+			})
 			if err != nil {
 				break
 			}

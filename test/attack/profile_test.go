@@ -21,7 +21,8 @@ func profile(dir string) {
 	go func() { // ends with the process
 		for range heard {
 			for _, kind := range []string{"heap", "goroutine"} {
-				f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", kind, os.Getpid())))
+				f, err := os.Create(filepath.Join(dir,
+					fmt.Sprintf("%s-%d.pprof", kind, os.Getpid())))
 				if err != nil {
 					panic(err)
 				}

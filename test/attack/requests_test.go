@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	halfConnections = 8          // each may have 16 streams, with a message of 13 MiB: 1.6 GiB in all
+	// each may have 16 streams, with a message of 13 MiB: 1.6 GiB in all
+	halfConnections = 8
 	halfStreams     = 200        // that each tries to open
 	halfMessage     = 13<<20 - 1 // of which all but the end is sent
 )
@@ -53,9 +54,15 @@ func halfSent(t *testing.T, c *target) {
 			}
 		})
 	}
-	write := &pb.TabletRequest{TabletId: 1 << 40, Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
-		Writes: []*pb.CellWrite{{Cell: &pb.Cell{Table: uint32(tableID(ctx, t, c)), Row: wire.Bytes("a"), Column: wire.Bytes("c")}, Value: make([]byte, 1<<20)}},
-	}}}
+	write := &pb.TabletRequest{TabletId: 1 << 40,
+		Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
+			Writes: []*pb.CellWrite{
+				{Cell: &pb.Cell{
+					Table: uint32(tableID(ctx, t, c)), Row: wire.Bytes("a"),
+					Column: wire.Bytes("c"),
+				}, Value: make([]byte, 1<<20)},
+			},
+		}}}
 	for range 2 {
 		client := pb.NewPercolatorClient(dial(t, c.Addrs()[0]))
 		for range rudeStreams {
@@ -63,7 +70,9 @@ func halfSent(t *testing.T, c *target) {
 				for attack.Err() == nil {
 					stream, err := client.Operations(attack, grpc.WaitForReady(true))
 					for ; err == nil; sent.Add(1) {
-						err = stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: 1, Request: write}}})
+						err = stream.Send(&pb.OperationBatch{
+							Operations: []*pb.Operation{{Id: 1, Request: write}},
+						})
 					}
 				}
 			})
@@ -77,7 +86,8 @@ func halfSent(t *testing.T, c *target) {
 	end()
 	wg.Wait()
 	most := peak()
-	t.Logf("%d connections have ended, %d writes sent; resident, MiB: before %v, at most %v", cuts.Load(), sent.Load(), mib(before), mib(most))
+	t.Logf("%d connections have ended, %d writes sent; resident, MiB: before %v, at most %v",
+		cuts.Load(), sent.Load(), mib(before), mib(most))
 	for i := range most {
 		if most[i] > stated {
 			t.Errorf("node %d took %d MiB, and may take %d", i, most[i]>>20, stated>>20)
@@ -113,9 +123,11 @@ func halves(ctx context.Context, addr, method string) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
-		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}) // so that the same block may be sent again
+		// so that the same block may be sent again
+		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true})
 	}
 	if _, err = conn.Write([]byte(http2.ClientPreface)); err == nil {
 		err = f.WriteSettings()
@@ -123,7 +135,8 @@ func halves(ctx context.Context, addr, method string) {
 	head, body := make([]byte, 16<<10), make([]byte, 16<<10)
 	binary.BigEndian.PutUint32(head[1:], halfMessage)
 	for id := uint32(1); err == nil && id < 2*halfStreams; id += 2 {
-		if err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err == nil {
+		if err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(),
+			EndHeaders: true}); err == nil {
 			err = f.WriteData(id, false, head)
 		}
 		window, sent := 64<<10-len(head), len(head)

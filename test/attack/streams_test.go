@@ -86,7 +86,8 @@ func manyNeverRead(t *testing.T, c *target) {
 	end()
 	wg.Wait()
 	most := peak()
-	t.Logf("%d reads were sent, %d streams ended; resident, MiB: before %v, at most %v", sent.Load(), cuts.Load(), mib(before), mib(most))
+	t.Logf("%d reads were sent, %d streams ended; resident, MiB: before %v, at most %v",
+		sent.Load(), cuts.Load(), mib(before), mib(most))
 	for i := range most {
 		if most[i]-before[i] > mostUnread {
 			t.Errorf("node %d became %d MiB larger", i, (most[i]-before[i])>>20)
@@ -109,7 +110,9 @@ func ask(ctx context.Context, client pb.PercolatorClient, read *pb.TabletRequest
 				return sent
 			}
 		}
-		err = stream.Send(&pb.OperationBatch{Operations: []*pb.Operation{{Id: uint64(sent), Request: read}}})
+		err = stream.Send(&pb.OperationBatch{
+			Operations: []*pb.Operation{{Id: uint64(sent), Request: read}},
+		})
 	}
 	return sent
 }

@@ -26,7 +26,8 @@ func (c *Cluster) makeCerts() error {
 		if c.hosts == nil {
 			p.certs = filepath.Join(c.cfg.Dir, "certs") // one host, one certificate
 		}
-		if _, err := certs.CreateNode(certs.Request{Dir: p.certs, CA: ca, Name: host, Hosts: []string{host}, Force: true}); err != nil {
+		if _, err := certs.CreateNode(certs.Request{Dir: p.certs, CA: ca, Name: host,
+			Hosts: []string{host}, Force: true}); err != nil {
 			return err
 		}
 	}

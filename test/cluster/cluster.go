@@ -18,15 +18,17 @@ import (
 
 // Config is what a cluster is made with.
 type Config struct {
-	Nodes  int      // that begin it together
-	Spare  int      // hosts for nodes that are added later
-	Dir    string   // for everything: logs, directories, disk images
-	Hosts  bool     // each node in a network namespace of its own; needs root
-	Disks  int64    // bytes of each node's own disk, whose power can fail; 0: directories under Dir
-	Zones  int      // labels zone=z0, z1, … in turn; 0: none
-	TLS    bool     // with certificates that it makes; else --insecure
-	CPUs   float64  // of each node; 0: no quota
-	Memory int64    // bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs root
+	Nodes int     // that begin it together
+	Spare int     // hosts for nodes that are added later
+	Dir   string  // for everything: logs, directories, disk images
+	Hosts bool    // each node in a network namespace of its own; needs root
+	Disks int64   // bytes of each node's own disk, whose power can fail; 0: directories under Dir
+	Zones int     // labels zone=z0, z1, … in turn; 0: none
+	TLS   bool    // with certificates that it makes; else --insecure
+	CPUs  float64 // of each node; 0: no quota
+	// bytes that each node may take: more, and the kernel kills it; 0: no limit. Needs
+	// root
+	Memory int64
 	Args   []string // more arguments of start
 	Env    []string // more of the nodes' environment, each key=value
 	Binary string   // of the command percolator; empty: this program, which calls Main
@@ -62,13 +64,16 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	for i := range count {
-		p := &Process{cluster: c, Index: i, Dir: filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i))}
+		p := &Process{
+			cluster: c, Index: i, Dir: filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i)),
+		}
 		p.Listen, p.HTTP = c.addr(i, 0), c.addr(i, portsEach-1)
 		c.nodes = append(c.nodes, p)
 		if c.cfg.Disks == 0 {
 			continue
 		}
-		if p.Disk, err = disk.Make(filepath.Join(c.cfg.Dir, fmt.Sprintf("disk-%d", i)), c.cfg.Disks); err != nil {
+		if p.Disk, err = disk.Make(filepath.Join(c.cfg.Dir, fmt.Sprintf("disk-%d", i)),
+			c.cfg.Disks); err != nil {
 			return err
 		}
 		p.Dir = filepath.Join(p.Disk.Dir(), "node")
@@ -201,7 +206,8 @@ func (c *Cluster) ClientConfig() percolator.ClientConfig {
 	cfg := c.cfg.Client
 	if cfg.Insecure = !c.cfg.TLS; c.cfg.TLS {
 		cfg.CAFile = filepath.Join(c.clientCerts, certs.CACert)
-		cfg.CertFile, cfg.KeyFile = filepath.Join(c.clientCerts, certs.ClientCert), filepath.Join(c.clientCerts, certs.ClientKey)
+		cfg.CertFile, cfg.KeyFile = filepath.Join(c.clientCerts, certs.ClientCert),
+			filepath.Join(c.clientCerts, certs.ClientKey)
 	}
 	return cfg
 }

@@ -25,7 +25,9 @@ var cell = percolator.Column{Table: "t", Name: "c"}
 func TestFaultsOfOneNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := cluster.New(cluster.Config{Nodes: 1, Spare: 1, Dir: t.TempDir(), Hosts: true, Disks: 2 << 30, CPUs: 1.5})
+	c, err := cluster.New(cluster.Config{
+		Nodes: 1, Spare: 1, Dir: t.TempDir(), Hosts: true, Disks: 2 << 30, CPUs: 1.5,
+	})
 	if errors.Is(err, cluster.ErrUnable) {
 		t.Skip(err)
 	} else if err != nil {
@@ -66,7 +68,8 @@ func TestFaultsOfOneNode(t *testing.T) {
 	must("write after a pause", put(10*time.Second, "2"))
 
 	must("slow sync", p.InjectSync(cluster.Sync{Delay: 700 * time.Millisecond}))
-	for began := time.Now(); time.Since(began) < 600*time.Millisecond; { // until strace has attached
+	// until strace has attached
+	for began := time.Now(); time.Since(began) < 600*time.Millisecond; {
 		must("slow sync", ctx.Err())
 		began = time.Now()
 		must("write with slow syncs", put(20*time.Second, "slow"))
@@ -102,7 +105,8 @@ func TestCut(t *testing.T) {
 	// timeout has not.
 	reaches := func(from, to int) bool {
 		line := "echo > /dev/tcp/" + h.Addr(to) + "/7800"
-		out, _ := exec.Command("ip", "netns", "exec", h.Namespace(from), "timeout", "1", "bash", "-c", line).CombinedOutput()
+		out, _ := exec.Command("ip", "netns", "exec", h.Namespace(from), "timeout", "1", "bash",
+			"-c", line).CombinedOutput()
 		return strings.Contains(string(out), "refused")
 	}
 	if !reaches(0, 1) || !reaches(2, 1) {

@@ -27,14 +27,17 @@ func NewHosts(count int) (*Hosts, error) {
 	}
 	for _, tool := range []string{"ip", "iptables", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%w: %s is missing (Debian: iproute2, iptables, util-linux)", ErrUnable, tool)
+			return nil, fmt.Errorf("%w: %s is missing (Debian: iproute2, iptables, util-linux)",
+				ErrUnable, tool)
 		}
 	}
 	if err := sweep(); err != nil {
 		return nil, err
 	}
 	pid := os.Getpid()
-	h := &Hosts{prefix: fmt.Sprintf("pc%d", pid), subnet: fmt.Sprintf("10.%d.%d.", 64+pid%64, pid/64%256)}
+	h := &Hosts{
+		prefix: fmt.Sprintf("pc%d", pid), subnet: fmt.Sprintf("10.%d.%d.", 64+pid%64, pid/64%256),
+	}
 	if err := h.make(count); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -49,7 +52,8 @@ func (h *Hosts) make(count int) error {
 		"ip link set " + bridge + " up",
 	}
 	for i := range count {
-		ns, outer, inner := h.Namespace(i), fmt.Sprintf("%sv%d", h.prefix, i), fmt.Sprintf("%sw%d", h.prefix, i)
+		ns, outer, inner := h.Namespace(i), fmt.Sprintf("%sv%d", h.prefix, i),
+			fmt.Sprintf("%sw%d", h.prefix, i)
 		steps = append(steps,
 			"ip netns add "+ns,
 			"ip link add "+outer+" type veth peer name "+inner,
@@ -77,7 +81,8 @@ func (h *Hosts) Addr(i int) string { return fmt.Sprintf("%s%d", h.subnet, 10+i) 
 
 // Cut drops all packets from one host to another; the other direction stays.
 func (h *Hosts) Cut(from, to int) error {
-	return run("ip netns exec " + h.Namespace(to) + " iptables -w -A INPUT -s " + h.Addr(from) + " -j DROP")
+	return run("ip netns exec " + h.Namespace(to) + " iptables -w -A INPUT -s " + h.Addr(from) +
+		" -j DROP")
 }
 
 // Split cuts the hosts of the first group off from all others, in both directions.
@@ -112,7 +117,8 @@ func (h *Hosts) Close() error {
 	for i := range h.count {
 		// The link first, for its other end would go some time after its namespace, and
 		// the name with it.
-		errs = append(errs, run(fmt.Sprintf("ip link del %sv%d", h.prefix, i)), run("ip netns del "+h.Namespace(i)))
+		errs = append(errs, run(fmt.Sprintf("ip link del %sv%d", h.prefix, i)),
+			run("ip netns del "+h.Namespace(i)))
 	}
 	return errors.Join(append(errs, run("ip link del "+h.prefix+"b"))...)
 }
@@ -124,7 +130,8 @@ func sweep() error {
 	remove := func(entries []string, pattern, command string) {
 		for _, name := range entries {
 			var pid int
-			if _, err := fmt.Sscanf(name, pattern, &pid); err == nil && syscall.Kill(pid, 0) != nil {
+			if _, err := fmt.Sscanf(name, pattern, &pid); err == nil &&
+				syscall.Kill(pid, 0) != nil {
 				errs = append(errs, run(command+name))
 			}
 		}

@@ -33,7 +33,8 @@ func TestSweep(t *testing.T) {
 	if err := sweep(); err != nil {
 		t.Error(err)
 	}
-	if run("ip netns exec "+left.Namespace(0)+" true") == nil || run("ip link show "+left.prefix+"b") == nil {
+	if run("ip netns exec "+left.Namespace(0)+" true") == nil ||
+		run("ip link show "+left.prefix+"b") == nil {
 		t.Error("something is left")
 	}
 }

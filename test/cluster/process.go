@@ -44,9 +44,10 @@ type Process struct {
 	ended   chan struct{} // closed when the process has ended
 	err     error         // how; after ended
 	paused  bool
-	ending  bool      // by order of Kill or Terminate
-	wiped   bool      // its directory was emptied: it is not one of those that began the cluster any more
-	tracer  *exec.Cmd // strace, while syncs are slowed or failed
+	ending  bool // by order of Kill or Terminate
+	// its directory was emptied: it is not one of those that began the cluster any more
+	wiped  bool
+	tracer *exec.Cmd // strace, while syncs are slowed or failed
 }
 
 // ErrRunning and ErrNotRunning say that a node is not in the state that was asked for.
@@ -74,12 +75,14 @@ func (p *Process) Start() error {
 			return err
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(words[0], words[1:]...) // nsenter replaces itself by the program: the pid is the node's
+	// nsenter replaces itself by the program: the pid is the node's
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -197,7 +200,8 @@ func (p *Process) Terminate(within time.Duration) error {
 		}
 		return nil
 	case <-timer.C:
-		return errors.Join(fmt.Errorf("cluster: node %d did not end within %v of SIGTERM", p.Index, within), p.Kill())
+		return errors.Join(fmt.Errorf("cluster: node %d did not end within %v of SIGTERM", p.Index,
+			within), p.Kill())
 	}
 }
 
@@ -221,7 +225,8 @@ func (p *Process) InjectSync(s Sync) error {
 		return fmt.Errorf("%w: strace is missing (Debian: strace)", ErrUnable)
 	}
 	const calls = "msync,fsync,fdatasync,syncfs"
-	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e", "signal=none",
+	p.tracer = exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace="+calls, "-e",
+		"signal=none",
 		"-e", "inject="+calls+":"+what, "-p", strconv.Itoa(p.PID()))
 	return p.tracer.Start()
 }
@@ -275,7 +280,8 @@ func (p *Process) freeze() error {
 		if err != nil || stopped {
 			return err
 		}
-		time.Sleep(time.Millisecond) // there is nothing to wait on: the child's waiter is another goroutine's
+		// there is nothing to wait on: the child's waiter is another goroutine's
+		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("cluster: node %d does not stop", p.Index)
 }

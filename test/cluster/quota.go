@@ -63,7 +63,8 @@ func (p *Process) confined(words []string) ([]string, error) {
 		return nil, fmt.Errorf("%w: memory limit: %w", ErrUnable, err)
 	}
 	limit := strconv.FormatInt(p.cluster.cfg.Memory, 10)
-	if err := os.WriteFile(filepath.Join(group, "memory.limit_in_bytes"), []byte(limit), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(group, "memory.limit_in_bytes"), []byte(limit),
+		0o644); err != nil {
 		return nil, fmt.Errorf("%w: memory limit: %w", ErrUnable, err)
 	}
 	enter := `echo $$ >"$0" && exec "$@"`

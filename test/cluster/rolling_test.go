@@ -25,7 +25,8 @@ func TestTerminatedInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table, SplitKeys: []string{"1", "2", "3"}}); err != nil {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: cell.Table,
+		SplitKeys: []string{"1", "2", "3"}}); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(ctx, t, db, 3)

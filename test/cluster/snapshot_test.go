@@ -18,7 +18,8 @@ import (
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
-var snapshotSeed = flag.Uint64("snapshot-seed", 0, "of the moments of TestKilledWhileCatchingUp; 0 picks one")
+var snapshotSeed = flag.Uint64("snapshot-seed", 0,
+	"of the moments of TestKilledWhileCatchingUp; 0 picks one")
 
 // What the log keeps for nobody, and how long the kills go on.
 const (
@@ -66,7 +67,8 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	u.checkpoints()
 	u.write(behindRows, behindRows+1) // with which the log is cut
 	staged, installing := 0, 0
-	for began, round := time.Now(), 0; round < killRounds && time.Since(began) < killsWithin; round++ {
+	for began, round := time.Now(), 0; round < killRounds &&
+		time.Since(began) < killsWithin; round++ {
 		u.must("start", u.c.Node(2).Start())
 		late := round%2 == 1
 		u.catchesUp(late)
@@ -87,8 +89,10 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	}
 	// What goes between the nodes is exported, and none of it is refused.
 	for i := range 2 {
-		sent, refused := u.scrape(i, "percolator_peer_batches_total"), u.scrape(i, "percolator_remoting_refused_total")
-		if sent == 0 || u.scrape(i, "percolator_remoting_received_batches_total") == 0 || refused != 0 {
+		sent, refused := u.scrape(i, "percolator_peer_batches_total"),
+			u.scrape(i, "percolator_remoting_refused_total")
+		if sent == 0 || u.scrape(i, "percolator_remoting_received_batches_total") == 0 ||
+			refused != 0 {
 			t.Errorf("node %d: %v batches sent, %v messages refused", i, sent, refused)
 		}
 	}
@@ -105,7 +109,9 @@ func (u *catchUp) must(what string, err error) {
 
 func (u *catchUp) open() {
 	c, err := cluster.New(cluster.Config{
-		Nodes: 3, Dir: u.t.TempDir(), Args: []string{"--no-splits", "--snapshot-rate", "24MiB", "--log-level", "warn"},
+		Nodes: 3, Dir: u.t.TempDir(), Args: []string{
+			"--no-splits", "--snapshot-rate", "24MiB", "--log-level", "warn",
+		},
 	})
 	u.must("make the cluster", err)
 	u.t.Cleanup(func() { u.must("close", c.Close()) })
@@ -202,7 +208,8 @@ func (u *catchUp) catchesUp(late bool) {
 // scrape reads a metric without labels from a node.
 func (u *catchUp) scrape(i int, name string) float64 {
 	u.t.Helper()
-	req, err := http.NewRequestWithContext(u.ctx, http.MethodGet, "http://"+u.c.Node(i).HTTP+"/metrics", nil)
+	req, err := http.NewRequestWithContext(u.ctx, http.MethodGet, "http://"+u.c.Node(i).HTTP+
+		"/metrics", nil)
 	u.must("scrape", err)
 	resp, err := http.DefaultClient.Do(req)
 	u.must("scrape", err)

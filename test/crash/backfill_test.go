@@ -35,9 +35,10 @@ const (
 )
 
 var (
-	text   = percolator.Column{Table: backfillTable, Name: "text"}
-	length = percolator.Column{Table: backfillTable, Name: "length"} // what the observer makes of it
-	runs   = percolator.Column{Table: backfillTable, Name: "runs"}   // how often it has
+	text = percolator.Column{Table: backfillTable, Name: "text"}
+	// what the observer makes of it
+	length = percolator.Column{Table: backfillTable, Name: "length"}
+	runs   = percolator.Column{Table: backfillTable, Name: "runs"} // how often it has
 )
 
 func backfillRow(i int) string { return fmt.Sprintf("row%05d", i) }
@@ -82,7 +83,8 @@ func backfillChild(dir string) error {
 		return err
 	}
 	ask := func(action pb.BackfillRequest_Action) (*pb.Backfill, error) {
-		r, err := n.DB().Client().Admin().Backfill(ctx, &pb.BackfillRequest{Name: "measure", Action: action})
+		r, err := n.DB().Client().Admin().Backfill(ctx,
+			&pb.BackfillRequest{Name: "measure", Action: action})
 		return r.GetBackfill(), err
 	}
 	b, err := ask(pb.BackfillRequest_ACTION_START)
@@ -122,7 +124,8 @@ func TestKillInBackfill(t *testing.T) {
 	for range backfillLives {
 		p.life(t, dir, 1+rng.IntN(backfillRuns))
 		if p.done || p.rows >= backfillRows {
-			t.Fatalf("%d rows were marked before the kill: it came too late to say anything", p.rows)
+			t.Fatalf("%d rows were marked before the kill: it came too late to say anything",
+				p.rows)
 		}
 		t.Logf("killed after %d runs, when %d rows were marked", p.ran, p.rows)
 	}
@@ -136,7 +139,10 @@ func TestKillInBackfill(t *testing.T) {
 func prepareBackfill(t *testing.T, dir string) {
 	t.Helper()
 	withNode(t, dir, func(ctx context.Context, n *node.Node) error {
-		if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: backfillTable, SplitKeys: []string{backfillRow(backfillRows / 2)}}); err != nil {
+		if err := n.DB().CreateTable(ctx,
+			percolator.TableSpec{
+				Name: backfillTable, SplitKeys: []string{backfillRow(backfillRows / 2)},
+			}); err != nil {
 			return err
 		}
 		const batch = 500
@@ -236,7 +242,8 @@ func checkBackfill(t *testing.T, dir string) {
 			}
 			if string(got) != strconv.Itoa(i%97) || string(times) != "+" {
 				if wrong++; wrong <= 5 {
-					t.Errorf("row %d: length %q after %d runs, want %d after one", i, got, len(times), i%97)
+					t.Errorf("row %d: length %q after %d runs, want %d after one", i, got,
+						len(times), i%97)
 				}
 			}
 		}

@@ -64,7 +64,8 @@ func open(ctx context.Context, dir string) (*node.Node, error) {
 func openWith(ctx context.Context, dir string, change func(*node.Config)) (*node.Node, error) {
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelWarn}))
 	change(&cfg)
 	return node.Open(ctx, cfg)
 }
@@ -98,7 +99,9 @@ func child(dir string) error {
 	for w := range 4 {
 		go write(ctx, db, w, say)
 	}
-	return workload.Bank(ctx, db, workload.Load{Workers: 4, Duration: time.Minute, Seed: uint64(os.Getpid())})
+	return workload.Bank(ctx, db, workload.Load{
+		Workers: 4, Duration: time.Minute, Seed: uint64(os.Getpid()),
+	})
 }
 
 func hasBank(ctx context.Context, db *percolator.DB) (bool, error) {
@@ -140,7 +143,9 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(*seed, 0))
 	w := &witness{rows: map[string]bool{}}
 	for k := range *kills {
-		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(*os.Process) error { return nil })
+		w.life(t, dir, time.Duration(rng.IntN(1500))*time.Millisecond, func(*os.Process) error {
+			return nil
+		})
 		t.Logf("kill %d: %d transactions acknowledged so far", k+1, len(w.rows))
 	}
 	if len(w.rows) == 0 {
@@ -178,7 +183,8 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 }
 
 // life runs one child and kills it some time after it is ready, right after what before does to it.
-func (w *witness) life(t *testing.T, dir string, after time.Duration, before func(*os.Process) error) {
+func (w *witness) life(t *testing.T, dir string, after time.Duration,
+	before func(*os.Process) error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
 	cmd.Stderr = os.Stderr
@@ -203,7 +209,9 @@ func (w *witness) life(t *testing.T, dir string, after time.Duration, before fun
 			t.Fatal(err)
 		case f[0] == "ready":
 			ready = true
-			time.AfterFunc(after, func() { fault <- errors.Join(before(cmd.Process), kill(cmd.Process)) })
+			time.AfterFunc(after, func() {
+				fault <- errors.Join(before(cmd.Process), kill(cmd.Process))
+			})
 		case f[0] == "acked" && len(f) == 4:
 			at, err := strconv.ParseUint(f[2], 10, 64)
 			if err != nil {

@@ -72,7 +72,8 @@ func free(t *testing.T, dir string) uint64 {
 }
 
 // until polls the node's status.
-func until(ctx context.Context, t *testing.T, n *node.Node, what string, ok func(*pb.NodeStatusResponse) bool) {
+func until(ctx context.Context, t *testing.T, n *node.Node, what string,
+	ok func(*pb.NodeStatusResponse) bool) {
 	t.Helper()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -81,7 +82,8 @@ func until(ctx context.Context, t *testing.T, n *node.Node, what string, ok func
 		case <-poll.C:
 		case <-ctx.Done():
 			s := n.Status()
-			t.Fatalf("not in time: %s; %v, %d bytes free, %q", what, s.History, s.DiskFree, s.WriteBlocked)
+			t.Fatalf("not in time: %s; %v, %d bytes free, %q", what, s.History, s.DiskFree,
+				s.WriteBlocked)
 		}
 	}
 }
@@ -120,12 +122,18 @@ func TestWatermark(t *testing.T) {
 	if err := ballast(waste, free(t, d.Dir())-watermark/2); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, n, "the node sees that the disk is full", func(s *pb.NodeStatusResponse) bool { return s.WriteBlocked != "" })
+	until(ctx, t, n, "the node sees that the disk is full", func(s *pb.NodeStatusResponse) bool {
+		return s.WriteBlocked != ""
+	})
 	err = put("10/b", "refused")
-	if !errors.Is(err, percolator.ErrDiskFull) || !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "free disk space is below the watermark") {
+	if !errors.Is(err, percolator.ErrDiskFull) || !errors.Is(err, percolator.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "free disk space is below the watermark") {
 		t.Errorf("a write to a full disk: %v", err)
 	}
-	until(ctx, t, n, "old versions are collected on the full disk", func(s *pb.NodeStatusResponse) bool { return s.History.Collected >= 19 })
+	until(ctx, t, n, "old versions are collected on the full disk",
+		func(s *pb.NodeStatusResponse) bool {
+			return s.History.Collected >= 19
+		})
 	s, err := n.DB().Snapshot(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +150,9 @@ func TestWatermark(t *testing.T) {
 	if err := os.Remove(waste); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, n, "there is room again", func(s *pb.NodeStatusResponse) bool { return s.WriteBlocked == "" })
+	until(ctx, t, n, "there is room again", func(s *pb.NodeStatusResponse) bool {
+		return s.WriteBlocked == ""
+	})
 	if err := workload.Prepare(ctx, n.DB(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +193,8 @@ func fullChild(dir string) error {
 					fmt.Printf("acked %s %d %v\n", id, at, i%2 == 0)
 					continue
 				}
-				<-time.After(10 * time.Millisecond) // the disk is full, or the node has stopped for it
+				// the disk is full, or the node has stopped for it
+				<-time.After(10 * time.Millisecond)
 			}
 		})
 	}
@@ -202,7 +213,8 @@ func TestRawFullDisk(t *testing.T) {
 	for range min(*kills, 3) {
 		w.life(t, dir, time.Duration(300+rng.IntN(700))*time.Millisecond, func(*os.Process) error {
 			err := takeAll(d.Dir())
-			<-time.After(time.Duration(300+rng.IntN(700)) * time.Millisecond) // and the node goes on trying to write
+			// and the node goes on trying to write
+			<-time.After(time.Duration(300+rng.IntN(700)) * time.Millisecond)
 			return err
 		})
 		waste, err := filepath.Glob(filepath.Join(d.Dir(), "ballast-*"))

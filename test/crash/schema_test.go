@@ -50,7 +50,8 @@ func schemaChild(dir string) error {
 	for w := range 2 {
 		go func() {
 			for i := 0; ; i++ {
-				if err := schemaTurn(ctx, db, fmt.Sprintf("t%d-%d-%d", os.Getpid(), w, i), i%2 == 0, say); err != nil {
+				if err := schemaTurn(ctx, db, fmt.Sprintf("t%d-%d-%d", os.Getpid(), w, i), i%2 == 0,
+					say); err != nil {
 					failed <- err
 				}
 			}
@@ -60,8 +61,10 @@ func schemaChild(dir string) error {
 }
 
 // schemaTurn makes a table, and drops it again if so asked.
-func schemaTurn(ctx context.Context, db *percolator.DB, name string, drop bool, say func(verb, name string)) error {
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: name, SplitKeys: parts[1:]}); err != nil {
+func schemaTurn(ctx context.Context, db *percolator.DB, name string, drop bool,
+	say func(verb, name string)) error {
+	if err := db.CreateTable(ctx, percolator.TableSpec{Name: name,
+		SplitKeys: parts[1:]}); err != nil {
 		return err
 	}
 	if err := fill(ctx, db, name); err != nil {

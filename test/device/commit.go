@@ -29,7 +29,8 @@ var column = percolator.Column{Table: "device", Name: "c"}
 
 // commit starts a node, commits the transactions from this process and stops the node.
 // The table is not counted, nor what a start writes.
-func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary, dir string) (f figure, err error) {
+func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
+	dir string) (f figure, err error) {
 	n, err := startNode(ctx, binary, dir)
 	if err != nil {
 		return figure{}, err
@@ -51,7 +52,8 @@ func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary, di
 }
 
 // load has the client commit the transactions and returns what had been written before.
-func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk, f *figure) (before int64, err error) {
+func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk,
+	f *figure) (before int64, err error) {
 	db := percolator.NewDB(client)
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 		return 0, err
@@ -122,12 +124,14 @@ func startNode(ctx context.Context, binary, dir string) (*nodeProcess, error) {
 	var ready struct {
 		Addr string `json:"addr"`
 	}
-	line, err := bufio.NewReader(out).ReadBytes('\n') // it prints nothing else, and ends the line with its end
+	// it prints nothing else, and ends the line with its end
+	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
 	}
 	if n.addr = ready.Addr; err != nil {
-		return nil, errors.Join(fmt.Errorf("the node does not say where it serves: %w", err), n.stop())
+		return nil, errors.Join(fmt.Errorf("the node does not say where it serves: %w", err),
+			n.stop())
 	}
 	return n, nil
 }
@@ -140,7 +144,8 @@ func (n *nodeProcess) stop() error {
 	n.stopped = true
 	timer := time.AfterFunc(stopTimeout, func() { _ = n.cmd.Process.Kill() })
 	defer timer.Stop()
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil &&
+		!errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	if err := n.cmd.Wait(); err != nil {

@@ -42,7 +42,8 @@ func TestCommit(t *testing.T) {
 			t.Fatalf("%s: %v", w.name, err)
 		}
 		least := int64(o.count * w.size)
-		if f.loaded < least || f.written < f.loaded || f.written > 100*least || f.transactions != o.count {
+		if f.loaded < least || f.written < f.loaded || f.written > 100*least ||
+			f.transactions != o.count {
 			t.Errorf("%s: %d bytes of values: %+v", w.name, least, f)
 		}
 		if f.cpu <= 0 || f.resident <= 0 || f.took <= 0 {

@@ -62,16 +62,19 @@ func main() {
 
 // parse reads the command line and makes the web index's pages, outside of what is measured.
 func parse(ctx context.Context) (o options, err error) {
-	builds := flag.String("build", "bin", "folders with the binaries percolator and webindex, with commas between them")
+	builds := flag.String("build", "bin",
+		"folders with the binaries percolator and webindex, with commas between them")
 	sizes := flag.String("sizes", "100", "of the values, in bytes, with commas between them")
 	flag.StringVar(&o.only, "only", "", "only the workloads whose name contains this: one-phase, two-phase, web index")
 	flag.IntVar(&o.rounds, "rounds", 1, "measurements of each workload and build, by turns")
 	flag.IntVar(&o.count, "count", 200_000, "transactions of each measurement, of one cell each")
 	flag.IntVar(&o.callers, "callers", 64, "that commit them")
 	flag.IntVar(&o.limit, "limit", 0, "only so many of the web index's pages; 0: all")
-	flag.StringVar(&o.pages, "pages", "", "tree of the web index's pages (default: the Go documentation, generated)")
+	flag.StringVar(&o.pages, "pages", "",
+		"tree of the web index's pages (default: the Go documentation, generated)")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "where the file systems' images are made")
-	flag.Int64Var(&o.size, "image-size", 32<<30, "bytes that such a file system has room for; the image is sparse")
+	flag.Int64Var(&o.size, "image-size", 32<<30,
+		"bytes that such a file system has room for; the image is sparse")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flag.Arg(0))
@@ -86,7 +89,8 @@ func parse(ctx context.Context) (o options, err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if o.builds, err = folders(*builds); err != nil || o.pages != "" || !slices.ContainsFunc(o.workloads(), workload.indexes) {
+	if o.builds, err = folders(*builds); err != nil || o.pages != "" ||
+		!slices.ContainsFunc(o.workloads(), workload.indexes) {
 		return o, err
 	}
 	if o.pages, err = corpus.DefaultDir(); err != nil {

@@ -32,17 +32,20 @@ func (o options) workloads() []workload {
 			workload{fmt.Sprintf("two-phase, %d B", size), size, true})
 	}
 	all = append(all, workload{name: "web index"})
-	return slices.DeleteFunc(all, func(w workload) bool { return !strings.Contains(w.name, o.only) })
+	return slices.DeleteFunc(all, func(w workload) bool {
+		return !strings.Contains(w.name, o.only)
+	})
 }
 
 // figure is one measurement.
 type figure struct {
 	transactions int
-	loaded       int64         // bytes that had reached the device, after a sync, when the last one was acknowledged
-	written      int64         // the same after the process has stopped
-	took         time.Duration // the load
-	cpu          time.Duration // of the process, user and system
-	resident     int64         // the most that it took, in bytes, mapped files included
+	// bytes that had reached the device, after a sync, when the last one was acknowledged
+	loaded   int64
+	written  int64         // the same after the process has stopped
+	took     time.Duration // the load
+	cpu      time.Duration // of the process, user and system
+	resident int64         // the most that it took, in bytes, mapped files included
 }
 
 // perTransaction is what matters.
@@ -64,7 +67,8 @@ func measureAll(ctx context.Context, o options, out io.Writer) error {
 				}
 				all[w.name][b] = append(all[w.name][b], f)
 				_, _ = fmt.Fprintf(out, "round %d, %s, %s: %d transactions in %v, %.0f bytes each\n",
-					round+1, w.name, build, f.transactions, f.took.Round(time.Millisecond), f.perTransaction())
+					round+1, w.name, build, f.transactions, f.took.Round(time.Millisecond),
+					f.perTransaction())
 			}
 		}
 	}
@@ -107,14 +111,18 @@ func report(out io.Writer, o options, all map[string][][]figure) error {
 	for _, kind := range o.workloads() {
 		first := 0.0
 		for b, figures := range all[kind.name] {
-			slices.SortFunc(figures, func(a, b figure) int { return int(a.perTransaction() - b.perTransaction()) })
+			slices.SortFunc(figures, func(a, b figure) int {
+				return int(a.perTransaction() - b.perTransaction())
+			})
 			f, last := figures[len(figures)/2], len(figures)-1
 			if b == 0 {
 				first = f.perTransaction()
 			}
 			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\t%.1f\t%.0f\t\n",
-				kind.name, filepath.Base(o.builds[b]), f.transactions, mega(f.loaded), mega(f.written), f.perTransaction(),
-				figures[0].perTransaction(), figures[last].perTransaction(), f.perTransaction()/first,
+				kind.name, filepath.Base(o.builds[b]), f.transactions, mega(f.loaded),
+				mega(f.written), f.perTransaction(),
+				figures[0].perTransaction(), figures[last].perTransaction(),
+				f.perTransaction()/first,
 				float64(f.transactions)/f.took.Seconds(), f.cpu.Seconds(), mega(f.resident))
 		}
 	}

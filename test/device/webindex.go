@@ -23,7 +23,8 @@ func indexPages(ctx context.Context, o options, d *disk.Disk, binary, dir string
 	if err != nil {
 		return figure{}, err
 	}
-	cmd := exec.CommandContext(ctx, binary, "--exit", "--quiet", "--dir", dir, "--pages", o.pages, "--limit", strconv.Itoa(o.limit))
+	cmd := exec.CommandContext(ctx, binary, "--exit", "--quiet", "--dir", dir, "--pages", o.pages,
+		"--limit", strconv.Itoa(o.limit))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopTimeout // then it is killed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

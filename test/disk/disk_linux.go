@@ -67,7 +67,8 @@ func Make(dir string, size int64) (*Disk, error) {
 		return nil, err
 	}
 	// All inode tables at once: the kernel would write them in the background of what is measured.
-	mkfs := exec.Command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.image)
+	mkfs := exec.Command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0",
+		d.image)
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrUnable, err, out)
 	}
@@ -136,7 +137,8 @@ func (d *Disk) Written() (int64, error) {
 	if err := unix.Stat(d.mount, &at); err != nil {
 		return 0, fmt.Errorf("disk: stat %s: %w", d.mount, err)
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(at.Dev), unix.Minor(at.Dev)))
+	text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(at.Dev),
+		unix.Minor(at.Dev)))
 	if err != nil {
 		return 0, fmt.Errorf("disk: %w", err)
 	}

@@ -46,7 +46,8 @@ func Torn(rng *rand.Rand, durable, end map[string][]byte) map[string][]byte {
 	for name, b := range end {
 		switch old, known := durable[name]; {
 		case filepath.Ext(name) == ".sst" || name == "MANIFEST" || name == "KEYREGISTRY":
-			after[name] = b // Badger syncs a table before the manifest names it, and every change of that
+			// Badger syncs a table before the manifest names it, and every change of that
+			after[name] = b
 		case known:
 			after[name] = mix(rng, old, b)
 		case rng.IntN(4) > 0:

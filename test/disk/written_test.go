@@ -36,7 +36,8 @@ func TestWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := after - before; n < size || n > size+slack {
-			t.Errorf("round %d: %d bytes reached the device, want %d and at most %d more", round, n, size, slack)
+			t.Errorf("round %d: %d bytes reached the device, want %d and at most %d more", round, n,
+				size, slack)
 		}
 	}
 }

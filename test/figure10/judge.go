@@ -20,14 +20,16 @@ func judge(seconds []int64, killed time.Duration) error {
 		if now := mean(seconds[from : from+window]); now >= steadyShare*left {
 			after := time.Duration(from)*time.Second - killed
 			fmt.Fprintf(os.Stderr, "before: %.0f transactions per second; steady again %s after the kill: %.0f, which is %.0f%% of %d/%d of before; later %.0f\n",
-				before, after.Round(100*time.Millisecond), now, 100*now/left, zones-1, zones, mean(seconds[from:]))
+				before, after.Round(100*time.Millisecond), now, 100*now/left, zones-1, zones,
+				mean(seconds[from:]))
 			if after > steadyWithin {
 				return fmt.Errorf("steady again only %s after the kill", after)
 			}
 			return nil
 		}
 	}
-	return fmt.Errorf("never steady again: before %.0f transactions per second, after %.0f", before, mean(seconds[at+1:]))
+	return fmt.Errorf("never steady again: before %.0f transactions per second, after %.0f", before,
+		mean(seconds[at+1:]))
 }
 
 func mean(seconds []int64) float64 {

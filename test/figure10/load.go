@@ -28,7 +28,8 @@ var cell = percolator.Column{Table: "figure", Name: "count"}
 // and remember how far they came.
 type load struct {
 	cluster *cluster.Cluster
-	dbs     []*percolator.DB // one through each node: a single one would measure the node that forwards for it
+	// one through each node: a single one would measure the node that forwards for it
+	dbs     []*percolator.DB
 	workers []*worker
 	seconds [maxSeconds]atomic.Int64
 	began   time.Time
@@ -51,7 +52,8 @@ func newLoad(ctx context.Context, c *cluster.Cluster, workers int) (*load, error
 	l := &load{cluster: c}
 	addrs := c.Addrs()
 	for i := range addrs {
-		db, err := percolator.Dial(ctx, append(append([]string{}, addrs[i:]...), addrs[:i]...), c.ClientConfig())
+		db, err := percolator.Dial(ctx, append(append([]string{}, addrs[i:]...), addrs[:i]...),
+			c.ClientConfig())
 		if err != nil {
 			return nil, errors.Join(err, l.close())
 		}
@@ -139,7 +141,8 @@ func (l *load) count(ctx context.Context, db *percolator.DB, w *worker, i int) e
 // look compares what is there with what must be.
 func (w *worker) look(i int, found uint64) {
 	if found < w.acknowledged[i] || found > w.tried[i] {
-		w.lost = fmt.Errorf("row %s holds %d; acknowledged is %d, tried %d", row(w.id, i), found, w.acknowledged[i], w.tried[i])
+		w.lost = fmt.Errorf("row %s holds %d; acknowledged is %d, tried %d", row(w.id, i), found,
+			w.acknowledged[i], w.tried[i])
 	}
 }
 
@@ -199,6 +202,7 @@ func (l *load) check(ctx context.Context) error {
 		}
 		errs = append(errs, w.lost)
 	}
-	fmt.Fprintf(os.Stderr, "%d rows read again; %d transactions had not ended well within %s\n", rows, failed, patience)
+	fmt.Fprintf(os.Stderr, "%d rows read again; %d transactions had not ended well within %s\n",
+		rows, failed, patience)
 	return errors.Join(errs...)
 }

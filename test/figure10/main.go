@@ -148,7 +148,8 @@ func spread(ctx context.Context, db *percolator.DB) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("replicas are not spread in time: %w\n%v", errors.Join(err, ctx.Err()), r.GetNodes())
+			return fmt.Errorf("replicas are not spread in time: %w\n%v",
+				errors.Join(err, ctx.Err()), r.GetNodes())
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
@@ -156,7 +157,8 @@ func spread(ctx context.Context, db *percolator.DB) error {
 
 // measure runs the load, kills the zone in the middle of it and returns when that was,
 // since the load began.
-func measure(ctx context.Context, c *cluster.Cluster, l *load, o options) (killed time.Duration, err error) {
+func measure(ctx context.Context, c *cluster.Cluster, l *load,
+	o options) (killed time.Duration, err error) {
 	began := time.Now()
 	l.start(ctx, began)
 	defer l.end()
@@ -179,7 +181,8 @@ func measure(ctx context.Context, c *cluster.Cluster, l *load, o options) (kille
 	for range count {
 		err = errors.Join(err, <-ended)
 	}
-	fmt.Fprintf(os.Stderr, "killed the %d nodes of zone z%d after %s\n", count, zone, killed.Round(time.Millisecond))
+	fmt.Fprintf(os.Stderr, "killed the %d nodes of zone z%d after %s\n", count, zone,
+		killed.Round(time.Millisecond))
 	return killed, errors.Join(err, pause(ctx, o.after))
 }
 
@@ -220,7 +223,8 @@ func write(o options, l *load, killed time.Duration) error {
 		out = f
 	}
 	_, err := fmt.Fprintf(out, "# make figure10: %d nodes in %d zones, %g CPUs each; %d workers, %d tablets; %s/%s, %d CPUs\n# killed_at=%.1f\nsecond,transactions\n",
-		nodes, zones, o.cpus, o.workers, tablets, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), killed.Seconds())
+		nodes, zones, o.cpus, o.workers, tablets, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		killed.Seconds())
 	for i, n := range l.perSecond() {
 		if err != nil {
 			return err

@@ -32,14 +32,17 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	poll(ctx, t, "everything that the lost node had is elsewhere", func() string { return whyThere(ctx, db, id) })
+	poll(ctx, t, "everything that the lost node had is elsewhere", func() string {
+		return whyThere(ctx, db, id)
+	})
 	poll(ctx, t, "the lost node is gone", func() string {
 		if n := lookAt(ctx, t, db, lost); n.GetState() != pb.NodeState_NODE_STATE_GONE {
 			return fmt.Sprint(n)
 		}
 		return ""
 	})
-	t.Logf("all tablets have %d voters elsewhere after %v", voters, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("all tablets have %d voters elsewhere after %v", voters,
+		time.Since(began).Round(100*time.Millisecond))
 	if err := lost.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,8 @@ func TestGrowAndShrink(t *testing.T) {
 	verify(ctx, t, db)
 }
 
-func start(ctx context.Context, t *testing.T, cfg cluster.Config) (*cluster.Cluster, *percolator.DB) {
+func start(ctx context.Context, t *testing.T,
+	cfg cluster.Config) (*cluster.Cluster, *percolator.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -160,7 +161,8 @@ func (w *writers) end(ctx context.Context) {
 			total += want
 			value, _, err := s.Get(ctx, row(i, strconv.Itoa(id)), cell)
 			if got, _ := strconv.Atoi(string(value)); err != nil || got != want {
-				w.t.Errorf("row %d of caller %d holds %d and %d were acknowledged: %v", i, id, got, want, err)
+				w.t.Errorf("row %d of caller %d holds %d and %d were acknowledged: %v", i, id, got,
+					want, err)
 			}
 		}
 	}
@@ -179,7 +181,8 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err == nil {
 			if why = uneven(r.GetNodes(), nodes); why == "" {
-				t.Logf("%d nodes are even after %v: %s", len(nodes), time.Since(began).Round(100*time.Millisecond), spread(r.GetNodes()))
+				t.Logf("%d nodes are even after %v: %s", len(nodes),
+					time.Since(began).Round(100*time.Millisecond), spread(r.GetNodes()))
 				return
 			}
 		}
@@ -208,8 +211,10 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 		held[n.Listen] = n
 		replicas, bytes = replicas+int(n.Replicas), bytes+n.SizeBytes
 	}
-	if filled := uint64(voters * filledBytes); replicas < user*voters || bytes < filled || bytes > filled+filled/5 {
-		return fmt.Sprintf("%d replicas in all, of %d bytes, where %d were filled", replicas, bytes, filled)
+	if filled := uint64(voters * filledBytes); replicas < user*voters || bytes < filled ||
+		bytes > filled+filled/5 {
+		return fmt.Sprintf("%d replicas in all, of %d bytes, where %d were filled", replicas, bytes,
+			filled)
 	}
 	for _, f := range []struct {
 		what   string
@@ -218,7 +223,9 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 	}{
 		{"replicas", 1, func(n *pb.Node) float64 { return float64(n.Replicas) }},
 		{"leaders", 1, func(n *pb.Node) float64 { return float64(n.Leaders) }},
-		{"bytes", fillOf(tablets-1) * fillValue, func(n *pb.Node) float64 { return float64(n.SizeBytes) }},
+		{"bytes", fillOf(tablets-1) * fillValue, func(n *pb.Node) float64 {
+			return float64(n.SizeBytes)
+		}},
 	} {
 		sum := 0.0
 		for _, p := range want {
@@ -232,7 +239,8 @@ func uneven(all []*pb.Node, want []*cluster.Process) string {
 		for _, p := range want {
 			has := f.of(held[p.Listen])
 			if off := max(has-math.Ceil(mean), math.Floor(mean)-has); off > max(f.tablet, mean/5) {
-				return fmt.Sprintf("node %d has %.0f %s, and all have %.1f on average", p.Index, has, f.what, mean)
+				return fmt.Sprintf("node %d has %.0f %s, and all have %.1f on average", p.Index,
+					has, f.what, mean)
 			}
 		}
 	}
@@ -280,7 +288,8 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 				continue
 			}
 			if n.State == pb.NodeState_NODE_STATE_DRAINED {
-				t.Logf("node %d is drained after %v", p.Index, time.Since(began).Round(100*time.Millisecond))
+				t.Logf("node %d is drained after %v", p.Index,
+					time.Since(began).Round(100*time.Millisecond))
 				return
 			}
 			if n.State == pb.NodeState_NODE_STATE_ACTIVE {
@@ -306,7 +315,8 @@ func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
 		t.Fatalf("%d tablets", len(all))
 	}
 	for _, d := range all {
-		r, err := db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: d.TabletId})
+		r, err := db.Client().Admin().VerifyTablet(ctx,
+			&pb.VerifyTabletRequest{TabletId: d.TabletId})
 		if err != nil || !r.Equal || len(r.Replicas) != voters {
 			t.Errorf("tablet %d: %v, %v", d.TabletId, r, err)
 		}

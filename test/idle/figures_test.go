@@ -21,8 +21,9 @@ import (
 type standing struct {
 	replicas, leaders int
 	most              int // leaders on one node
-	awake             int // replicas that are ticked, meta's apart: what looks after the tablets reads meta
-	moves             uint64
+	// replicas that are ticked, meta's apart: what looks after the tablets reads meta
+	awake int
+	moves uint64
 }
 
 // still reports whether there is all there should be, and nothing is ticked. Meta is
@@ -108,7 +109,8 @@ func measure(t *testing.T, c *cluster.Cluster, tablets int, during time.Duration
 		each = append(each, fmt.Sprintf("%.2f%%", share))
 	}
 	t.Logf("%d tablets, %v: %s of a core, %.2f%% in all; everything else on the machine took %.0f%%",
-		tablets, spent.Round(time.Second), strings.Join(each, " "), total, 100*busy.Seconds()/spent.Seconds())
+		tablets, spent.Round(time.Second), strings.Join(each, " "), total,
+		100*busy.Seconds()/spent.Seconds())
 	for _, p := range c.Nodes() {
 		t.Logf("  node %d: %s", p.Index, memory(t.Context(), p))
 	}
@@ -149,7 +151,8 @@ func machine(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
-	fields := strings.Fields(first)                                    // cpu user nice system idle iowait irq softirq steal
+	// cpu user nice system idle iowait irq softirq steal
+	fields := strings.Fields(first)
 	return sum(t, fields[1:4]) + sum(t, fields[6:min(9, len(fields))]) // steal: it was wanted
 }
 
@@ -173,7 +176,8 @@ func memory(ctx context.Context, p *cluster.Process) string {
 		return err.Error()
 	}
 	names := map[string]float64{
-		"process_resident_memory_bytes": 0, "go_memstats_heap_inuse_bytes": 0, "go_memstats_stack_inuse_bytes": 0, "go_goroutines": 0,
+		"process_resident_memory_bytes": 0, "go_memstats_heap_inuse_bytes": 0,
+		"go_memstats_stack_inuse_bytes": 0, "go_goroutines": 0,
 	}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -183,7 +187,8 @@ func memory(ctx context.Context, p *cluster.Process) string {
 	}
 	const mib = 1 << 20
 	return fmt.Sprintf("%.0f MiB resident, %.0f MiB of heap, %.0f MiB of stacks, %.0f goroutines",
-		names["process_resident_memory_bytes"]/mib, names["go_memstats_heap_inuse_bytes"]/mib, names["go_memstats_stack_inuse_bytes"]/mib,
+		names["process_resident_memory_bytes"]/mib, names["go_memstats_heap_inuse_bytes"]/mib,
+		names["go_memstats_stack_inuse_bytes"]/mib,
 		names["go_goroutines"])
 }
 

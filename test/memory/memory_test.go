@@ -111,7 +111,8 @@ var column = percolator.Column{Table: "t", Name: "c"}
 func row(n int) string { return fmt.Sprintf("%08d", n) }
 
 // write has all callers write rows until there is none, and prints how that went.
-func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.Process, what string, next func() (row int, ok bool)) {
+func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.Process, what string,
+	next func() (row int, ok bool)) {
 	t.Helper()
 	value := make([]byte, valueBytes)
 	for i := range value {
@@ -148,12 +149,14 @@ func write(ctx context.Context, t *testing.T, db *percolator.DB, node *cluster.P
 	}()
 	peak := watch(node.PID(), written)
 	if err := node.Died(); err != nil {
-		t.Fatalf("KILLED: %v, while rows were %s, after %v and %d rows", err, what, time.Since(began).Round(time.Second), count.Load())
+		t.Fatalf("KILLED: %v, while rows were %s, after %v and %d rows", err, what,
+			time.Since(began).Round(time.Second), count.Load())
 	}
 	if first != nil {
 		t.Fatalf("rows %s: %v", what, first)
 	}
-	t.Logf("%d rows %s, %.0f a second; at most %d MiB resident, %d MiB without mapped files", count.Load(), what,
+	t.Logf("%d rows %s, %.0f a second; at most %d MiB resident, %d MiB without mapped files",
+		count.Load(), what,
 		float64(count.Load())/time.Since(began).Seconds(), peak.resident>>10, peak.anonymous>>10)
 }
 
@@ -171,7 +174,8 @@ func watch(pid int, until <-chan struct{}) (peak usage) {
 			return peak
 		case <-tick.C:
 			now := look(pid)
-			peak.resident, peak.anonymous = max(peak.resident, now.resident), max(peak.anonymous, now.anonymous)
+			peak.resident, peak.anonymous = max(peak.resident, now.resident),
+				max(peak.anonymous, now.anonymous)
 		}
 	}
 }

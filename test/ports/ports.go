@@ -53,7 +53,8 @@ func Run(count int) (base int, err error) {
 			return base, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %d adjacent ones from %d to %d: %w", ErrNone, count, lowest, lowest+blocks*block, err)
+	return 0, fmt.Errorf("%w: %d adjacent ones from %d to %d: %w", ErrNone, count, lowest,
+		lowest+blocks*block, err)
 }
 
 // Addr is an address of 127.0.0.1 that is free as those of Run are.

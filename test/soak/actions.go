@@ -25,7 +25,9 @@ type action struct {
 var actions = []action{
 	{"load", 6, func(s *soak, ctx context.Context) error { return s.load(ctx, 1+s.rng.IntN(100)) }},
 	{"edit", 8, func(s *soak, ctx context.Context) error { return s.edit(ctx, 1+s.rng.IntN(300)) }},
-	{"delete", 4, func(s *soak, ctx context.Context) error { return s.remove(ctx, 1+s.rng.IntN(60)) }},
+	{"delete", 4, func(s *soak, ctx context.Context) error {
+		return s.remove(ctx, 1+s.rng.IntN(60))
+	}},
 	{"split", 2, (*soak).split},
 	{"pause", 3, (*soak).pause},
 	{"park", 2, (*soak).park},
@@ -103,7 +105,8 @@ func (s *soak) write(ctx context.Context, texts map[string]string) error {
 }
 
 // attempt is write that hands out what was not acknowledged: its outcome is not known.
-func (s *soak) attempt(ctx context.Context, texts map[string]string) (failed map[string]error, err error) {
+func (s *soak) attempt(ctx context.Context,
+	texts map[string]string) (failed map[string]error, err error) {
 	var mu sync.Mutex
 	failed = map[string]error{}
 	loader := s.db.Loader(percolator.LoaderConfig{Workers: 16, Name: "soak"})
@@ -141,7 +144,8 @@ func (s *soak) attempt(ctx context.Context, texts map[string]string) (failed map
 
 // killWhileWriting kills the node with -9 in the middle of writes and starts it again.
 func (s *soak) killWhileWriting(ctx context.Context) error {
-	texts, after := s.drafts(s.model.pick(s.rng, 50+s.rng.IntN(300))), time.Duration(s.rng.IntN(400))*time.Millisecond
+	texts, after := s.drafts(s.model.pick(s.rng, 50+s.rng.IntN(300))),
+		time.Duration(s.rng.IntN(400))*time.Millisecond
 	s.step("kill the node %v after the begin of %d writes", after, len(texts))
 	type ended struct {
 		failed map[string]error
@@ -163,7 +167,8 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 		return err
 	}
 	e := <-done
-	s.step("the node is back after %v; the outcome of %d writes is not known", s.node.took.Round(time.Millisecond), len(e.failed))
+	s.step("the node is back after %v; the outcome of %d writes is not known",
+		s.node.took.Round(time.Millisecond), len(e.failed))
 	return errors.Join(e.err, s.reach(ctx))
 }
 
@@ -242,7 +247,8 @@ func (s *soak) pause(ctx context.Context) error {
 }
 
 func (s *soak) control(ctx context.Context, name string, paused bool) error {
-	_, err := s.db.Client().Admin().ControlObserver(ctx, &pb.ControlObserverRequest{Name: name, Paused: &paused})
+	_, err := s.db.Client().Admin().ControlObserver(ctx,
+		&pb.ControlObserverRequest{Name: name, Paused: &paused})
 	return err
 }
 
@@ -299,7 +305,8 @@ func (s *soak) park(ctx context.Context) error {
 		return len(parked) == len(texts), err
 	})
 	if err != nil {
-		return violation("%d of %d notifications parked: %v\n%s", len(parked), len(texts), err, few(parked))
+		return violation("%d of %d notifications parked: %v\n%s", len(parked), len(texts), err,
+			few(parked))
 	}
 	s.totals.parked += len(texts)
 	if err := s.refuse(ctx, ""); err != nil {
@@ -328,9 +335,12 @@ func (s *soak) replay(ctx context.Context, rows []string) error {
 			return err
 		}
 		cell := mvcc.Cell{Table: id, Row: row, Column: text.Name}
-		resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row}, &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
-			Notify: &pb.NotifyRequest{Ts: uint64(ts), Replay: true, Cells: []*pb.Cell{wire.CellPB(cell)}},
-		}})
+		resp, _, err := c.Send(ctx, wire.Position{Table: id, Row: row},
+			&pb.TabletRequest{Op: &pb.TabletRequest_Notify{
+				Notify: &pb.NotifyRequest{
+					Ts: uint64(ts), Replay: true, Cells: []*pb.Cell{wire.CellPB(cell)},
+				},
+			}})
 		if err != nil {
 			return err
 		}

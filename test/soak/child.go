@@ -59,9 +59,11 @@ func serve(o order) error {
 	cfg.History, cfg.Store.MemTableSize, cfg.Store.MinFreeBytes = o.History, o.MemTable, 64<<20
 	cfg.LockTTL = lockTTL
 	// Small tablets, so that they are split by themselves, and not too many.
-	cfg.Splits.MaxBytes, cfg.Splits.MaxTablets, cfg.Splits.Interval = 1<<20, maxTablets, 5*time.Second
+	cfg.Splits.MaxBytes, cfg.Splits.MaxTablets, cfg.Splits.Interval = 1<<20, maxTablets,
+		5*time.Second
 	cfg.Observers = register(o.History)
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr,
+		&slog.HandlerOptions{Level: slog.LevelWarn}))
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
 		return err

@@ -16,7 +16,8 @@ const pairKeys = 64
 // it must be all or nothing.
 func doomedClient(o order) error {
 	ctx := context.Background()
-	db, err := percolator.Dial(ctx, []string{o.Client}, percolator.ClientConfig{Insecure: true, LockTTL: lockTTL})
+	db, err := percolator.Dial(ctx, []string{o.Client},
+		percolator.ClientConfig{Insecure: true, LockTTL: lockTTL})
 	if err != nil {
 		return err
 	}

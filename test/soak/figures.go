@@ -41,7 +41,8 @@ const (
 )
 
 var figureNames = [numFigures]string{
-	"heap", "anonymous", "goroutines", "client", "descriptors", "disk", "files", "tablets", "live", "cells", "garbage", "lag", "restart",
+	"heap", "anonymous", "goroutines", "client", "descriptors", "disk", "files", "tablets", "live",
+	"cells", "garbage", "lag", "restart",
 }
 
 // figures is one measurement.
@@ -68,7 +69,8 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	f[heap], f[goroutines] = int64(metrics["go_memstats_heap_alloc_bytes"]), int64(metrics["go_goroutines"])
+	f[heap], f[goroutines] = int64(metrics["go_memstats_heap_alloc_bytes"]),
+		int64(metrics["go_goroutines"])
 	if f[anonymous], err = residentAnonymous(s.node.cmd.Process.Pid); err != nil {
 		return f, err
 	}

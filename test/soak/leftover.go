@@ -16,18 +16,21 @@ import (
 const walkPage = 512
 
 // walk yields one group of a table over all its tablets; N and I of one column.
-func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.TableID, column string) iter.Seq2[*pb.WalkEntry, error] {
+func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.TableID,
+	column string) iter.Seq2[*pb.WalkEntry, error] {
 	return func(yield func(*pb.WalkEntry, error) bool) {
 		at := wire.Position{Table: table}
 		var after *pb.WalkEntry
 		for {
 			req := &pb.WalkRequest{
-				Group: uint32(group), Table: uint32(table), FromRow: wire.Bytes(at.Row), Column: wire.Bytes(column), Limit: walkPage,
+				Group: uint32(group), Table: uint32(table), FromRow: wire.Bytes(at.Row),
+				Column: wire.Bytes(column), Limit: walkPage,
 			}
 			if after != nil {
 				req.After, req.AfterTs = after.Cell, after.Ts
 			}
-			resp, d, err := c.Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: req}})
+			resp, d, err := c.Send(ctx, at,
+				&pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: req}})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -68,7 +71,8 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 			if n := e.Notify; group == mvcc.GroupNotify && (n.GetParkedTs() != 0) != parked {
 				continue
 			}
-			out = append(out, fmt.Sprintf("%c table %d row %q column %q: %v%v%v", group, table, e.Cell.Row, e.Cell.Column, e.Lock, e.Intent, e.Notify))
+			out = append(out, fmt.Sprintf("%c table %d row %q column %q: %v%v%v", group, table,
+				e.Cell.Row, e.Cell.Column, e.Lock, e.Intent, e.Notify))
 		}
 		return nil
 	}
@@ -100,13 +104,18 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 
 // outdated lists what a row holds besides the newest versions that exist: older ones,
 // rollback records, and everything of a row that does not exist.
-func outdated(ctx context.Context, db *percolator.DB, table, row string, exists bool) (out []string, err error) {
+func outdated(ctx context.Context, db *percolator.DB, table, row string,
+	exists bool) (out []string, err error) {
 	c := db.Client()
 	id, err := c.TableID(ctx, table)
 	if err != nil {
 		return nil, err
 	}
-	req := &pb.TabletRequest{Op: &pb.TabletRequest_History{History: &pb.HistoryRequest{Table: uint32(id), Row: wire.Bytes(row), Limit: 1000}}}
+	req := &pb.TabletRequest{
+		Op: &pb.TabletRequest_History{
+			History: &pb.HistoryRequest{Table: uint32(id), Row: wire.Bytes(row), Limit: 1000},
+		},
+	}
 	resp, d, err := c.Send(ctx, wire.Position{Table: id, Row: row}, req)
 	if err != nil {
 		return nil, err

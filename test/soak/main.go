@@ -26,9 +26,11 @@ func command(args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&o.history, "history", 30*time.Second, "that the node keeps")
 	flags.IntVar(&o.docs, "docs", 1500, "about how many documents there are")
 	flags.DurationVar(&o.every, "every", time.Minute, "between progress lines")
-	flags.DurationVar(&o.warm, "warm", 0, "before the limits hold; 0: a fifth of the duration, at most 10 minutes")
+	flags.DurationVar(&o.warm, "warm", 0,
+		"before the limits hold; 0: a fifth of the duration, at most 10 minutes")
 	flags.IntVar(&o.tablets, "tablets", 24, "no split by command beyond so many tablets")
-	flags.Int64Var(&o.memTable, "memtable", 8<<20, "bytes of the store's memtable: small, so that it is flushed often")
+	flags.Int64Var(&o.memTable, "memtable", 8<<20,
+		"bytes of the store's memtable: small, so that it is flushed often")
 	flags.IntVar(&o.rest, "rest", 20, "cycles between two rests; 0: only one, at the end")
 	flags.StringVar(&o.dir, "dir", "", "to keep the run's files in; empty: a temporary one, removed if all is well")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
@@ -50,7 +52,8 @@ func command(args []string, stdout, stderr io.Writer) int {
 
 // conduct does a run and tells how it went.
 func conduct(ctx context.Context, o options, temporary bool, stderr io.Writer) int {
-	_, _ = fmt.Fprintf(o.out, "soak: seed %d, %v, history %v, in %s\n", o.seed, o.duration, o.history, o.dir)
+	_, _ = fmt.Fprintf(o.out, "soak: seed %d, %v, history %v, in %s\n", o.seed, o.duration,
+		o.history, o.dir)
 	s, err := begin(ctx, o)
 	if err == nil {
 		err = s.run(ctx)

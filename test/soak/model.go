@@ -91,7 +91,8 @@ func (m *model) tried(row, s string) {
 func (m *model) check(read map[string]string) error {
 	for row, s := range read {
 		if !slices.Contains(m.may[row], s) {
-			return fmt.Errorf("document %s is %.60q; it may only be one of %.200q", row, s, m.may[row])
+			return fmt.Errorf("document %s is %.60q; it may only be one of %.200q", row, s,
+				m.may[row])
 		}
 	}
 	for _, row := range slices.Sorted(maps.Keys(m.may)) {

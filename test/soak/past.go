@@ -49,7 +49,8 @@ func (s *soak) hold(ctx context.Context) error {
 	}
 	now := time.Now()
 	s.held = append(s.held, moment{
-		at: c.at, digest: c.digest, since: now, snapshot: snapshot, until: now.Add(s.o.history*3/2 + 2*collectEvery),
+		at: c.at, digest: c.digest, since: now, snapshot: snapshot,
+		until: now.Add(s.o.history*3/2 + 2*collectEvery),
 	})
 	s.step("hold a snapshot at %d", c.at)
 	return nil
@@ -65,13 +66,16 @@ func (s *soak) timeTravel(ctx context.Context) error {
 		}
 		c, err := read(ctx, h.snapshot)
 		if err = errors.Join(err, h.snapshot.Close()); err != nil {
-			return violation("a snapshot held open for %v: %v", time.Since(h.since).Round(time.Second), err)
+			return violation("a snapshot held open for %v: %v",
+				time.Since(h.since).Round(time.Second), err)
 		}
 		if c.digest != h.digest {
-			return violation("the snapshot at %d has changed after %v", h.at, time.Since(h.since).Round(time.Second))
+			return violation("the snapshot at %d has changed after %v", h.at,
+				time.Since(h.since).Round(time.Second))
 		}
 		s.totals.heldReads++
-		s.step("read the snapshot at %d again after %v", h.at, time.Since(h.since).Round(time.Second))
+		s.step("read the snapshot at %d again after %v", h.at,
+			time.Since(h.since).Round(time.Second))
 	}
 	s.held = kept
 	if err := s.within(ctx); err != nil {
@@ -135,7 +139,8 @@ func (s *soak) below(ctx context.Context) error {
 	}
 	m := old[s.rng.IntN(len(old))]
 	if _, err := s.readAt(ctx, m.at); !errors.Is(err, percolator.ErrSnapshotTooOld) {
-		return violation("read at %d, below the bound %d: %v instead of ErrSnapshotTooOld", m.at, least, err)
+		return violation("read at %d, below the bound %d: %v instead of ErrSnapshotTooOld", m.at,
+			least, err)
 	}
 	s.totals.tooOld++
 	return nil
@@ -175,7 +180,8 @@ func (s *soak) rest(ctx context.Context) error {
 		left, err = s.outdated(ctx, rows)
 		return len(left) == 0, err
 	})
-	text := fmt.Sprintf("%d outdated entries of %d rows, %d after %v", len(before), len(rows), len(left), time.Since(began).Round(time.Second))
+	text := fmt.Sprintf("%d outdated entries of %d rows, %d after %v", len(before), len(rows),
+		len(left), time.Since(began).Round(time.Second))
 	s.step("rest: %s", text)
 	if errors.Is(err, errNotInTime) {
 		return violation("%s:\n%s", text, few(left))

@@ -11,7 +11,8 @@ import (
 func (s *soak) progress() {
 	t := &s.totals
 	_, _ = fmt.Fprintf(s.o.out, "%s  cycles %d  writes %d (%d unknown)  kills %d+%d  splits %d  pauses %d  parked %d  held %d  past %d/%d  rests %d |",
-		time.Since(s.began).Round(time.Second), s.cycle, t.writes, t.unknown, t.kills, t.clientKills, t.splits, t.pauses, t.parked,
+		time.Since(s.began).Round(time.Second), s.cycle, t.writes, t.unknown, t.kills,
+		t.clientKills, t.splits, t.pauses, t.parked,
 		t.heldReads, t.pastReads, t.tooOld, t.rests)
 	for i := range numFigures {
 		_, _ = fmt.Fprintf(s.o.out, " %s %s ", figureNames[i], i.text(s.now[i]))
@@ -22,18 +23,23 @@ func (s *soak) progress() {
 // summary prints what was done and the figures.
 func (s *soak) summary() {
 	t := &s.totals
-	_, _ = fmt.Fprintf(s.o.out, "\nseed %d: %d cycles in %v\n", s.o.seed, s.cycle, time.Since(s.began).Round(time.Second))
+	_, _ = fmt.Fprintf(s.o.out, "\nseed %d: %d cycles in %v\n", s.o.seed, s.cycle,
+		time.Since(s.began).Round(time.Second))
 	w := tabwriter.NewWriter(s.o.out, 0, 0, 2, ' ', 0)
 	line := func(columns ...string) { _, _ = fmt.Fprintln(w, strings.Join(columns, "\t")) }
 	for _, row := range []struct {
 		what string
 		n    int
 	}{
-		{"verified, no difference", t.verified}, {"writes", t.writes}, {"writes whose outcome was not known", t.unknown},
+		{"verified, no difference", t.verified}, {"writes", t.writes},
+		{"writes whose outcome was not known", t.unknown},
 		{"node killed", t.kills}, {"client killed", t.clientKills}, {"splits by command", t.splits},
-		{"observer paused and resumed", t.pauses}, {"notifications parked", t.parked}, {"notifications replayed", t.replayed},
-		{"snapshots held past their history, unchanged", t.heldReads}, {"reads of the past, unchanged", t.pastReads},
-		{"reads below the bound, refused", t.tooOld}, {"rests, history collected after them", t.rests},
+		{"observer paused and resumed", t.pauses}, {"notifications parked", t.parked},
+		{"notifications replayed", t.replayed},
+		{"snapshots held past their history, unchanged", t.heldReads},
+		{"reads of the past, unchanged", t.pastReads},
+		{"reads below the bound, refused", t.tooOld},
+		{"rests, history collected after them", t.rests},
 	} {
 		line(row.what, fmt.Sprint(row.n))
 	}
@@ -45,7 +51,8 @@ func (s *soak) summary() {
 		if a, bounded := allowances[i]; bounded {
 			limit = i.text(int64(a.times*float64(s.limits.most[i])) + a.plus)
 		}
-		line(figureNames[i], i.text(s.limits.most[i]), i.text(s.totals.most[i]), i.text(s.now[i]), limit)
+		line(figureNames[i], i.text(s.limits.most[i]), i.text(s.totals.most[i]), i.text(s.now[i]),
+			limit)
 	}
 	_ = w.Flush()
 }

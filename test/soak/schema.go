@@ -25,23 +25,28 @@ const (
 
 // The columns.
 var (
-	text     = percolator.Column{Table: docs, Name: "text"}     // observed by "count"
-	counted  = percolator.Column{Table: docs, Name: "counted"}  // what "count" has counted of this document
-	targets  = percolator.Column{Table: docs, Name: "targets"}  // observed by "invert"
-	inverted = percolator.Column{Table: docs, Name: "inverted"} // what "invert" has inverted of this document
+	text = percolator.Column{Table: docs, Name: "text"} // observed by "count"
+	// what "count" has counted of this document
+	counted = percolator.Column{Table: docs, Name: "counted"}
+	targets = percolator.Column{Table: docs, Name: "targets"} // observed by "invert"
+	// what "invert" has inverted of this document
+	inverted = percolator.Column{Table: docs, Name: "inverted"}
 	copied   = percolator.Column{Table: mirror, Name: "text"}
 	total    = percolator.Column{Table: words, Name: "count"}
-	link     = percolator.Column{Table: links, Name: "link"}    // row target/source
-	touched  = percolator.Column{Table: links, Name: "touched"} // weak, row target: observed by "degree"
-	degree   = percolator.Column{Table: links, Name: "degree"}  // row target
-	refuse   = percolator.Column{Table: control, Name: "refuse"}
-	half     = percolator.Column{Table: pairs, Name: "half"}
+	link     = percolator.Column{Table: links, Name: "link"} // row target/source
+	// weak, row target: observed by "degree"
+	touched = percolator.Column{Table: links, Name: "touched"}
+	degree  = percolator.Column{Table: links, Name: "degree"} // row target
+	refuse  = percolator.Column{Table: control, Name: "refuse"}
+	half    = percolator.Column{Table: pairs, Name: "half"}
 )
 
 const (
-	lockTTL     = 3 * time.Second
-	maxTablets  = 40    // beyond it none is split by itself
-	maxAttempts = 3     // failed runs before a notification is parked: the backoff between them is the soak's to wait for
+	lockTTL    = 3 * time.Second
+	maxTablets = 40 // beyond it none is split by itself
+	// failed runs before a notification is parked: the backoff between them is the soak's
+	// to wait for
+	maxAttempts = 3
 	bad         = "bad" // the word that "count" refuses while it is told to
 	controlRow  = "count"
 )
@@ -53,7 +58,9 @@ var errBad = errors.New("soak: a bad word, and bad words are refused")
 func register(history time.Duration) func(*percolator.Registry) {
 	deadline := min(10*time.Second, history/2)
 	return func(r *percolator.Registry) {
-		opts := []percolator.ObserverOption{percolator.Deadline(deadline), percolator.MaxAttempts(maxAttempts)}
+		opts := []percolator.ObserverOption{
+			percolator.Deadline(deadline), percolator.MaxAttempts(maxAttempts),
+		}
 		r.Strong("count", text, count, opts...)
 		r.Strong("invert", targets, invert, opts...)
 		r.Weak("degree", touched, measure, opts...)

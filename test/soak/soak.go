@@ -26,7 +26,8 @@ type options struct {
 	every    time.Duration // between progress lines
 	tablets  int           // no split by command beyond so many
 	memTable int64
-	rest     int // cycles between two rests, or more while snapshots are held; 0: only one, at the end
+	// cycles between two rests, or more while snapshots are held; 0: only one, at the end
+	rest int
 	// patience is how long locks may outlive the last transaction: those of clients that
 	// were killed expire, and somebody must come by.
 	patience time.Duration
@@ -62,7 +63,8 @@ type soak struct {
 type totals struct {
 	writes, unknown, kills, clientKills, splits, pauses, parked, replayed int
 	heldReads, pastReads, tooOld, rests, verified                         int
-	most                                                                  figures // since the warm-up
+	// since the warm-up
+	most figures
 }
 
 // errViolation: something that must hold does not.
@@ -79,7 +81,8 @@ func begin(ctx context.Context, o options) (*soak, error) {
 		return nil, err
 	}
 	var err error
-	if s.log, err = os.OpenFile(filepath.Join(o.dir, "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+	if s.log, err = os.OpenFile(filepath.Join(o.dir, "node.log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 		return nil, err
 	}
 	if s.steps, err = os.Create(filepath.Join(o.dir, "steps.log")); err != nil {
@@ -92,7 +95,8 @@ func begin(ctx context.Context, o options) (*soak, error) {
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	if s.db, err = percolator.Dial(ctx, []string{s.listen}, percolator.ClientConfig{Insecure: true, LockTTL: lockTTL}); err != nil {
+	if s.db, err = percolator.Dial(ctx, []string{s.listen},
+		percolator.ClientConfig{Insecure: true, LockTTL: lockTTL}); err != nil {
 		return s, err
 	}
 	for _, t := range tables {
@@ -106,7 +110,9 @@ func begin(ctx context.Context, o options) (*soak, error) {
 // start begins a life of the node.
 func (s *soak) start() error {
 	var err error
-	s.node, err = spawn(order{Dir: s.o.nodeDir(), Listen: s.listen, History: s.o.history, MemTable: s.o.memTable}, s.log)
+	s.node, err = spawn(order{
+		Dir: s.o.nodeDir(), Listen: s.listen, History: s.o.history, MemTable: s.o.memTable,
+	}, s.log)
 	// Short lives and long ones: what leaks shows in the long ones only.
 	if s.life = 1 + s.rng.IntN(6); s.rng.IntN(4) == 0 {
 		s.life = 20 + s.rng.IntN(60)
@@ -131,7 +137,8 @@ func (s *soak) end() error {
 
 // step writes a line into the step log.
 func (s *soak) step(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.steps, "%s cycle %d: %s\n", time.Now().Format("15:04:05.000"), s.cycle, fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(s.steps, "%s cycle %d: %s\n", time.Now().Format("15:04:05.000"), s.cycle,
+		fmt.Sprintf(format, args...))
 }
 
 // run fills the tables and goes through cycles until the time is over.
@@ -290,7 +297,8 @@ func until(ctx context.Context, within time.Duration, ask func() (bool, error)) 
 // few joins the first lines.
 func few(lines []string) string {
 	if len(lines) > maxDifferences {
-		lines = append(lines[:maxDifferences:maxDifferences], fmt.Sprintf("and %d more", len(lines)-maxDifferences))
+		lines = append(lines[:maxDifferences:maxDifferences],
+			fmt.Sprintf("and %d more", len(lines)-maxDifferences))
 	}
 	return strings.Join(lines, "\n")
 }

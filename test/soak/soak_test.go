@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 
 func small(t *testing.T, out io.Writer) options {
 	return options{
-		dir: t.TempDir(), duration: *smokeTime, warm: *smokeTime / 2, seed: *smokeSeed, history: 4 * time.Second, docs: 150,
+		dir: t.TempDir(), duration: *smokeTime, warm: *smokeTime / 2, seed: *smokeSeed,
+		history: 4 * time.Second, docs: 150,
 		every: 5 * time.Second, tablets: 12, memTable: 4 << 20, patience: 5 * lockTTL, out: out,
 	}
 }
@@ -123,7 +124,10 @@ func TestNoticesWrongResults(t *testing.T) {
 				tx.Set("d99999", text, []byte("g0"))
 				tx.Set(mirrorRow("d99999"), copied, []byte("g0"))
 			},
-			func(tx *percolator.Tx) { tx.Delete("d99999", text); tx.Delete(mirrorRow("d99999"), copied) }, "document d99999 is",
+			func(tx *percolator.Tx) {
+				tx.Delete("d99999", text)
+				tx.Delete(mirrorRow("d99999"), copied)
+			}, "document d99999 is",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +145,10 @@ func TestNoticesWrongResults(t *testing.T) {
 func TestNoticesALostWrite(t *testing.T) {
 	s, ctx := started(t)
 	row := s.model.alive()[0]
-	change(t, s, func(tx *percolator.Tx) { tx.Delete(row, text); tx.Delete(mirrorRow(row), copied) })
+	change(t, s, func(tx *percolator.Tx) {
+		tx.Delete(row, text)
+		tx.Delete(mirrorRow(row), copied)
+	})
 	mustNotice(t, s.settle(ctx), "document "+row+" is gone")
 }
 
@@ -160,9 +167,11 @@ func TestNoticesWhatIsLeft(t *testing.T) {
 	}
 	cell := wire.CellPB(mvcc.Cell{Table: id, Row: "left", Column: "c"})
 	never := uint64(mvcc.TimestampAt(start.Millis() + time.Hour.Milliseconds()))
-	_, _, err = c.Send(ctx, wire.Position{Table: id, Row: "left"}, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
-		StartTs: uint64(start), Primary: cell, Expiry: never, Writes: []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT}},
-	}}})
+	_, _, err = c.Send(ctx, wire.Position{Table: id, Row: "left"},
+		&pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(start), Primary: cell, Expiry: never,
+			Writes: []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT}},
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +238,8 @@ func TestNoticesGrowth(t *testing.T) {
 // TestMeasures: the figures of a real node make sense.
 func TestMeasures(t *testing.T) {
 	s, _ := started(t)
-	for _, f := range []figure{heap, anonymous, goroutines, client, descriptors, disk, files, tablets, live, cells, restart} {
+	for _, f := range []figure{heap, anonymous, goroutines, client, descriptors, disk, files,
+		tablets, live, cells, restart} {
 		if s.now[f] <= 0 {
 			t.Errorf("%s is %d", figureNames[f], s.now[f])
 		}

@@ -38,7 +38,8 @@ func read(ctx context.Context, s *percolator.Snapshot) (*contents, error) {
 			cells[cell.CellKey] = string(cell.Value)
 			c.cells++
 			c.bytes += len(cell.Row) + len(cell.Column.Name) + len(cell.Value)
-			fmt.Fprintf(hash, "%q %q %q %q %d\n", table, cell.Row, cell.Column.Name, cell.Value, cell.CommitTS)
+			fmt.Fprintf(hash, "%q %q %q %q %d\n", table, cell.Row, cell.Column.Name, cell.Value,
+				cell.CommitTS)
 		}
 	}
 	hash.Sum(c.digest[:0])
@@ -59,7 +60,8 @@ func (c *contents) column(of percolator.Column) map[string]string {
 // derived computes from the documents alone what the observers must have made of them.
 func (c *contents) derived() map[percolator.Column]map[string]string {
 	out := map[percolator.Column]map[string]string{
-		copied: {}, counted: {}, targets: {}, inverted: {}, total: {}, link: {}, degree: {}, touched: {},
+		copied: {}, counted: {}, targets: {}, inverted: {}, total: {}, link: {}, degree: {},
+		touched: {},
 	}
 	sums, in := map[string]int{}, map[string]int{}
 	for row, s := range c.column(text) {
@@ -93,7 +95,8 @@ const maxDifferences = 10
 func (c *contents) differences() []string {
 	var out []string
 	want := c.derived()
-	for _, column := range []percolator.Column{copied, counted, targets, inverted, total, link, degree, touched} {
+	for _, column := range []percolator.Column{copied, counted, targets, inverted, total, link,
+		degree, touched} {
 		out = append(out, compare(column, c.column(column), want[column])...)
 	}
 	left, right := map[string]string{}, map[string]string{}
@@ -124,7 +127,8 @@ func compare(c percolator.Column, got, want map[string]string) []string {
 		g, has := got[row]
 		w, must := want[row]
 		if g != w || has != must {
-			out = append(out, fmt.Sprintf("%s %s %q is %.80q (%t), must be %.80q (%t)", c.Table, c.Name, row, g, has, w, must))
+			out = append(out, fmt.Sprintf("%s %s %q is %.80q (%t), must be %.80q (%t)", c.Table,
+				c.Name, row, g, has, w, must))
 		}
 	}
 	return out

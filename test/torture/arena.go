@@ -44,7 +44,9 @@ func open(ctx context.Context, o options, f fault, dir string) (_ *arena, err er
 	if f.nodes > 0 {
 		a.nodes = f.nodes
 	}
-	cfg := cluster.Config{Nodes: a.nodes, Spare: f.spare, Dir: dir, Hosts: true, TLS: !o.plain, Env: f.env}
+	cfg := cluster.Config{
+		Nodes: a.nodes, Spare: f.spare, Dir: dir, Hosts: true, TLS: !o.plain, Env: f.env,
+	}
 	if f.disks {
 		cfg.Disks = 4 << 30
 	}
@@ -81,7 +83,8 @@ func (a *arena) close() error {
 
 // log writes a line, in one piece; the time is that of the nodes' logs. Any goroutine may call it.
 func (a *arena) log(format string, args ...any) {
-	_, _ = a.steps.WriteString(time.Now().UTC().Format("15:04:05.000Z ") + fmt.Sprintf(format, args...) + "\n")
+	_, _ = a.steps.WriteString(time.Now().UTC().Format("15:04:05.000Z ") + fmt.Sprintf(format,
+		args...) + "\n")
 }
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }
@@ -99,7 +102,9 @@ func (a *arena) dial(ctx context.Context) (*percolator.DB, error) {
 }
 
 // random is a duration below d.
-func (a *arena) random(d time.Duration) time.Duration { return time.Duration(a.rng.Int64N(int64(d))) }
+func (a *arena) random(d time.Duration) time.Duration {
+	return time.Duration(a.rng.Int64N(int64(d)))
+}
 
 // wait lets time pass.
 func (a *arena) wait(ctx context.Context, d time.Duration) error {

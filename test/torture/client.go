@@ -31,11 +31,13 @@ func victim() {
 	cfg := percolator.ClientConfig{Insecure: dir == ""}
 	if dir != "" {
 		cfg.CAFile = filepath.Join(dir, certs.CACert)
-		cfg.CertFile, cfg.KeyFile = filepath.Join(dir, certs.ClientCert), filepath.Join(dir, certs.ClientKey)
+		cfg.CertFile, cfg.KeyFile = filepath.Join(dir, certs.ClientCert),
+			filepath.Join(dir, certs.ClientKey)
 	}
 	db, err := percolator.Dial(ctx, strings.Split(addrs, ","), cfg)
 	if err == nil {
-		err = workload.Transfers(ctx, db, workload.Load{Workers: 8, Duration: time.Hour, Seed: uint64(os.Getpid())})
+		err = workload.Transfers(ctx, db,
+			workload.Load{Workers: 8, Duration: time.Hour, Seed: uint64(os.Getpid())})
 	}
 	fmt.Fprintln(os.Stderr, "the client that was to be killed has ended:", err)
 	os.Exit(1)
@@ -53,7 +55,8 @@ func killClient(ctx context.Context, a *arena) error {
 	}
 	defer func() { _ = out.Close() }()
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), victimEnv+"="+strings.Join(a.c.Addrs(), ","), victimCerts+"="+a.c.ClientCerts())
+	cmd.Env = append(os.Environ(), victimEnv+"="+strings.Join(a.c.Addrs(), ","), victimCerts+"="+
+		a.c.ClientCerts())
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return err

@@ -24,27 +24,50 @@ type fault struct {
 // faults are all of them, in the order in which they are run.
 var faults = []fault{
 	{name: "none", patient: true, strike: func(context.Context, *arena) error { return nil }},
-	{name: "kill-one", strike: func(ctx context.Context, a *arena) error { return a.killed(ctx, a.any()) }},
-	{name: "kill-leader", strike: func(ctx context.Context, a *arena) error { return a.killed(ctx, a.leader(ctx)) }},
-	{name: "kill-oracle", strike: func(ctx context.Context, a *arena) error { return a.killed(ctx, a.oracle(ctx)) }},
-	{name: "kill-all", strike: func(ctx context.Context, a *arena) error { return a.killed(ctx, a.founders()...) }},
-	{name: "pause", strike: func(ctx context.Context, a *arena) error { return a.paused(ctx, a.any()) }},
-	{name: "pause-leader", strike: func(ctx context.Context, a *arena) error { return a.paused(ctx, a.leader(ctx)) }},
-	{name: "pause-oracle", strike: func(ctx context.Context, a *arena) error { return a.paused(ctx, a.oracle(ctx)) }},
-	{name: "partition-one", strike: func(ctx context.Context, a *arena) error { return a.split(ctx, a.any()) }},
-	{name: "partition-oracle", strike: func(ctx context.Context, a *arena) error { return a.split(ctx, a.oracle(ctx)) }},
+	{name: "kill-one", strike: func(ctx context.Context, a *arena) error {
+		return a.killed(ctx, a.any())
+	}},
+	{name: "kill-leader", strike: func(ctx context.Context, a *arena) error {
+		return a.killed(ctx, a.leader(ctx))
+	}},
+	{name: "kill-oracle", strike: func(ctx context.Context, a *arena) error {
+		return a.killed(ctx, a.oracle(ctx))
+	}},
+	{name: "kill-all", strike: func(ctx context.Context, a *arena) error {
+		return a.killed(ctx, a.founders()...)
+	}},
+	{name: "pause", strike: func(ctx context.Context, a *arena) error {
+		return a.paused(ctx, a.any())
+	}},
+	{name: "pause-leader", strike: func(ctx context.Context, a *arena) error {
+		return a.paused(ctx, a.leader(ctx))
+	}},
+	{name: "pause-oracle", strike: func(ctx context.Context, a *arena) error {
+		return a.paused(ctx, a.oracle(ctx))
+	}},
+	{name: "partition-one", strike: func(ctx context.Context, a *arena) error {
+		return a.split(ctx, a.any())
+	}},
+	{name: "partition-oracle", strike: func(ctx context.Context, a *arena) error {
+		return a.split(ctx, a.oracle(ctx))
+	}},
 	{name: "partition-halves", nodes: 5, strike: halves},
 	{name: "partition-one-way", strike: oneWay},
 	{name: "slow-node", strike: slowNode},
 	{name: "slow-sync", strike: slowSync},
 	{name: "failed-sync", strike: failedSync},
-	{name: "power-loss", disks: true, strike: func(ctx context.Context, a *arena) error { return a.powerless(ctx, a.any()) }},
-	{name: "power-loss-all", disks: true, strike: func(ctx context.Context, a *arena) error { return a.powerless(ctx, a.founders()...) }},
+	{name: "power-loss", disks: true, strike: func(ctx context.Context, a *arena) error {
+		return a.powerless(ctx, a.any())
+	}},
+	{name: "power-loss-all", disks: true, strike: func(ctx context.Context, a *arena) error {
+		return a.powerless(ctx, a.founders()...)
+	}},
 	{name: "split-and-move", nodes: 5, patient: true, strike: splitAndMove},
 	{name: "add-and-drain", spare: 1, patient: true, strike: addAndDrain},
 	{name: "kill-client", strike: killClient},
 	{name: "rolling-restart", patient: true, strike: rollingRestart},
-	{name: "webindex", spare: 2, env: []string{observersEnv + "=webindex"}, load: webindex, strike: killOrAdd},
+	{name: "webindex", spare: 2, env: []string{observersEnv + "=webindex"}, load: webindex,
+		strike: killOrAdd},
 }
 
 // founders are the nodes that began the cluster.

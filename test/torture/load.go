@@ -31,7 +31,10 @@ const (
 var counting = workload.Counting{Rows: 20_000, Shards: 8}
 
 // workers are those of each workload, by name; two, if there is none.
-var workers = map[string]int{"bank": 4, "list append": 6, "register": 6, "set": 3, "monotonic": 3, "oracle": 4, "lost update": 3, "long fork": 4}
+var workers = map[string]int{
+	"bank": 4, "list append": 6, "register": 6, "set": 3, "monotonic": 3, "oracle": 4,
+	"lost update": 3, "long fork": 4,
+}
 
 // prepare makes tables and what the workloads begin with.
 func prepare(ctx context.Context, db *percolator.DB) error {
@@ -65,7 +68,8 @@ func loadAll(ctx context.Context, a *arena) (Counts, error) {
 }
 
 // loadOne runs a workload. Its history is kept in a file if there is an anomaly in it.
-func loadOne(ctx context.Context, a *arena, w workload.Workload, seed uint64) (c Counts, err error) {
+func loadOne(ctx context.Context, a *arena, w workload.Workload,
+	seed uint64) (c Counts, err error) {
 	var dbs []*percolator.DB
 	defer func() {
 		for _, db := range dbs {
@@ -82,7 +86,8 @@ func loadOne(ctx context.Context, a *arena, w workload.Workload, seed uint64) (c
 	}
 	tally := &workload.Tally{}
 	l := workload.Load{
-		Workers: max(workers[w.Name], 2), Duration: a.o.duration, Seed: seed, Pause: pause, Others: dbs[1:], Tally: tally,
+		Workers: max(workers[w.Name], 2), Duration: a.o.duration, Seed: seed, Pause: pause,
+		Others: dbs[1:], Tally: tally,
 		Keep: func(name string, history any) { err = errors.Join(err, a.keep(name, history)) },
 	}
 	err = errors.Join(w.Run(ctx, dbs[0], l), err)
@@ -97,7 +102,8 @@ func (a *arena) keep(name string, history any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(a.dir, "history-"+strings.ReplaceAll(name, " ", "-")+".json"), data, 0o600)
+	return os.WriteFile(filepath.Join(a.dir, "history-"+strings.ReplaceAll(name, " ", "-")+".json"),
+		data, 0o600)
 }
 
 // Counts are the operations of a run.

@@ -119,7 +119,8 @@ func choose(names string) ([]fault, error) {
 			for _, f := range faults {
 				all = append(all, f.name)
 			}
-			return nil, fmt.Errorf("there is no fault %q; there are: %s", name, strings.Join(all, ", "))
+			return nil, fmt.Errorf("there is no fault %q; there are: %s", name,
+				strings.Join(all, ", "))
 		}
 	}
 	return out, nil

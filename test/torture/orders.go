@@ -25,7 +25,8 @@ func busy(err error) bool {
 func walk(ctx context.Context, db *percolator.DB) (found []*pb.TabletDescriptor, err error) {
 	at := wire.Position{Table: mvcc.MetaTable}
 	for {
-		r, _, err := db.Client().Send(ctx, at, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
+		r, _, err := db.Client().Send(ctx, at,
+			&pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
 		if err != nil {
 			return found, err
 		}
@@ -66,7 +67,9 @@ func (a *arena) moveSomething(ctx context.Context) error {
 		return nil // asked again at the next strike
 	}
 	d := found[a.rng.IntN(len(found))]
-	req := &pb.MoveTabletRequest{TabletId: d.TabletId, ToNode: d.Replicas[a.rng.IntN(len(d.Replicas))].NodeId, Leader: true}
+	req := &pb.MoveTabletRequest{
+		TabletId: d.TabletId, ToNode: d.Replicas[a.rng.IntN(len(d.Replicas))].NodeId, Leader: true,
+	}
 	holds := map[uint64]bool{}
 	for _, r := range d.Replicas {
 		holds[r.NodeId] = true
@@ -81,7 +84,8 @@ func (a *arena) moveSomething(ctx context.Context) error {
 		req.FromNode, req.ToNode, req.Leader = req.ToNode, free[a.rng.IntN(len(free))], false
 	}
 	_, err = t.MoveTablet(ctx, req)
-	a.log("move tablet %d from node %d to %d, leader %t: %v", req.TabletId, req.FromNode, req.ToNode, req.Leader, err)
+	a.log("move tablet %d from node %d to %d, leader %t: %v", req.TabletId, req.FromNode,
+		req.ToNode, req.Leader, err)
 	return nil // placement may refuse: another change is under way
 }
 
@@ -121,7 +125,8 @@ func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
 				continue
 			}
 			if n.State != last {
-				a.log("node %d is %v, with %d replicas, %d leaders: %v", p.Index, n.State, n.Replicas, n.Leaders, err)
+				a.log("node %d is %v, with %d replicas, %d leaders: %v", p.Index, n.State,
+					n.Replicas, n.Leaders, err)
 			}
 			if last = n.State; last == pb.NodeState_NODE_STATE_DRAINED {
 				return nil

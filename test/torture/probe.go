@@ -20,8 +20,9 @@ const (
 
 // probed is what the probers have seen.
 type probed struct {
-	gap      time.Duration // the longest time that one of them had to wait from one success to the next
-	failed   int           // how often the patience was not enough
+	// the longest time that one of them had to wait from one success to the next
+	gap      time.Duration
+	failed   int // how often the patience was not enough
 	examples []error
 }
 

@@ -39,7 +39,8 @@ func (r *result) row() string {
 		anomalies = "**" + anomalies + "**"
 	}
 	return fmt.Sprintf("| %s | %d | %d | %d | %d | %s | %.1f s | %d | %d |",
-		r.fault, r.strikes, r.counts.Done, r.counts.Conflicts, r.counts.Unknown, anomalies, r.probed.gap.Seconds(), r.probed.failed, r.replicas)
+		r.fault, r.strikes, r.counts.Done, r.counts.Conflicts, r.counts.Unknown, anomalies,
+		r.probed.gap.Seconds(), r.probed.failed, r.replicas)
 }
 
 // all is everything that went wrong.
@@ -121,7 +122,8 @@ func compare(ctx context.Context, db *percolator.DB) (replicas int, err error) {
 			return replicas, fmt.Errorf("verify tablet %d: %w", d.TabletId, err)
 		}
 		if !v.Equal {
-			return replicas, fmt.Errorf("the replicas of tablet %d differ: %v", d.TabletId, v.Replicas)
+			return replicas, fmt.Errorf("the replicas of tablet %d differ: %v", d.TabletId,
+				v.Replicas)
 		}
 		replicas += len(v.Replicas)
 	}

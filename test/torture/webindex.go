@@ -39,7 +39,10 @@ func webindex(ctx context.Context, a *arena) (c Counts, err error) {
 	}
 	defer func() {
 		s := db.Stats()
-		c = Counts{Done: s.OnePhase + s.TwoPhase + s.ReadOnly + s.NotifyOnly, Conflicts: s.Conflicts + s.Locked, Unknown: s.Unknown}
+		c = Counts{
+			Done:      s.OnePhase + s.TwoPhase + s.ReadOnly + s.NotifyOnly,
+			Conflicts: s.Conflicts + s.Locked, Unknown: s.Unknown,
+		}
 		err = errors.Join(err, db.Close())
 	}()
 	pages := filepath.Join(a.dir, "pages")
@@ -64,7 +67,8 @@ type pageLoader struct {
 }
 
 // again repeats a step until it succeeds or shows a difference: nodes are being killed.
-func (l *pageLoader) again(ctx context.Context, what string, step func(ctx context.Context) error) error {
+func (l *pageLoader) again(ctx context.Context, what string,
+	step func(ctx context.Context) error) error {
 	for {
 		began := time.Now()
 		err := step(ctx)
@@ -126,7 +130,8 @@ func (l *pageLoader) have(ctx context.Context) (map[string]string, error) {
 	}
 	defer func() { _ = snapshot.Close() }()
 	have := map[string]string{}
-	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages), schema.Pages(schema.Sum)) {
+	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages),
+		schema.Pages(schema.Sum)) {
 		if err != nil {
 			return nil, err
 		}

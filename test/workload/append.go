@@ -39,12 +39,15 @@ func ListAppend(ctx context.Context, db *percolator.DB, l Load) error {
 		}
 		return h.attempt(ctx, db, rng)
 	})
-	if readErr := patiently(ctx, func() error { return h.readAll(ctx, db) }); err != nil || readErr != nil {
+	if readErr := patiently(ctx, func() error {
+		return h.readAll(ctx, db)
+	}); err != nil || readErr != nil {
 		return errors.Join(err, readErr)
 	}
 	found := sicheck.Check(h.txns)
 	for _, a := range found[:min(len(found), 3)] {
-		err = errors.Join(err, fmt.Errorf("workload: list append: %d transactions: %v", len(h.txns), a))
+		err = errors.Join(err, fmt.Errorf("workload: list append: %d transactions: %v", len(h.txns),
+			a))
 	}
 	return l.keep("list append", h.txns, err)
 }

@@ -93,7 +93,8 @@ func CheckBank(ctx context.Context, db *percolator.DB) error {
 		sum += n
 	}
 	if sum != accounts*opening {
-		return fmt.Errorf("workload: bank: the accounts hold %d at %d, not %d", sum, s.Timestamp(), accounts*opening)
+		return fmt.Errorf("workload: bank: the accounts hold %d at %d, not %d", sum, s.Timestamp(),
+			accounts*opening)
 	}
 	return nil
 }

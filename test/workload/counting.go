@@ -14,9 +14,11 @@ import (
 // strong observer increments a counter and leaves a trace of each of its commits, so that
 // a run that counted twice, or never, is found by row.
 type Counting struct {
-	Table  string // "counting"; the observer's name too
-	Rows   int
-	Shards int // counters, rows spread over them; 1 is contended. 0: none, only traces, which never conflict
+	Table string // "counting"; the observer's name too
+	Rows  int
+	// counters, rows spread over them; 1 is contended. 0: none, only traces, which never
+	// conflict
+	Shards int
 	// Inside, if set, is called in every run before it writes; its error fails the run.
 	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
 }

@@ -16,7 +16,9 @@ import (
 // left to run and compares: every row that is there was counted exactly once, those whose
 // change was acknowledged are there, and those whose change was refused are not.
 func (w Counting) Feed(ctx context.Context, db *percolator.DB, l Load) error {
-	if err := patiently(ctx, func() error { return db.CreateTable(ctx, percolator.TableSpec{Name: w.table()}) }); err != nil {
+	if err := patiently(ctx, func() error {
+		return db.CreateTable(ctx, percolator.TableSpec{Name: w.table()})
+	}); err != nil {
 		return err
 	}
 	run, err := newRun(ctx, db)
@@ -24,7 +26,9 @@ func (w Counting) Feed(ctx context.Context, db *percolator.DB, l Load) error {
 		return err
 	}
 	f := &fed{Counting: w, there: map[string]bool{}}
-	err = l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error { return f.feed(ctx, l.db(db, worker), run) })
+	err = l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error {
+		return f.feed(ctx, l.db(db, worker), run)
+	})
 	return errors.Join(err, patiently(ctx, func() error { return f.check(ctx, db) }))
 }
 
@@ -96,7 +100,8 @@ func (f *fed) check(ctx context.Context, db *percolator.DB) error {
 func (f *fed) compare(found map[string]bool, traces map[string]int) error {
 	for row, there := range f.there {
 		if found[row] != there {
-			return fmt.Errorf("workload: exact counting: row %s: acknowledged %t, there %t", row, there, found[row])
+			return fmt.Errorf("workload: exact counting: row %s: acknowledged %t, there %t", row,
+				there, found[row])
 		}
 	}
 	for row := range found {

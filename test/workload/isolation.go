@@ -19,7 +19,10 @@ func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 	var acked, unknown [counters]atomic.Int64
 	before := [counters]int{}
 	read := func(i int) (n int, err error) {
-		err = patiently(ctx, func() error { n, err = settled(ctx, db, row("counter", i)); return err })
+		err = patiently(ctx, func() error {
+			n, err = settled(ctx, db, row("counter", i))
+			return err
+		})
 		return n, err
 	}
 	for i := range counters {
@@ -53,7 +56,8 @@ func LostUpdate(ctx context.Context, db *percolator.DB, l Load) error {
 		}
 		low := before[i] + int(acked[i].Load())
 		if n < low || n > low+int(unknown[i].Load()) {
-			err = errors.Join(err, fmt.Errorf("workload: lost update: counter %d is %d after %d acknowledged and %d unknown increments from %d",
+			err = errors.Join(err, fmt.Errorf(
+				"workload: lost update: counter %d is %d after %d acknowledged and %d unknown increments from %d",
 				i, n, acked[i].Load(), unknown[i].Load(), before[i]))
 		}
 	}
@@ -165,13 +169,17 @@ func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 		case 0, 1:
 			return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 				for range 5 {
-					tx.Set(row("stable", rng.IntN(cells)), value, strconv.AppendInt(nil, rng.Int64(), 10))
+					tx.Set(row("stable", rng.IntN(cells)), value,
+						strconv.AppendInt(nil, rng.Int64(), 10))
 				}
 				return nil
 			})
 		case 2:
 			if n := splits.Add(1); n <= 30 {
-				return db.CreateTable(ctx, percolator.TableSpec{Name: Table, SplitKeys: []string{fmt.Sprintf("%02x/s%d", rng.IntN(256), n)}})
+				return db.CreateTable(ctx,
+					percolator.TableSpec{
+						Name: Table, SplitKeys: []string{fmt.Sprintf("%02x/s%d", rng.IntN(256), n)},
+					})
 			}
 			return pause(ctx)
 		}
@@ -220,7 +228,8 @@ func watch(ctx context.Context, db *percolator.DB, cells int) error {
 	}
 	for r, v := range first {
 		if second[r] != v {
-			return fmt.Errorf("workload: stable snapshots: row %s at %d was %q, then %q", r, s.Timestamp(), v, second[r])
+			return fmt.Errorf("workload: stable snapshots: row %s at %d was %q, then %q", r,
+				s.Timestamp(), v, second[r])
 		}
 	}
 	if len(second) != len(first) {

@@ -47,7 +47,8 @@ func (l Load) db(own *percolator.DB, worker int) *percolator.DB {
 
 // run has the workers repeat fn until the time is up; it joins their errors. Errors that
 // only say "busy" end nothing.
-func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int, rng *rand.Rand) error) error {
+func (l Load) run(ctx context.Context, fn func(ctx context.Context, worker int,
+	rng *rand.Rand) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.Duration)
 	defer cancel()
 	var (
@@ -91,7 +92,8 @@ func (l Load) rest(ctx context.Context, rng *rand.Rand) {
 // breaks a promise.
 func excused(err error) bool {
 	for _, ok := range []error{
-		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown, percolator.ErrOverloaded,
+		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
+		percolator.ErrOverloaded,
 		percolator.ErrUnavailable, context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, ok) {

@@ -25,7 +25,9 @@ func Monotonic(ctx context.Context, db *percolator.DB, l Load) error {
 		return err
 	}
 	m := &steps{run: "monotonic" + run, began: time.Now(), tried: map[string]bool{}}
-	err = l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error { return m.step(ctx, l.db(db, worker)) })
+	err = l.run(ctx, func(ctx context.Context, worker int, _ *rand.Rand) error {
+		return m.step(ctx, l.db(db, worker))
+	})
 	return errors.Join(err, m.order(), patiently(ctx, func() error { return m.check(ctx, db) }))
 }
 
@@ -88,7 +90,8 @@ func (m *steps) order() error {
 		if i > 0 {
 			before := m.done[i-1]
 			if before.number == d.number || before.commit > d.start {
-				return fmt.Errorf("workload: monotonic: numbers %d and %d: %d…%d and %d…%d", before.number, d.number,
+				return fmt.Errorf("workload: monotonic: numbers %d and %d: %d…%d and %d…%d",
+					before.number, d.number,
 					before.start, before.commit, d.start, d.commit)
 			}
 		}

@@ -44,9 +44,12 @@ func Register(ctx context.Context, db *percolator.DB, l Load) error {
 		return h.read(ctx, db, worker, row)
 	})
 	for _, row := range h.rows() {
-		err = errors.Join(err, patiently(ctx, func() error { return h.read(ctx, db, l.Workers, row) }))
+		err = errors.Join(err, patiently(ctx, func() error {
+			return h.read(ctx, db, l.Workers, row)
+		}))
 	}
-	return errors.Join(err, l.keep("register", h.ops, wrap("register", linear.Registers(h.ops, patience))))
+	return errors.Join(err, l.keep("register", h.ops,
+		wrap("register", linear.Registers(h.ops, patience))))
 }
 
 func wrap(name string, err error) error {
@@ -123,7 +126,9 @@ func (h *registers) read(ctx context.Context, db *percolator.DB, worker int, row
 // write puts a value, whatever is there. Conflicts are retried: none of the attempts
 // before has written.
 func (h *registers) write(ctx context.Context, db *percolator.DB, worker int, row string) error {
-	op := linear.Op{Client: worker, Key: row, Kind: linear.Write, Value: h.value.Add(1), Call: h.now()}
+	op := linear.Op{
+		Client: worker, Key: row, Kind: linear.Write, Value: h.value.Add(1), Call: h.now(),
+	}
 	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set(row, value, strconv.AppendInt(nil, op.Value, 10))
 		return nil

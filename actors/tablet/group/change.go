@@ -96,7 +96,8 @@ func (g *Group) Next(c *Change) (*pb.TabletDescriptor, error) {
 	next := leaveJoint(g.descriptor)
 	if !c.Leaving() {
 		var err error
-		if next, _, err = NextDescriptor(g.descriptor, c.steps); err != nil || g.Lagging(c.steps) != "" {
+		if next, _, err = NextDescriptor(g.descriptor, c.steps); err != nil ||
+			g.Lagging(c.steps) != "" {
 			return nil, ErrNotNow
 		}
 	} else if g.handOverFirst(c) {
@@ -138,16 +139,19 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (why string) {
 
 // NextDescriptor returns the descriptor after the first entry of a change; done says that
 // there is nothing to do. Its errors wrap ErrBadChange.
-func NextDescriptor(d *pb.TabletDescriptor, steps []*pb.ReplicaChange) (next *pb.TabletDescriptor, done bool, err error) {
+func NextDescriptor(d *pb.TabletDescriptor,
+	steps []*pb.ReplicaChange) (next *pb.TabletDescriptor, done bool, err error) {
 	if len(steps) == 0 || len(steps) > maxChanges {
-		return nil, false, fmt.Errorf("%w: %d steps; 1 to %d are possible", ErrBadChange, len(steps), maxChanges)
+		return nil, false, fmt.Errorf("%w: %d steps; 1 to %d are possible", ErrBadChange,
+			len(steps), maxChanges)
 	}
 	next, done = proto.CloneOf(d), true
 	next.Epoch++
 	seen := map[uint64]bool{}
 	for _, s := range steps {
 		if s.GetNodeId() == 0 || seen[s.NodeId] {
-			return nil, false, fmt.Errorf("%w: node %d in it, or twice", ErrBadChange, s.GetNodeId())
+			return nil, false, fmt.Errorf("%w: node %d in it, or twice", ErrBadChange,
+				s.GetNodeId())
 		}
 		seen[s.NodeId] = true
 		changed, err := applyStep(next, s, len(steps) > 1)
@@ -163,14 +167,17 @@ func NextDescriptor(d *pb.TabletDescriptor, steps []*pb.ReplicaChange) (next *pb
 // before.
 func applyStep(d *pb.TabletDescriptor, s *pb.ReplicaChange, joint bool) (changed bool, err error) {
 	r := wire.ReplicaOn(d, s.NodeId)
-	if r == nil && s.Kind != pb.ReplicaChange_KIND_ADD_LEARNER && s.Kind != pb.ReplicaChange_KIND_REMOVE {
-		return false, fmt.Errorf("%w: tablet %d has no replica on node %d", ErrBadChange, d.TabletId, s.NodeId)
+	if r == nil && s.Kind != pb.ReplicaChange_KIND_ADD_LEARNER &&
+		s.Kind != pb.ReplicaChange_KIND_REMOVE {
+		return false, fmt.Errorf("%w: tablet %d has no replica on node %d", ErrBadChange,
+			d.TabletId, s.NodeId)
 	}
 	switch s.Kind {
 	case pb.ReplicaChange_KIND_ADD_LEARNER:
 		if r != nil {
 			if !r.Learner {
-				return false, fmt.Errorf("%w: the replica on node %d is a voter", ErrBadChange, s.NodeId)
+				return false, fmt.Errorf("%w: the replica on node %d is a voter", ErrBadChange,
+					s.NodeId)
 			}
 			return false, nil
 		}
@@ -194,7 +201,9 @@ func applyStep(d *pb.TabletDescriptor, s *pb.ReplicaChange, joint bool) (changed
 		if !r.Learner {
 			return false, fmt.Errorf("%w: the replica on node %d is a voter: it must be demoted first", ErrBadChange, s.NodeId)
 		}
-		d.Replicas = slices.DeleteFunc(d.Replicas, func(other *pb.Replica) bool { return other == r })
+		d.Replicas = slices.DeleteFunc(d.Replicas, func(other *pb.Replica) bool {
+			return other == r
+		})
 	default:
 		return false, fmt.Errorf("%w: unknown kind %v", ErrBadChange, s.Kind)
 	}

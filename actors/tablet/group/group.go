@@ -101,7 +101,8 @@ type Group struct {
 // New makes the group of a replica as it is in its storage.
 func New(cfg Config) (*Group, error) {
 	g := &Group{
-		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState), heard: map[uint64]hearing{},
+		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
+		heard:    map[uint64]hearing{},
 		quiesced: true, visible: cfg.Applied,
 	}
 	first, err := cfg.Storage.FirstIndex()
@@ -118,11 +119,14 @@ func New(cfg Config) (*Group, error) {
 	}
 	g.term = g.hard.GetTerm()
 	g.raft, err = raft.NewRawNode(&raft.Config{
-		ID: cfg.Replica, ElectionTick: ElectionTicks, HeartbeatTick: heartbeatTicks, Storage: cfg.Storage, Applied: cfg.Applied,
-		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
-		MaxSizePerMsg: maxMessageBytes, MaxCommittedSizePerReady: cfg.MaxApply,
-		MaxInflightMsgs: maxInflightMessages, MaxInflightBytes: cfg.MaxInflight, MaxUncommittedEntriesSize: cfg.MaxUncommitted,
-		Logger: raftLogger{cfg.Logger.With("tablet", cfg.Tablet)},
+		ID: cfg.Replica, ElectionTick: ElectionTicks, HeartbeatTick: heartbeatTicks,
+		Storage: cfg.Storage, Applied: cfg.Applied,
+		AsyncStorageWrites: true, PreVote: true, CheckQuorum: true, DisableProposalForwarding: true,
+		StepDownOnRemoval: true,
+		MaxSizePerMsg:     maxMessageBytes, MaxCommittedSizePerReady: cfg.MaxApply,
+		MaxInflightMsgs: maxInflightMessages, MaxInflightBytes: cfg.MaxInflight,
+		MaxUncommittedEntriesSize: cfg.MaxUncommitted,
+		Logger:                    raftLogger{cfg.Logger.With("tablet", cfg.Tablet)},
 	})
 	return g, err
 }
@@ -163,7 +167,8 @@ func (g *Group) Ready() (out Ready, ok bool, err error) {
 		rd := g.raft.Ready()
 		out.LeaderChanged = g.observe(&rd)
 		for _, r := range rd.ReadStates {
-			out.Reads = append(out.Reads, Read{ID: binary.BigEndian.Uint64(r.RequestCtx), Index: r.Index})
+			out.Reads = append(out.Reads,
+				Read{ID: binary.BigEndian.Uint64(r.RequestCtx), Index: r.Index})
 		}
 		for _, m := range rd.Messages {
 			switch m.GetTo() {

@@ -25,7 +25,8 @@ type Incoming struct {
 // Decode reads the envelope's message.
 func Decode(m *wire.RaftMessage) *Incoming {
 	in := &Incoming{RaftMessage: m}
-	if message := new(raftpb.Message); len(m.GetMessage()) > 0 && proto.Unmarshal(m.Message, message) == nil {
+	if message := new(raftpb.Message); len(m.GetMessage()) > 0 &&
+		proto.Unmarshal(m.Message, message) == nil {
 		in.Raft = message
 	}
 	return in
@@ -47,7 +48,10 @@ func (g *Group) active(replica uint64) bool {
 // hear notes where the message has come from. Those that are of the group no more make room.
 func (g *Group) hear(in *Incoming) {
 	if _, known := g.heard[in.FromReplica]; !known && len(g.heard) >= maxHeard {
-		maps.DeleteFunc(g.heard, func(id uint64, _ hearing) bool { _, member := g.nodes[id]; return !member })
+		maps.DeleteFunc(g.heard, func(id uint64, _ hearing) bool {
+			_, member := g.nodes[id]
+			return !member
+		})
 	}
 	g.heard[in.FromReplica] = hearing{node: in.FromNode, at: g.clock}
 }
@@ -60,7 +64,8 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 		return nil
 	}
 	d := in.Tablet
-	if d.GetTabletId() == g.cfg.Tablet && d.GetEpoch() > g.descriptor.GetEpoch() && WasRemoved(d, g.cfg.Replica) {
+	if d.GetTabletId() == g.cfg.Tablet && d.GetEpoch() > g.descriptor.GetEpoch() &&
+		WasRemoved(d, g.cfg.Replica) {
 		return d // the entry that says so may never have reached this replica
 	}
 	if !g.forUs(in) || in.Raft == nil || !g.sound(in.Raft) {
@@ -99,7 +104,8 @@ func (g *Group) forUs(in *Incoming) bool {
 		g.messages = append(g.messages, out)
 		return false
 	}
-	return in.Raft == nil || (in.Raft.GetFrom() == in.FromReplica && in.Raft.GetTo() == in.ToReplica)
+	return in.Raft == nil || (in.Raft.GetFrom() == in.FromReplica &&
+		in.Raft.GetTo() == in.ToReplica)
 }
 
 // sound reports whether raft can take the message without a panic.
@@ -116,8 +122,10 @@ func (g *Group) sound(m *raftpb.Message) bool {
 		return m.GetTerm() < g.term || m.GetCommit() <= g.last
 	case raftpb.MsgHeartbeatResp:
 		ctx := m.GetContext()
-		return len(ctx) == 0 || (len(ctx) == 8 && (m.GetTerm() != g.term || binary.LittleEndian.Uint64(ctx) <= g.asked))
-	case raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+		return len(ctx) == 0 || (len(ctx) == 8 &&
+			(m.GetTerm() != g.term || binary.LittleEndian.Uint64(ctx) <= g.asked))
+	case raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+		raftpb.MsgTimeoutNow:
 		return true
 	}
 	return false
@@ -159,7 +167,8 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 		if g.dropHeartbeatResp {
 			return s
 		}
-	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp,
+	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote,
+		raftpb.MsgPreVoteResp,
 		raftpb.MsgHeartbeat, raftpb.MsgTimeoutNow:
 	default: // what raft would forward to a leader is not forwarded here
 		return s
@@ -191,7 +200,10 @@ func (g *Group) envelope(to uint64) *wire.RaftMessage {
 	if !ok {
 		node = g.heard[to].node // one that this replica does not know yet
 	}
-	return &wire.RaftMessage{TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node, ToReplica: to}
+	return &wire.RaftMessage{
+		TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node,
+		ToReplica: to,
+	}
 }
 
 // Snapshot is one that a replica needs, and that the caller sends.

@@ -106,7 +106,8 @@ func (g *Group) Tick() (transferFailed bool) {
 	switch {
 	case g.leader != 0:
 	case g.electionBoost > 0:
-		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate { // whose votes may be on their way
+		// whose votes may be on their way
+		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate {
 			g.campaign()
 		}
 	default:
@@ -143,7 +144,8 @@ func (g *Group) Rest(busy bool) {
 	}
 	for _, id := range complete {
 		g.post(&raftpb.Message{
-			Type: raftpb.MsgHeartbeat.Enum(), To: &id, From: &g.cfg.Replica, Term: proto.Uint64(g.term), Commit: proto.Uint64(g.last),
+			Type: raftpb.MsgHeartbeat.Enum(), To: &id, From: &g.cfg.Replica,
+			Term: proto.Uint64(g.term), Commit: proto.Uint64(g.last),
 		}, true)
 	}
 	g.rest()
@@ -155,7 +157,8 @@ func (g *Group) Rest(busy bool) {
 // finds that nobody answers and ends its leadership. complete are the others that have
 // everything: only they may be told that all is committed.
 func (g *Group) idle() (complete []uint64, idle bool) {
-	if !g.elected || g.visible != g.last || g.Transferring() || IsJoint(g.descriptor) || !g.hasQuorum() {
+	if !g.elected || g.visible != g.last || g.Transferring() || IsJoint(g.descriptor) ||
+		!g.hasQuorum() {
 		return nil, false
 	}
 	idle = true
@@ -173,7 +176,8 @@ func (g *Group) idle() (complete []uint64, idle bool) {
 
 // complete reports whether the leader's heartbeat finds this follower with everything.
 func (g *Group) complete(m *raftpb.Message) bool {
-	return m.GetType() == raftpb.MsgHeartbeat && !g.elected && m.GetTerm() == g.term && m.GetFrom() == g.leader && m.GetCommit() == g.last
+	return m.GetType() == raftpb.MsgHeartbeat && !g.elected && m.GetTerm() == g.term &&
+		m.GetFrom() == g.leader && m.GetCommit() == g.last
 }
 
 // answeredAtRest reports whether the message leaves a replica at rest: the question of a
@@ -234,7 +238,8 @@ func (g *Group) Progress() []*pb.ReplicaProgress {
 	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		if r := Replica(g.descriptor, id); r != nil {
 			out = append(out, &pb.ReplicaProgress{
-				Replica: r, Match: p.Match, Active: id == g.cfg.Replica || g.active(id), Snapshot: p.State == tracker.StateSnapshot,
+				Replica: r, Match: p.Match, Active: id == g.cfg.Replica || g.active(id),
+				Snapshot: p.State == tracker.StateSnapshot,
 			})
 		}
 	})

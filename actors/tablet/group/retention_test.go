@@ -14,13 +14,15 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	t.Helper()
 	storage := raft.NewMemoryStorage()
 	err := storage.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
-		Index: proto.Uint64(10), Term: proto.Uint64(5), ConfState: &raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{2}},
+		Index: proto.Uint64(10), Term: proto.Uint64(5),
+		ConfState: &raftpb.ConfState{Voters: []uint64{1}, Learners: []uint64{2}},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	node, err := raft.NewRawNode(&raft.Config{
-		ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: storage, Applied: 10, MaxSizePerMsg: 1 << 20, MaxInflightMsgs: 256,
+		ID: 1, ElectionTick: 10, HeartbeatTick: 1, Storage: storage, Applied: 10,
+		MaxSizePerMsg: 1 << 20, MaxInflightMsgs: 256,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +47,8 @@ func leaderNode(t *testing.T, match uint64) *raft.RawNode {
 	}
 	work()
 	err = node.Step(&raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1), Term: proto.Uint64(node.BasicStatus().GetTerm()), Index: &match,
+		Type: raftpb.MsgAppResp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1),
+		Term: proto.Uint64(node.BasicStatus().GetTerm()), Index: &match,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,14 +71,23 @@ func TestLogWaitsWithinBounds(t *testing.T) {
 		{name: "it needs a snapshot anyway", truncated: 61, visible: visible, want: visible},
 		{name: "many entries", truncated: 10, visible: 61 + laggardEntries, want: own},
 		{name: "many entries that it has", truncated: 10, visible: 60 + laggardEntries, want: 60},
-		{name: "many bytes", truncated: 10, visible: visible, bytes: laggardBytes + 1, want: visible},
-		{name: "many bytes that it has", truncated: 10, visible: visible, had: laggardBytes + 1, want: 60},
-		{name: "a snapshot is under way", truncated: 10, visible: visible, sending: []uint64{70, 30}, want: 30},
-		{name: "a snapshot and many entries", truncated: 10, visible: 30 + snapshotEntries, sending: []uint64{30}, want: 30},
-		{name: "a snapshot and too many", truncated: 10, visible: 31 + snapshotEntries, sending: []uint64{30}, want: 31 + snapshotEntries},
-		{name: "a snapshot and too many bytes", truncated: 10, visible: visible, bytes: snapshotBytes + 1, sending: []uint64{30}, want: visible},
+		{name: "many bytes", truncated: 10, visible: visible, bytes: laggardBytes + 1,
+			want: visible},
+		{name: "many bytes that it has", truncated: 10, visible: visible, had: laggardBytes + 1,
+			want: 60},
+		{name: "a snapshot is under way", truncated: 10, visible: visible,
+			sending: []uint64{70, 30}, want: 30},
+		{name: "a snapshot and many entries", truncated: 10, visible: 30 + snapshotEntries,
+			sending: []uint64{30}, want: 30},
+		{name: "a snapshot and too many", truncated: 10, visible: 31 + snapshotEntries,
+			sending: []uint64{30}, want: 31 + snapshotEntries},
+		{name: "a snapshot and too many bytes", truncated: 10, visible: visible,
+			bytes: snapshotBytes + 1, sending: []uint64{30}, want: visible},
 	} {
-		g := &Group{raft: leaderNode(t, 60), visible: c.visible, retention: retention{truncated: c.truncated}}
+		g := &Group{
+			raft: leaderNode(t, 60), visible: c.visible,
+			retention: retention{truncated: c.truncated},
+		}
 		if c.bytes+c.had > 0 {
 			for i := c.truncated + 1; i <= c.visible; i++ {
 				g.sizes.append(i, map[uint64]int{11: c.had, 61: c.bytes}[i])
@@ -100,7 +112,8 @@ func TestLogSizes(t *testing.T) {
 	within := func(index, entries uint64, bytes int, want uint64) {
 		t.Helper()
 		if got := l.lastWithin(index, entries, bytes); got != want {
-			t.Errorf("%+v: %d of the entries up to %d are within %d and %d bytes, want %d", l, got, index, entries, bytes, want)
+			t.Errorf("%+v: %d of the entries up to %d are within %d and %d bytes, want %d", l, got,
+				index, entries, bytes, want)
 		}
 	}
 	within(25, 100, 300, 3)
@@ -132,7 +145,8 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	g := &Group{raft: node}
 	step := func(m *raftpb.Message) *raftpb.Message {
 		t.Helper()
-		m.From, m.To, m.Term = proto.Uint64(2), proto.Uint64(1), proto.Uint64(node.BasicStatus().GetTerm())
+		m.From, m.To, m.Term = proto.Uint64(2), proto.Uint64(1),
+			proto.Uint64(node.BasicStatus().GetTerm())
 		if err := node.Step(m); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +158,10 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 		return rd.Messages[0]
 	}
 	refuses := func(index, has uint64) *raftpb.Message {
-		return &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), Index: &index, Reject: proto.Bool(true), RejectHint: &has}
+		return &raftpb.Message{
+			Type: raftpb.MsgAppResp.Enum(), Index: &index, Reject: proto.Bool(true),
+			RejectHint: &has,
+		}
 	}
 	if m := step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()}); m.GetType() != raftpb.MsgSnap {
 		t.Fatalf("the replica has no entry of the log, and gets %v", m)
@@ -163,7 +180,8 @@ func TestRefusedSnapshotAsksFirst(t *testing.T) {
 	}
 	g.SnapshotEnded(2, true)
 	m = step(&raftpb.Message{Type: raftpb.MsgHeartbeatResp.Enum()})
-	if m = step(&raftpb.Message{Type: raftpb.MsgAppResp.Enum(), Index: proto.Uint64(m.GetIndex())}); m.GetType() != raftpb.MsgApp {
+	if m = step(&raftpb.Message{Type: raftpb.MsgAppResp.Enum(),
+		Index: proto.Uint64(m.GetIndex())}); m.GetType() != raftpb.MsgApp {
 		t.Fatalf("the replica has the last leader's by now, and gets %v", m)
 	}
 	if s := node.Status().Progress[2]; s.State != tracker.StateReplicate {

@@ -71,7 +71,9 @@ func (w *world) run(t *testing.T, td *datadriven.TestData) string {
 	case "down", "up":
 		w.believe(c.nodes, td.Cmd == "down")
 	case "deliver", "lose":
-		for _, m := range w.take(func(m *wire.RaftMessage) bool { return slices.Contains(c.nodes, m.ToNode) }) {
+		for _, m := range w.take(func(m *wire.RaftMessage) bool {
+			return slices.Contains(c.nodes, m.ToNode)
+		}) {
 			if td.Cmd == "deliver" {
 				w.deliver(m)
 			}
@@ -143,12 +145,14 @@ func (w *world) begin(t *testing.T, td *datadriven.TestData) {
 		for i := range a.Vals {
 			var id uint64
 			a.Scan(t, i, &id)
-			d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: id, NodeId: id, Learner: a.Key == "learners"})
+			d.Replicas = append(d.Replicas,
+				&pb.Replica{ReplicaId: id, NodeId: id, Learner: a.Key == "learners"})
 			d.NextReplicaId = max(d.NextReplicaId, id+1)
 		}
 	}
 	for _, r := range d.Replicas {
-		w.add(firstTablet, r.ReplicaId, r.NodeId, state{index: beginIndex, term: beginTerm, descriptor: d, conf: ConfState(d)})
+		w.add(firstTablet, r.ReplicaId, r.NodeId,
+			state{index: beginIndex, term: beginTerm, descriptor: d, conf: ConfState(d)})
 	}
 }
 
@@ -188,7 +192,8 @@ func (w *world) status() {
 		if g.Quiesced() {
 			rests = ", at rest"
 		}
-		w.printf("%s: term %d, %s, visible %d of %d%s", name, g.Term(), role, g.Visible(), g.last, rests)
+		w.printf("%s: term %d, %s, visible %d of %d%s", name, g.Term(), role, g.Visible(), g.last,
+			rests)
 	}
 }
 

@@ -18,7 +18,8 @@ func (g *Group) TransferTarget(node uint64) (target uint64) {
 	best := uint64(0)
 	g.raft.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {
 		r := Replica(g.descriptor, id)
-		if id == g.cfg.Replica || r.GetLearner() || r.GetOutgoing() || typ == raft.ProgressTypeLearner || (node != 0 && r.GetNodeId() != node) ||
+		if id == g.cfg.Replica || r.GetLearner() || r.GetOutgoing() ||
+			typ == raft.ProgressTypeLearner || (node != 0 && r.GetNodeId() != node) ||
 			!g.active(id) || p.State != tracker.StateReplicate {
 			return
 		}
@@ -66,7 +67,8 @@ func (g *Group) tickTransfer() (failed bool) {
 		return false
 	}
 	g.transferTicks++
-	if g.transferTicks <= transferLimit+1 && (!g.elected || g.raft.BasicStatus().LeadTransferee != 0) {
+	if g.transferTicks <= transferLimit+1 &&
+		(!g.elected || g.raft.BasicStatus().LeadTransferee != 0) {
 		return false
 	}
 	g.transferTicks = 0
@@ -77,7 +79,8 @@ func (g *Group) tickTransfer() (failed bool) {
 // disk: nothing that is proposed here would be applied, and reads of it wait. The voters
 // are tried in turn, as any of them may be without room too.
 func (g *Group) leaveFullNode() {
-	if !g.elected || !g.cfg.Host.Full() || g.Transferring() || g.raft.BasicStatus().LeadTransferee != 0 {
+	if !g.elected || !g.cfg.Host.Full() || g.Transferring() ||
+		g.raft.BasicStatus().LeadTransferee != 0 {
 		return
 	}
 	replicas := g.descriptor.GetReplicas()

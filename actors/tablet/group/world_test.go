@@ -96,23 +96,32 @@ func (w *world) add(tablet, id, node uint64, s state) *replica {
 	r := &replica{w: w, tablet: tablet, id: id, node: node, checkpoint: s}
 	r.log = &memoryLog{raft.NewMemoryStorage(), r}
 	if s.index > 0 {
-		must(r.log.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &s.index, Term: &s.term, ConfState: s.conf}}))
-		must(r.log.SetHardState(&raftpb.HardState{Term: &s.term, Vote: new(uint64), Commit: &s.index}))
+		must(r.log.ApplySnapshot(&raftpb.Snapshot{
+			Metadata: &raftpb.SnapshotMetadata{Index: &s.index, Term: &s.term, ConfState: s.conf},
+		}))
+		must(r.log.SetHardState(&raftpb.HardState{
+			Term: &s.term, Vote: new(uint64), Commit: &s.index,
+		}))
 	}
 	w.replicas = append(w.replicas, r)
-	slices.SortFunc(w.replicas, func(a, b *replica) int { return cmp.Or(cmp.Compare(a.tablet, b.tablet), cmp.Compare(a.node, b.node)) })
+	slices.SortFunc(w.replicas, func(a, b *replica) int {
+		return cmp.Or(cmp.Compare(a.tablet, b.tablet), cmp.Compare(a.node, b.node))
+	})
 	r.start(false)
 	return r
 }
 
 // start opens the replica as of its checkpoint.
 func (r *replica) start(boost bool) {
-	r.state, r.appends, r.applies, r.done, r.change = r.checkpoint, nil, nil, map[uint64][]*raftpb.Message{}, nil
+	r.state, r.appends, r.applies, r.done, r.change = r.checkpoint, nil, nil,
+		map[uint64][]*raftpb.Message{}, nil
 	var err error
 	r.group, err = New(Config{
-		Tablet: r.tablet, Replica: r.id, Node: r.node, Descriptor: r.state.descriptor, ConfState: r.state.conf,
-		Applied: r.state.index, Storage: r.log, Host: host{r.w, r.node},
-		MaxUncommitted: 1 << 20, MaxInflight: 1 << 20, MaxApply: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Tablet: r.tablet, Replica: r.id, Node: r.node, Descriptor: r.state.descriptor,
+		ConfState: r.state.conf,
+		Applied:   r.state.index, Storage: r.log, Host: host{r.w, r.node},
+		MaxUncommitted: 1 << 20, MaxInflight: 1 << 20, MaxApply: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	must(err)
 	r.group.Start(boost)
@@ -170,14 +179,17 @@ func (w *world) deliver(m *wire.RaftMessage) {
 	if r == nil && m.Tablet != nil && Replica(m.Tablet, m.ToReplica) != nil {
 		w.printf("%d makes replica %d, which waits for a snapshot", m.ToNode, m.ToReplica)
 		r = w.add(m.TabletId, m.ToReplica, m.ToNode, state{
-			descriptor: &pb.TabletDescriptor{TabletId: m.TabletId}, conf: &raftpb.ConfState{AutoLeave: new(bool)},
+			descriptor: &pb.TabletDescriptor{TabletId: m.TabletId},
+			conf:       &raftpb.ConfState{AutoLeave: new(bool)},
 		})
 	}
 	if r == nil || r.group == nil {
 		return
 	}
 	if m.Quiesce {
-		r.ready() // a tablet is after every message; with this one it would drop the answers to others
+		// a tablet is after every message; with this one it would drop the answers to
+		// others
+		r.ready()
 	}
 	rested := r.group.Quiesced()
 	if removedBy := r.group.Step(Decode(m)); removedBy != nil {
@@ -265,8 +277,12 @@ func (r *replica) install(s state) {
 	hard, _, err := r.log.InitialState()
 	must(err)
 	r.checkpoint = s
-	must(r.log.ApplySnapshot(&raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &s.index, Term: &s.term, ConfState: s.conf}}))
-	must(r.log.SetHardState(&raftpb.HardState{Term: proto.Uint64(hard.GetTerm()), Vote: proto.Uint64(hard.GetVote()), Commit: &s.index}))
+	must(r.log.ApplySnapshot(&raftpb.Snapshot{
+		Metadata: &raftpb.SnapshotMetadata{Index: &s.index, Term: &s.term, ConfState: s.conf},
+	}))
+	must(r.log.SetHardState(&raftpb.HardState{
+		Term: proto.Uint64(hard.GetTerm()), Vote: proto.Uint64(hard.GetVote()), Commit: &s.index,
+	}))
 	r.start(false)
 }
 

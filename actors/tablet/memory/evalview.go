@@ -96,10 +96,12 @@ func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 }
 
 // HistoryOf leaves out what is being deleted.
-func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite, error] {
+func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite,
+	error] {
 	return func(yield func(mvcc.CellWrite, error) bool) {
 		for cw, err := range v.Snap.HistoryOf(cells, upTo) {
-			if m, ok := v.memory.overlay.get(mvcc.GroupHistory, cw.Cell, cw.Write.CommitTS); ok && m.Delete && err == nil {
+			if m, ok := v.memory.overlay.get(mvcc.GroupHistory, cw.Cell, cw.Write.CommitTS); ok &&
+				m.Delete && err == nil {
 				continue
 			}
 			if !yield(cw, err) {
@@ -110,7 +112,9 @@ func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2
 }
 
 // Acks implements mvcc.CollectView.
-func (v *EvalView) Acks(t mvcc.TableID, column string) []string { return v.observers().Acks(t, column) }
+func (v *EvalView) Acks(t mvcc.TableID, column string) []string {
+	return v.observers().Acks(t, column)
+}
 
 // AckOf implements mvcc.CollectView.
 func (v *EvalView) AckOf(t mvcc.TableID, observer string) (string, bool) {

@@ -100,13 +100,15 @@ func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Loc
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
 		visit := func(e lockEntry) bool { return yield(e.cell, *e.lock) }
 		if !reverse {
-			t.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: s.Table, Row: s.Start}}, func(e lockEntry) bool {
-				return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
-			})
+			t.tree.Ascend(lockEntry{cell: mvcc.Cell{Table: s.Table, Row: s.Start}},
+				func(e lockEntry) bool {
+					return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
+				})
 			return
 		}
 		descend := func(e lockEntry) bool {
-			if e.cell.Table > s.Table || (e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {
+			if e.cell.Table > s.Table ||
+				(e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {
 				return true // the pivot itself may lie past the end
 			}
 			return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)

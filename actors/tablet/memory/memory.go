@@ -24,12 +24,13 @@ type Memory struct {
 	Catalogue        *Catalogue
 	Bound, Safepoint mvcc.Timestamp
 
-	tablet    *pb.TabletDescriptor // as of Lead or Split: the rows that are here
-	locks     *lockTable
-	overlay   *overlay
-	columns   map[columnKey]*notifyColumn // the notification index
-	changes   uint64                      // of what the index counts
-	notified  uint64                      // notifications that have become visible, under all leaderships
+	tablet  *pb.TabletDescriptor // as of Lead or Split: the rows that are here
+	locks   *lockTable
+	overlay *overlay
+	columns map[columnKey]*notifyColumn // the notification index
+	changes uint64                      // of what the index counts
+	// notifications that have become visible, under all leaderships
+	notified  uint64
 	rollbacks rollbacks
 }
 
@@ -110,7 +111,8 @@ func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 
 // Evaluated takes in the effects of an operation, which are about to be proposed: what is
 // evaluated next sees them. It appends what they change to changes, for Visible.
-func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation, changes []Change) ([]Change, error) {
+func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation,
+	changes []Change) ([]Change, error) {
 	for i := range effects { // one by one: the next one's change is counted from this one
 		if g := effects[i].Group; g == mvcc.GroupNotify || g == mvcc.GroupIntent {
 			ch, err := m.note(v, &effects[i])
@@ -126,7 +128,9 @@ func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation
 }
 
 // Lost forgets the effects of a proposal that will not become visible.
-func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) { m.overlay.drop(proposal, effects) }
+func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) {
+	m.overlay.drop(proposal, effects)
+}
 
 // VisibleLocks brings the locks of effects that are visible into memory, and takes those
 // away that were removed. It returns the cells that have become dirty.

@@ -26,7 +26,9 @@ type notifyColumn struct {
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
 	queue    *notifyQueue                   // of those that wait; nil: the order is not known
 	tally
-	uncounted bool // a read worker still counts what was on disk at the load; tally has only what has changed since
+	// a read worker still counts what was on disk at the load; tally has only what has
+	// changed since
+	uncounted bool
 }
 
 func newNotifyTree() *btree.BTreeG[mvcc.CellNotify] {
@@ -161,7 +163,8 @@ func (c *notifyColumn) revive() {
 }
 
 // eachNotify visits the column's N entries in the span.
-func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellNotify) bool) error {
+func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
+	visit func(mvcc.CellNotify) bool) error {
 	for n, err := range snap.Notifies(key.Table, key.Column, span.Start, false) {
 		if err != nil {
 			return err
@@ -174,7 +177,8 @@ func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc
 }
 
 // eachIntent visits the column's I entries in the span.
-func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span, visit func(mvcc.CellIntent) bool) error {
+func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
+	visit func(mvcc.CellIntent) bool) error {
 	for i, err := range snap.Intents(key.Table, key.Column, span.Start) {
 		if err != nil {
 			return err
@@ -200,7 +204,8 @@ type Change struct {
 // evaluated is what will be there when it is applied, for effects are applied in the order
 // of their evaluation, or lost with all that follows.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
-	if _, err := m.column(keyOfCell(mu.Cell)); err != nil { // loaded before anything of it is in flight
+	// loaded before anything of it is in flight
+	if _, err := m.column(keyOfCell(mu.Cell)); err != nil {
 		return Change{}, err
 	}
 	ch := Change{cell: mu.Cell, intent: mu.Group == mvcc.GroupIntent, start: mu.TS}

@@ -31,14 +31,19 @@ type notifyQueue struct {
 
 func newNotifyQueue() *notifyQueue {
 	less := func(a, b evaluate.Queued) bool { return a.Place < b.Place }
-	return &notifyQueue{places: map[string]uint64{}, tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+	return &notifyQueue{
+		places: map[string]uint64{}, tree: btree.NewBTreeGOptions(less,
+			btree.Options{NoLocks: true}),
+	}
 }
 
 // queueOf puts all that a column's tree has in order of their timestamps.
 func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	q := newNotifyQueue()
 	all := tree.Items()
-	slices.SortStableFunc(all, func(a, b mvcc.CellNotify) int { return cmp.Compare(a.Notify.TS, b.Notify.TS) })
+	slices.SortStableFunc(all, func(a, b mvcc.CellNotify) int {
+		return cmp.Compare(a.Notify.TS, b.Notify.TS)
+	})
 	for i := range all {
 		if all[i].Notify.ParkedTS == 0 {
 			q.put(all[i], len(all))
@@ -55,7 +60,9 @@ func (q *notifyQueue) change(ch *Change, most int) {
 	case ch.after == nil || ch.after.ParkedTS != 0:
 		q.drop(row)
 	case there && ch.before != nil && ch.after.Attempts <= ch.before.Attempts:
-		q.tree.Set(evaluate.Queued{Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}})
+		q.tree.Set(evaluate.Queued{
+			Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after},
+		})
 	default:
 		q.drop(row)
 		q.put(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)

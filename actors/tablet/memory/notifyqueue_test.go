@@ -64,7 +64,11 @@ func TestQueueOrder(t *testing.T) {
 	}
 	tree := newNotifyTree()
 	for i, row := range slices.Backward([]string{"x", "y", "z"}) {
-		tree.Set(mvcc.CellNotify{Cell: mvcc.Cell{Row: row}, Notify: mvcc.Notify{TS: mvcc.Timestamp(10 - i), ParkedTS: mvcc.Timestamp(i % 2)}})
+		tree.Set(mvcc.CellNotify{
+			Cell: mvcc.Cell{
+				Row: row,
+			}, Notify: mvcc.Notify{TS: mvcc.Timestamp(10 - i), ParkedTS: mvcc.Timestamp(i % 2)},
+		})
 	}
 	q = queueOf(tree)
 	check("loaded", "z8 x10")

@@ -175,7 +175,8 @@ func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	if effects == nil {
 		return 0
 	}
-	for _, k := range [...]entryKey{{mvcc.GroupWrite, 0}, {mvcc.GroupLock, 0}, {mvcc.GroupRollback, start}} {
+	for _, k := range [...]entryKey{{mvcc.GroupWrite, 0}, {mvcc.GroupLock, 0},
+		{mvcc.GroupRollback, start}} {
 		if at := effects.find(k); at >= 0 {
 			return effects.entries[at].proposal
 		}
@@ -203,7 +204,8 @@ func (o *overlay) unsettled(below mvcc.Timestamp) bool {
 }
 
 // older merges the cell's history entries in flight with those on disk, newest first.
-func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp, disk iter.Seq2[mvcc.Write, error]) iter.Seq2[mvcc.Write, error] {
+func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
+	disk iter.Seq2[mvcc.Write, error]) iter.Seq2[mvcc.Write, error] {
 	effects := o.at(c)
 	if effects == nil {
 		return disk

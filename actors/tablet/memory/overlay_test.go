@@ -38,7 +38,9 @@ func TestOverlay(t *testing.T) {
 			if len(inflight) > 30 {
 				for ended := range inflight { // any of them
 					o.drop(ended, inflight[ended])
-					maps.DeleteFunc(model, func(_ overlaidKey, e overlaid) bool { return e.proposal == ended })
+					maps.DeleteFunc(model, func(_ overlaidKey, e overlaid) bool {
+						return e.proposal == ended
+					})
 					delete(inflight, ended)
 					break
 				}
@@ -55,7 +57,9 @@ func TestOverlay(t *testing.T) {
 }
 
 func randomMutation(rng *rand.Rand) mvcc.Mutation {
-	m := mvcc.Mutation{Group: mvcc.GroupWrite, Cell: overlayCell(rng.IntN(3)), Delete: rng.IntN(4) == 0}
+	m := mvcc.Mutation{
+		Group: mvcc.GroupWrite, Cell: overlayCell(rng.IntN(3)), Delete: rng.IntN(4) == 0,
+	}
 	if rng.IntN(2) == 0 {
 		m.Group, m.TS = mvcc.GroupHistory, mvcc.Timestamp(rng.IntN(40))
 	}
@@ -77,11 +81,13 @@ func compareOverlay(t *testing.T, o *overlay, model map[overlaidKey]overlaid) {
 				}
 				want, there := model[overlaidKey{c, entryKey{g, ts}}]
 				if got, ok := o.get(g, c, ts); ok != there || got != want.mutation {
-					t.Fatalf("%c %q at %d: %v %v, not %v %v", g, c.Row, ts, got, ok, want.mutation, there)
+					t.Fatalf("%c %q at %d: %v %v, not %v %v", g, c.Row, ts, got, ok, want.mutation,
+						there)
 				}
 			}
 		}
-		if got := o.touches(c, 50); got != model[overlaidKey{c, entryKey{mvcc.GroupWrite, 0}}].proposal {
+		if got := o.touches(c, 50); got != model[overlaidKey{c,
+			entryKey{mvcc.GroupWrite, 0}}].proposal {
 			t.Fatalf("%q is touched by %d", c.Row, got)
 		}
 	}

@@ -28,17 +28,19 @@ type Capture struct {
 
 // notifyView is an immutable copy of one column of the notify index, for a read worker.
 type notifyView struct {
-	notifies                 *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
-	queue                    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
-	intents                  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
-	pending, parked, waiting int                            // entries of N that are not parked, that are; entries of I
+	notifies *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
+	queue    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
+	intents  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
+	// entries of N that are not parked, that are; entries of I
+	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
 	uncounted                bool
 }
 
 // Capture copies what the requests' reads look at, at the cost of what they look at. The
 // tablet has the descriptor now.
-func (m *Memory) Capture(d *pb.TabletDescriptor, reqs iter.Seq[*pb.TabletRequest]) (Capture, error) {
+func (m *Memory) Capture(d *pb.TabletDescriptor,
+	reqs iter.Seq[*pb.TabletRequest]) (Capture, error) {
 	c := Capture{
 		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),
 		bound: m.Bound, safepoint: m.Safepoint, notified: m.notified,
@@ -81,7 +83,8 @@ func (m *Memory) captureColumn(to *Capture, key columnKey, walked bool) error {
 		to.columns = map[columnKey]notifyView{}
 	}
 	v := to.columns[key]
-	v.pending, v.parked, v.waiting, v.oldest, v.uncounted = c.pending, c.parked, c.tally.intents, c.ages.oldest(), c.uncounted
+	v.pending, v.parked, v.waiting, v.oldest, v.uncounted = c.pending, c.parked, c.tally.intents,
+		c.ages.oldest(), c.uncounted
 	if walked && c.notifies != nil {
 		v.notifies = c.notifies.Copy()
 	}
@@ -128,7 +131,8 @@ func (v *ReadView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 }
 
 // Row implements evaluate.View.
-func (v *ReadView) Row(t mvcc.TableID, row string, limit int, only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
+func (v *ReadView) Row(t mvcc.TableID, row string, limit int,
+	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	return v.Snap.Row(t, row, limit, v.catalogue.columnsOf(t), only...)
 }
 
@@ -181,7 +185,8 @@ func (v *ReadView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 
 // Notifies iterates the column's notifications from fromRow on, or from the row after it,
 // out of memory if they are there.
-func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string, after bool) iter.Seq2[mvcc.CellNotify, error] {
+func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string,
+	after bool) iter.Seq2[mvcc.CellNotify, error] {
 	tree := v.columns[columnKey{Table: t, Column: column}].notifies
 	if tree == nil {
 		return v.Snap.Notifies(t, column, fromRow, after)
@@ -194,24 +199,30 @@ func (v *ReadView) Notifies(t mvcc.TableID, column, fromRow string, after bool) 
 }
 
 // Intents iterates the column's intents from fromRow on, out of memory if they are there.
-func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent, error] {
+func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvcc.CellIntent,
+	error] {
 	tree := v.columns[columnKey{Table: t, Column: column}].intents
 	if tree == nil {
 		return v.Snap.Intents(t, column, fromRow)
 	}
 	return func(yield func(mvcc.CellIntent, error) bool) {
-		tree.Ascend(mvcc.CellIntent{Cell: mvcc.Cell{Row: fromRow}}, func(i mvcc.CellIntent) bool { return yield(i, nil) })
+		tree.Ascend(mvcc.CellIntent{Cell: mvcc.Cell{Row: fromRow}}, func(i mvcc.CellIntent) bool {
+			return yield(i, nil)
+		})
 	}
 }
 
 // Queue iterates the column's notifications in the order in which they are to be handed
 // out, from the place after the given one on; ok is false if that order is not known.
-func (v *ReadView) Queue(t mvcc.TableID, column string, after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
+func (v *ReadView) Queue(t mvcc.TableID, column string,
+	after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
 	tree := v.columns[columnKey{Table: t, Column: column}].queue
 	if tree == nil {
 		return nil, false
 	}
-	return func(yield func(evaluate.Queued) bool) { tree.Ascend(evaluate.Queued{Place: after + 1}, yield) }, true
+	return func(yield func(evaluate.Queued) bool) {
+		tree.Ascend(evaluate.Queued{Place: after + 1}, yield)
+	}, true
 }
 
 // maxPending bounds how many entries are counted on disk while the index does not know
@@ -235,7 +246,8 @@ func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	}
 	var seen tally
 	err := seen.count(v.Snap, key, span, maxPending)
-	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked), uint64(seen.intents)
+	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked),
+		uint64(seen.intents)
 	out.OldestTs = uint64(seen.ages.oldest())
 	return out, err
 }

@@ -15,7 +15,8 @@ import (
 // what it has evaluated itself it keeps the greatest of.
 type rollbacks struct {
 	given mvcc.Timestamp // the first that this leadership was given; 0: none yet
-	own   mvcc.Timestamp // the greatest start timestamp that this leadership has written a record of
+	// the greatest start timestamp that this leadership has written a record of
+	own mvcc.Timestamp
 }
 
 // took notes a timestamp that was asked for since this replica leads.

@@ -56,7 +56,8 @@ func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refus
 
 // take takes a piece. It returns an answer that is there at once, or nil: then reply is
 // called with it.
-func (x *arrivals) take(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
+func (x *arrivals) take(c *wire.SnapshotChunk,
+	reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	running, here := x.set.takes(c)
@@ -97,7 +98,8 @@ func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
 
 // beginLocked makes place for a snapshot's first piece, and has it looked at.
 func (x *arrivals) beginLocked(
-	here bool, other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer), now time.Time,
+	here bool, other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer),
+	now time.Time,
 ) *wire.SnapshotAnswer {
 	switch {
 	case c.Sequence != 0 || c.Header == nil:
@@ -219,7 +221,8 @@ func (x *arrivals) endLocked(id uint64, a *arrival) {
 // drop ends an arrival: nothing of it is left in the store.
 func (x *arrivals) drop(id uint64) {
 	if err := tablet.Unstage(x.set.store, x.set.logs, id); err != nil {
-		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it", "tablet", id, "error", err)
+		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it",
+			"tablet", id, "error", err)
 	}
 	x.set.ranges.release(id)
 	x.remove(id)

@@ -22,7 +22,8 @@ import (
 )
 
 // snapshotOf makes the pieces of a snapshot as the sender does, with so many entries each.
-func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, entries []*wire.Effect, each int) (out []*wire.SnapshotChunk) {
+func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, entries []*wire.Effect,
+	each int) (out []*wire.SnapshotChunk) {
 	t.Helper()
 	must := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -35,21 +36,29 @@ func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, ent
 	header := &wire.SnapshotHeader{
 		Message: must(&raftpb.Message{
 			Type: raftpb.MsgSnap.Enum(), To: &replica, From: proto.Uint64(90),
-			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: proto.Uint64(6), ConfState: conf}},
+			Snapshot: &raftpb.Snapshot{
+				Metadata: &raftpb.SnapshotMetadata{
+					Index: &index, Term: proto.Uint64(6), ConfState: conf,
+				},
+			},
 		}),
-		State: must(&wire.TabletState{Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf)}), Index: index, Term: 6,
+		State: must(&wire.TabletState{
+			Tablet: d, Catalogue: &pb.Catalogue{}, ConfState: must(conf),
+		}), Index: index, Term: 6,
 	}
 	total := xxh3.New()
 	for len(entries) > 0 || len(out) == 0 {
 		n := min(each, len(entries))
 		c := &wire.SnapshotChunk{
-			TabletId: d.TabletId, ToReplica: replica, Id: fmt.Sprint("s", index), Sequence: uint64(len(out)), Header: header, Entries: entries[:n],
+			TabletId: d.TabletId, ToReplica: replica, Id: fmt.Sprint("s", index),
+			Sequence: uint64(len(out)), Header: header, Entries: entries[:n],
 			Last: n == len(entries),
 		}
 		header, entries = nil, entries[n:]
 		piece := xxh3.New()
 		for _, e := range c.Entries {
-			_, _ = piece.Write(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(e.Key))), uint64(len(e.Value))))
+			_, _ = piece.Write(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(e.Key))),
+				uint64(len(e.Value))))
 			_, _ = piece.Write(slices.Concat(e.Key, e.Value))
 		}
 		c.Checksum = piece.Sum64()
@@ -65,7 +74,9 @@ func snapshotOf(t *testing.T, d *pb.TabletDescriptor, replica, index uint64, ent
 func rowsBetween(start, n int) (out []*wire.Effect) {
 	for i := range n {
 		c := mvcc.Cell{Table: 16, Row: fmt.Sprintf("m%03d", start+i), Column: "c"}
-		out = append(out, &wire.Effect{Key: store.AppendKey(nil, mvcc.GroupWrite, c, 0), Value: []byte("v")})
+		out = append(out, &wire.Effect{
+			Key: store.AppendKey(nil, mvcc.GroupWrite, c, 0), Value: []byte("v"),
+		})
 	}
 	return out
 }
@@ -88,7 +99,10 @@ func (r *replicaRig) rows() (n int) {
 	r.t.Helper()
 	snap := r.store.Snap()
 	defer snap.Close()
-	if err := snap.Cursor(store.Rows{Table: 16}).Each(func(_, _ []byte) bool { n++; return true }); err != nil {
+	if err := snap.Cursor(store.Rows{Table: 16}).Each(func(_, _ []byte) bool {
+		n++
+		return true
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 	return n
@@ -113,7 +127,8 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	if n := r.rows(); n != 10 {
 		t.Fatalf("%d rows", n)
 	}
-	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 || s.ReplicaID != 7 {
+	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 ||
+		s.ReplicaID != 7 {
 		t.Fatalf("%v", s)
 	}
 	r.Deliver(message(d, 7))
@@ -201,7 +216,8 @@ func TestSnapshotGivenUp(t *testing.T) {
 		r.ranges.mu.Lock()
 		defer r.ranges.mu.Unlock()
 		if len(r.arrivals.under)+len(r.ranges.reserved) > 0 {
-			t.Errorf("%d arrivals, %d ranges reserved", len(r.arrivals.under), len(r.ranges.reserved))
+			t.Errorf("%d arrivals, %d ranges reserved", len(r.arrivals.under),
+				len(r.ranges.reserved))
 		}
 	})
 }

@@ -47,7 +47,8 @@ func TestOneReadingForAll(t *testing.T) {
 		leaktest.Settle(t)
 		var held []*pb.TabletDescriptor
 		for i := range askAtOnce {
-			held = append(held, of(uint64(i)+2, 5, fmt.Sprintf("%04d", i), fmt.Sprintf("%04d", i+1), 1))
+			held = append(held, of(uint64(i)+2, 5, fmt.Sprintf("%04d", i), fmt.Sprintf("%04d", i+1),
+				1))
 		}
 		r := newReplicaRig(t, held...)
 		r.owner.mu.Lock()
@@ -93,7 +94,8 @@ func TestWaitingIsNotRemoved(t *testing.T) {
 		<-time.After(2 * askAgain)
 		synctest.Wait()
 		if r.replica(3) != 0 || asked == 0 {
-			t.Errorf("replica %d is still here after its removal; meta was asked %d times before", r.replica(3), asked)
+			t.Errorf("replica %d is still here after its removal; meta was asked %d times before",
+				r.replica(3), asked)
 		}
 	})
 }

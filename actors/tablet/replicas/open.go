@@ -58,7 +58,8 @@ func (s *Set) openStored(r tablet.Replica) error {
 		}
 		return s.open(r.Tablet, r.ReplicaID)
 	}
-	s.logger.Warn("a split has made a replica that was removed from here before", "tablet", r.Tablet, "replica", r.ReplicaID)
+	s.logger.Warn("a split has made a replica that was removed from here before", "tablet",
+		r.Tablet, "replica", r.ReplicaID)
 	return s.destroy(r.Tablet, r.ReplicaID)
 }
 
@@ -105,7 +106,8 @@ func (s *Set) createFor(m *wire.RaftMessage) {
 		s.owner.Deliver(m.TabletId, m)
 		return
 	}
-	s.logger.Debug("a replica was not made", "tablet", m.TabletId, "replica", m.ToReplica, "reason", err)
+	s.logger.Debug("a replica was not made", "tablet", m.TabletId, "replica", m.ToReplica, "reason",
+		err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.refused) >= maxRefused {

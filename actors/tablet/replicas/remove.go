@@ -108,5 +108,6 @@ func (s *Set) missedRemoval(id, replica uint64, d *pb.TabletDescriptor) bool {
 	}
 	// A record from before the replica was added does not list it either: then its id has
 	// not been given away yet.
-	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && replica < d.NextReplicaId && nodeOf(d, replica) == 0
+	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && replica < d.NextReplicaId &&
+		nodeOf(d, replica) == 0
 }

@@ -84,7 +84,8 @@ var (
 )
 
 // New returns the replicas of a node, none of which runs before Start.
-func New(owner Owner, st *store.Store, logs *tablet.Writers, node uint64, logger *slog.Logger) *Set {
+func New(owner Owner, st *store.Store, logs *tablet.Writers, node uint64,
+	logger *slog.Logger) *Set {
 	s := &Set{
 		owner: owner, store: st, logs: logs, node: node, logger: logger, queue: newQueue(),
 		ranges: &ranges{store: st, reserved: map[uint64]*pb.TabletDescriptor{}},
@@ -251,7 +252,8 @@ func (s *Set) Chunk(c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer)) {
 func (s *Set) SplitApplied(right uint64) {
 	s.enqueue(right, func() {
 		if err := s.reopen(right); err != nil {
-			s.logger.Error("a tablet could not be started after a split", "tablet", right, "error", err)
+			s.logger.Error("a tablet could not be started after a split", "tablet", right, "error",
+				err)
 		}
 	})
 }

@@ -111,7 +111,8 @@ func newReplicaRig(t *testing.T, held ...*pb.TabletDescriptor) *replicaRig {
 	return newReplicaRigOn(t, store.Options{InMemory: true}, held...)
 }
 
-func newReplicaRigOn(t *testing.T, options store.Options, held ...*pb.TabletDescriptor) *replicaRig {
+func newReplicaRigOn(t *testing.T, options store.Options,
+	held ...*pb.TabletDescriptor) *replicaRig {
 	t.Helper()
 	r := newStoppedRig(t, options, held...)
 	if err := r.Start(func([]uint64) {}); err != nil {
@@ -139,7 +140,8 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 		t.Fatal(err)
 	}
 	o := &owner{
-		t: t, store: st, runs: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{}, meta: map[uint64]*pb.TabletDescriptor{},
+		t: t, store: st, runs: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{},
+		meta: map[uint64]*pb.TabletDescriptor{},
 	}
 	o.news = sync.NewCond(&o.mu)
 	r := &replicaRig{Set: New(o, st, logs, thisNode, quiet), t: t, owner: o, store: st}
@@ -157,7 +159,8 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 // and one on another.
 func of(id, epoch uint64, start, end string, here ...uint64) *pb.TabletDescriptor {
 	d := &pb.TabletDescriptor{
-		TabletId: id, Epoch: epoch, StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end), NextReplicaId: 100,
+		TabletId: id, Epoch: epoch, StartTable: 16, StartRow: []byte(start), EndTable: 16,
+		EndRow: []byte(end), NextReplicaId: 100,
 		Replicas: []*pb.Replica{{ReplicaId: 90, NodeId: 10}},
 	}
 	for _, replica := range here {
@@ -167,7 +170,10 @@ func of(id, epoch uint64, start, end string, here ...uint64) *pb.TabletDescripto
 }
 
 func message(d *pb.TabletDescriptor, to uint64) *wire.RaftMessage {
-	return &wire.RaftMessage{TabletId: d.TabletId, FromNode: 10, FromReplica: 90, ToNode: thisNode, ToReplica: to, Tablet: d}
+	return &wire.RaftMessage{
+		TabletId: d.TabletId, FromNode: 10, FromReplica: 90, ToNode: thisNode, ToReplica: to,
+		Tablet: d,
+	}
 }
 
 // settle waits until no work is left.
@@ -209,7 +215,9 @@ func TestFirstContact(t *testing.T) {
 	}{
 		{"no descriptor", &wire.RaftMessage{TabletId: 3, ToNode: thisNode, ToReplica: 5}, 0},
 		{"not listed", message(of(3, 4, "m", "z", 4), 5), 0},
-		{"another node", &wire.RaftMessage{TabletId: 3, ToNode: 10, ToReplica: 5, Tablet: of(3, 4, "m", "z", 5)}, 0},
+		{"another node", &wire.RaftMessage{
+			TabletId: 3, ToNode: 10, ToReplica: 5, Tablet: of(3, 4, "m", "z", 5),
+		}, 0},
 		{"overlaps", message(of(3, 4, "l", "z", 6), 6), 0},
 		{"fits", message(of(3, 4, "m", "z", 7), 7), 7},
 		{"a lower one", message(of(3, 4, "m", "z", 6), 6), 7},
@@ -265,7 +273,8 @@ func TestMessageWhileStarting(t *testing.T) {
 	r.settle()
 	for _, d := range []*pb.TabletDescriptor{first, second} {
 		if r.Deliver(message(d, 1)); r.replica(d.TabletId) != 1 || r.received(d.TabletId) == 0 {
-			t.Errorf("tablet %d: replica %d, %d messages", d.TabletId, r.replica(d.TabletId), r.received(d.TabletId))
+			t.Errorf("tablet %d: replica %d, %d messages", d.TabletId, r.replica(d.TabletId),
+				r.received(d.TabletId))
 		}
 	}
 }
@@ -363,7 +372,8 @@ func TestSlowStop(t *testing.T) {
 				t.Fatalf("answered with %v", a)
 			}
 		}
-		if s := r.Stats(); s.Closed != 1 || !errors.Is(s.Why, ErrClosed) || !strings.Contains(s.Why.Error(), "it takes long") {
+		if s := r.Stats(); s.Closed != 1 || !errors.Is(s.Why, ErrClosed) ||
+			!strings.Contains(s.Why.Error(), "it takes long") {
 			t.Errorf("%d replicas are closed: %v", s.Closed, s.Why)
 		}
 		slow(nil)

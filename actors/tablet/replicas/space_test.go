@@ -22,12 +22,14 @@ func TestSnapshotWithoutSpace(t *testing.T) {
 	if err := errors.Join(err, st.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r := newReplicaRigOn(t, store.Options{Dir: dir, MinFreeBytes: 2 * free}) // half of the watermark, twice the reserve
+	// half of the watermark, twice the reserve
+	r := newReplicaRigOn(t, store.Options{Dir: dir, MinFreeBytes: 2 * free})
 	d := of(3, 4, "m", "z", 7)
 	r.Deliver(message(d, 7))
 	r.settle()
 	a := r.send(snapshotOf(t, d, 7, 40, rowsBetween(0, 10), 3)[0])
-	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.Stats().Refused != 1 || r.Stats().Installed != 0 {
+	if !strings.Contains(a.Refused, store.ErrDiskFull.Error()) || r.Stats().Refused != 1 ||
+		r.Stats().Installed != 0 {
 		t.Fatalf("%v; %+v", a, r.Stats())
 	}
 	r.settle()

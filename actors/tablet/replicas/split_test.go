@@ -152,7 +152,8 @@ func TestSplitBringsNobodyBack(t *testing.T) {
 			r.settle()
 		}
 		if n := r.rows(); r.replica(3) != 0 || r.runs(3) || n != 0 {
-			t.Errorf("after a restart %v: replica %d is back, runs %v, %d rows", restart, r.replica(3), r.runs(3), n)
+			t.Errorf("after a restart %v: replica %d is back, runs %v, %d rows", restart,
+				r.replica(3), r.runs(3), n)
 		}
 	}
 }

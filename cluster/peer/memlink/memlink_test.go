@@ -102,7 +102,8 @@ func TestFilter(t *testing.T) {
 		b, bs := add(n, 2)
 		defer a.Close()
 		defer b.Close()
-		for i := uint64(8); i > 0; i-- { // 8, 7: twice and once after 2 s; 6 never; 5, 4 after 1 s; 2, 1 at once
+		// 8, 7: twice and once after 2 s; 6 never; 5, 4 after 1 s; 2, 1 at once
+		for i := uint64(8); i > 0; i-- {
 			if err := a.Send(2, batch(1, i)); err != nil {
 				t.Error(err)
 			}
@@ -111,7 +112,8 @@ func TestFilter(t *testing.T) {
 			t.Error(got)
 		}
 		<-time.After(time.Second)
-		if got := bs.since(); got != "[1:5 1:5 1:4]" && got != "[1:4 1:5 1:5]" && got != "[1:5 1:4 1:5]" {
+		if got := bs.since(); got != "[1:5 1:5 1:4]" && got != "[1:4 1:5 1:5]" &&
+			got != "[1:5 1:4 1:5]" {
 			t.Error(got)
 		}
 	})
@@ -122,7 +124,9 @@ func TestFilter(t *testing.T) {
 func TestBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memlink.NewNetwork()
-		n.Filter = func(uint64, uint64, *wire.PeerBatch) (int, time.Duration) { return 1, time.Second }
+		n.Filter = func(uint64, uint64, *wire.PeerBatch) (int, time.Duration) {
+			return 1, time.Second
+		}
 		a, as := add(n, 1)
 		old, _ := add(n, 2)
 		if err := a.Send(2, batch(1, 1)); err != nil {

@@ -44,8 +44,10 @@ func TestCompute(t *testing.T) {
 		// Equals: the least URL.
 		"http://x/e.html": "equal", "http://w/e.html": "equal",
 		// Nothing there, a loop with a way in, a page that leads to itself.
-		"http://x/n.html": stub("gone.html"), "http://x/4.html": `<a href="n.html">gone</a><a href="never.html"></a>`,
-		"http://x/l2.html": stub("l3.html"), "http://x/l3.html": stub("l1.html"), "http://x/l1.html": stub("l2.html"),
+		"http://x/n.html":  stub("gone.html"),
+		"http://x/4.html":  `<a href="n.html">gone</a><a href="never.html"></a>`,
+		"http://x/l2.html": stub("l3.html"), "http://x/l3.html": stub("l1.html"),
+		"http://x/l1.html": stub("l2.html"),
 		"http://x/in.html": stub("l3.html"), "http://x/self.html": stub("self.html"),
 	}
 	for i := range page.MaxRedirects + 1 { // one hop too many for the first of them
@@ -56,9 +58,11 @@ func TestCompute(t *testing.T) {
 	x := compute(t, html)
 	end := fmt.Sprintf("http://c/%02d.html", page.MaxRedirects+1)
 	for url, want := range map[string]string{
-		"http://x/a.html": "http://y/b.html", "http://x/s.html": "http://y/b.html", "http://y/b.html": "",
+		"http://x/a.html": "http://y/b.html", "http://x/s.html": "http://y/b.html",
+		"http://y/b.html": "",
 		"http://x/e.html": "http://w/e.html", "http://w/e.html": "",
-		"http://x/n.html": "http://x/gone.html", "http://x/in.html": "http://x/l1.html", "http://x/l3.html": "http://x/l1.html",
+		"http://x/n.html": "http://x/gone.html", "http://x/in.html": "http://x/l1.html",
+		"http://x/l3.html": "http://x/l1.html",
 		"http://x/l1.html": "", "http://x/self.html": "",
 		"http://c/00.html": "", "http://c/01.html": end, end: "",
 	} {
@@ -106,7 +110,8 @@ func source(cells map[percolator.CellKey]string) Source {
 	return func(_ context.Context, cols ...percolator.Column) iter.Seq2[percolator.Cell, error] {
 		return func(yield func(percolator.Cell, error) bool) {
 			for key, value := range cells {
-				if slices.Contains(cols, key.Column) && !yield(percolator.Cell{CellKey: key, Value: []byte(value)}, nil) {
+				if slices.Contains(cols, key.Column) &&
+					!yield(percolator.Cell{CellKey: key, Value: []byte(value)}, nil) {
 					return
 				}
 			}
@@ -119,14 +124,19 @@ func TestDiff(t *testing.T) {
 	raw := `<title>T</title>words<a href="b.html">b</a>`
 	hash := page.Hash([]byte(raw))
 	good := map[percolator.CellKey]string{
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Content)}:                       "page " + hash,
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Title)}:                         "T",
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Text)}:                          "words b",
-		{Row: hash + " http://x/a.html", Column: schema.MemberKind()}:                        "page",
-		{Row: hash, Column: schema.Clusters(schema.Canonical)}:                               "http://x/a.html",
-		{Row: "http://x/b.html http://x/a.html http://x/b.html", Column: schema.Anchor()}:    "b",
-		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                          "750",
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Doc)}:                           hash + " 500 0 " + fingerprint(""),
+		{Row: "http://x/a.html", Column: schema.Pages(
+			schema.Content)}: "page " + hash,
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Title)}: "T",
+		{Row: "http://x/a.html", Column: schema.Pages(
+			schema.Text)}: "words b",
+		{Row: hash + " http://x/a.html",
+			Column: schema.MemberKind()}: "page",
+		{Row: hash, Column: schema.Clusters(
+			schema.Canonical)}: "http://x/a.html",
+		{Row: "http://x/b.html http://x/a.html http://x/b.html", Column: schema.Anchor()}: "b",
+		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                       "750",
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Doc)}: hash +
+			" 500 0 " + fingerprint(""),
 		{Row: "http://x/a.html", Column: schema.Pages(schema.Raw)}:                           raw,
 		{Row: "http://x/b.html http://x/a.html", Column: schema.LinkFrom()}:                  "",
 		{Row: "http://x/a.html", Column: percolator.Column{Table: "pages", Name: "unknown"}}: "x",
@@ -160,7 +170,9 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	more := maps.Clone(good)
-	more[percolator.CellKey{Row: "http://x/c.html", Column: schema.Pages(schema.Canon)}] = "http://x/a.html"
+	more[percolator.CellKey{
+		Row: "http://x/c.html", Column: schema.Pages(schema.Canon),
+	}] = "http://x/a.html"
 	if differences(more) != 1 {
 		t.Error("a canonical URL too many is no difference")
 	}
@@ -168,7 +180,9 @@ func TestDiff(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	bad := errors.New("bad disk")
-	if _, err := Compute(func(yield func(Raw, error) bool) { yield(Raw{}, bad) }); !errors.Is(err, bad) {
+	if _, err := Compute(func(yield func(Raw, error) bool) {
+		yield(Raw{}, bad)
+	}); !errors.Is(err, bad) {
 		t.Errorf("compute: %v", err)
 	}
 	failing := func(context.Context, ...percolator.Column) iter.Seq2[percolator.Cell, error] {

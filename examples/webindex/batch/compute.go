@@ -66,7 +66,9 @@ func (c *computation) add(url string, p page.Page) {
 	if p.Redirect != "" {
 		content = "stub " + p.Redirect
 	}
-	c.out.Pages[url] = Entry{Content: content, Title: Digest([]byte(p.Title)), Text: Digest([]byte(p.Text))}
+	c.out.Pages[url] = Entry{
+		Content: content, Title: Digest([]byte(p.Title)), Text: Digest([]byte(p.Text)),
+	}
 	p.Title, p.Text = "", "" // only their digests are compared
 	c.pages[url] = p
 }

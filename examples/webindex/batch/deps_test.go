@@ -12,8 +12,10 @@ const module = "github.com/percolator-go/percolator/"
 // the store or an actor, so that what they compute cannot be wrong in the way in which
 // those are.
 func TestIndependent(t *testing.T) {
-	for _, pkg := range []string{"examples/webindex/batch", "examples/webindex/verify", "examples/webindex/page", "examples/webindex/corpus"} {
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+pkg).CombinedOutput()
+	for _, pkg := range []string{"examples/webindex/batch", "examples/webindex/verify",
+		"examples/webindex/page", "examples/webindex/corpus"} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
+			module+pkg).CombinedOutput()
 		if err != nil {
 			t.Fatalf("go list: %v\n%s", err, out)
 		}
@@ -23,8 +25,10 @@ func TestIndependent(t *testing.T) {
 		}
 		for _, dep := range deps {
 			for _, banned := range []string{
-				module + "store", module + "actors", module + "node", module + "cluster", module + "internal/actorkit",
-				module + "examples/webindex/index", "github.com/dgraph-io/badger", "github.com/asynkron/protoactor-go",
+				module + "store", module + "actors", module + "node", module + "cluster", module +
+					"internal/actorkit",
+				module + "examples/webindex/index", "github.com/dgraph-io/badger",
+				"github.com/asynkron/protoactor-go",
 			} {
 				if dep == banned || strings.HasPrefix(dep, banned+"/") {
 					t.Errorf("%s depends on %s", pkg, dep)

@@ -29,7 +29,8 @@ type Entry struct {
 // newIndex returns an empty index.
 func newIndex() *Index {
 	return &Index{
-		Pages: map[string]Entry{}, Ways: map[string]string{}, Members: map[string]string{}, Heads: map[string]string{},
+		Pages: map[string]Entry{}, Ways: map[string]string{}, Members: map[string]string{},
+		Heads:   map[string]string{},
 		Anchors: map[string]string{}, Ranks: map[string]string{},
 		Docs: map[string]string{},
 	}

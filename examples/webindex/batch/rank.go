@@ -55,7 +55,8 @@ func significant(x float64) float64 {
 	if exponent <= schema.Digits {
 		return x
 	}
-	return math.Ldexp(math.Floor(math.Ldexp(fraction, schema.Digits)+13.0/32), exponent-schema.Digits)
+	return math.Ldexp(math.Floor(math.Ldexp(fraction, schema.Digits)+13.0/32),
+		exponent-schema.Digits)
 }
 
 // document makes the documents of the canonical pages with content.
@@ -71,7 +72,10 @@ func (c *computation) document() {
 			sources[schema.Parts(row)[1]] = true
 			text.WriteString(row + "\n" + c.out.Anchors[row] + "\n")
 		}
-		d := schema.Document{Hash: hash, Rank: c.ranks[head], Linking: len(sources), Anchors: fingerprint(text.String())}
+		d := schema.Document{
+			Hash: hash, Rank: c.ranks[head], Linking: len(sources),
+			Anchors: fingerprint(text.String()),
+		}
 		c.out.Docs[head] = string(d.Encode())
 	}
 }

@@ -69,11 +69,13 @@ func TestRankIsPageRank(t *testing.T) {
 			}
 		}
 		// Each rank is rounded down to thousandths on top of it.
-		if bound := all*(3*1.2*digit+2*math.Pow(2, -schema.Rounds)) + float64(len(c.ranks))/1000; off > bound {
+		if bound := all*(3*1.2*digit+2*math.Pow(2,
+			-schema.Rounds)) + float64(len(c.ranks))/1000; off > bound {
 			t.Errorf("seed %d: off by %f of %f, bound %f", seed, off, all, bound)
 		}
 		if off > 0.05*all {
-			t.Errorf("seed %d: off by %f of %f: far more than roundings that go either way", seed, off, all)
+			t.Errorf("seed %d: off by %f of %f: far more than roundings that go either way", seed,
+				off, all)
 		}
 	}
 }
@@ -87,13 +89,17 @@ func TestRankSmall(t *testing.T) {
 		return s
 	}
 	x := compute(t, map[string]string{
-		"http://x/1.html": link("2.html"), "http://x/2.html": link("3.html"), "http://x/3.html": link("1.html"), // each has 1
+		// each has 1
+		"http://x/1.html": link("2.html"), "http://x/2.html": link("3.html"),
+		"http://x/3.html":    link("1.html"),
 		"http://x/self.html": link("self.html"),
 		"http://x/in.html":   link("end.html"), "http://x/end.html": "",
-		"http://x/pair.html": link("pairs.html"), "http://x/pairs.html": link("pair.html", "gone.html"),
+		"http://x/pair.html":  link("pairs.html"),
+		"http://x/pairs.html": link("pair.html", "gone.html"),
 	})
 	want := map[string]string{
-		"http://x/1.html": "1000", "http://x/2.html": "1000", "http://x/3.html": "1000", "http://x/end.html": "750",
+		"http://x/1.html": "1000", "http://x/2.html": "1000", "http://x/3.html": "1000",
+		"http://x/end.html": "750",
 		// pair = 1/2 + pairs/4 and pairs = 1/2 + pair/2: 5/7 and 6/7, but for the digits:
 		// 45/64 and 27/32 are rounded down.
 		"http://x/pair.html": "687", "http://x/pairs.html": "812", "http://x/gone.html": "687",
@@ -109,7 +115,8 @@ func TestRankSmall(t *testing.T) {
 }
 
 func TestSignificant(t *testing.T) {
-	for x, want := range map[float64]float64{0: 0, 1: 1, 15: 15, 16: 16, 17: 16, 18: 18, 19: 18, 31: 30, 33: 32, 34: 32, 35: 36, 1000: 1024, 933: 896, 934: 960} {
+	for x, want := range map[float64]float64{0: 0, 1: 1, 15: 15, 16: 16, 17: 16, 18: 18, 19: 18,
+		31: 30, 33: 32, 34: 32, 35: 36, 1000: 1024, 933: 896, 934: 960} {
 		if got := significant(x); got != want {
 			t.Errorf("%v: %v, want %v", x, got, want)
 		}

@@ -18,7 +18,8 @@ type Result struct {
 // Verify computes the index of the tree below dir (of its first limit pages; 0: of all),
 // reads what the database holds, and compares. It returns at most show differences. An
 // error means that it could not tell.
-func Verify(ctx context.Context, dir string, limit int, r percolator.Reader, show int) (Result, error) {
+func Verify(ctx context.Context, dir string, limit int, r percolator.Reader,
+	show int) (Result, error) {
 	want, err := Files(dir, limit)
 	if err != nil {
 		return Result{}, err

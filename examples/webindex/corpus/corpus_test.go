@@ -87,7 +87,8 @@ func TestGenerate(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d pages on %v, %d stubs, %d duplicates, %d links", len(pages), hosts, stubs, duplicates, links)
+	t.Logf("%d pages on %v, %d stubs, %d duplicates, %d links", len(pages), hosts, stubs,
+		duplicates, links)
 	if len(pages) < 5000 || len(hosts) != 2 || stubs < 100 || duplicates < 100 || links < 20000 {
 		t.Error("too small a corpus")
 	}
@@ -129,7 +130,8 @@ func TestEdit(t *testing.T) {
 	files := map[string][]byte{"h.example/not-a-page.txt": []byte("x")}
 	for i := range 400 {
 		name := "h.example/" + string(rune('a'+i%26)) + "/" + strings.Repeat("x", i/26+1) + ".html"
-		files[name] = document("T", "<p>"+anchor("../a/x.html", "first")+anchor("../b/x.html", "second")+"</p>\n")
+		files[name] = document("T", "<p>"+
+			anchor("../a/x.html", "first")+anchor("../b/x.html", "second")+"</p>\n")
 	}
 	if err := write(t.Context(), src, "test", files); err != nil {
 		t.Fatal(err)
@@ -151,7 +153,8 @@ func TestEdit(t *testing.T) {
 	if maps.EqualFunc(a, other, bytes.Equal) {
 		t.Error("another seed, the same edits")
 	}
-	if done.Changed == 0 || done.Added == 0 || done.Removed == 0 || done.Changed+done.Added+done.Removed != 40 {
+	if done.Changed == 0 || done.Added == 0 || done.Removed == 0 ||
+		done.Changed+done.Added+done.Removed != 40 {
 		t.Errorf("%+v", done)
 	}
 	differ := 0
@@ -167,11 +170,13 @@ func TestEdit(t *testing.T) {
 
 func TestEditRefuses(t *testing.T) {
 	empty := t.TempDir()
-	if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), 0.1, 1); !errors.Is(err, ErrNothingToEdit) {
+	if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), 0.1, 1); !errors.Is(err,
+		ErrNothingToEdit) {
 		t.Errorf("empty tree: %v", err)
 	}
 	for _, share := range []float64{0, -1, 1.5} {
-		if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), share, 1); err == nil {
+		if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), share,
+			1); err == nil {
 			t.Errorf("share %v was taken", share)
 		}
 	}

@@ -85,7 +85,8 @@ func (e *editor) edit(i int) {
 	case 0, 1, 2, 3:
 		content = insert(content, fmt.Sprintf("<p>Edit %d of seed %d.</p>", i, e.seed))
 	case 4, 5:
-		content = insert(content, fmt.Sprintf("<p>See %s.</p>", anchor(e.pickURL(), fmt.Sprintf("link %d", i))))
+		content = insert(content, fmt.Sprintf("<p>See %s.</p>",
+			anchor(e.pickURL(), fmt.Sprintf("link %d", i))))
 	case 6:
 		content = e.tag(content, "<a>") // a link less
 	case 7:
@@ -126,7 +127,8 @@ func (e *editor) added(op, i int, other []byte) []byte {
 	}
 	body := fmt.Sprintf("<h1>Added %d of seed %d</h1>\n", i, e.seed)
 	for k := range 1 + e.rng.IntN(5) {
-		body += fmt.Sprintf("<p>%s</p>\n", anchor(e.pickURL(), fmt.Sprintf("added link %d.%d", i, k)))
+		body += fmt.Sprintf("<p>%s</p>\n",
+			anchor(e.pickURL(), fmt.Sprintf("added link %d.%d", i, k)))
 	}
 	return document(fmt.Sprintf("Added %d", i), body)
 }

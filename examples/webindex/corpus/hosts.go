@@ -44,14 +44,18 @@ func pick(name string, n int) int {
 // not follow it.
 func stub(target string) []byte {
 	t := html.EscapeString(target)
-	return []byte("<!DOCTYPE html>\n<html><head><meta http-equiv=\"refresh\" content=\"0; url=" + t + "\">" +
-		"<title>Moved</title></head>\n<body>Moved to <a href=\"" + t + "\">" + t + "</a>.</body></html>\n")
+	return []byte("<!DOCTYPE html>\n<html><head><meta http-equiv=\"refresh\" content=\"0; url=" +
+		t + "\">" +
+		"<title>Moved</title></head>\n<body>Moved to <a href=\"" + t + "\">" + t +
+		"</a>.</body></html>\n")
 }
 
 // newSite renders the documentation onto the main host and adds the rest.
 func newSite(all map[string]*pkg) (*site, error) {
 	s := &site{all: all, files: map[string][]byte{}}
-	r := renderer{all: all, emit: func(rel string, content []byte) { s.files[MainHost+"/"+rel] = content }}
+	r := renderer{all: all, emit: func(rel string, content []byte) {
+		s.files[MainHost+"/"+rel] = content
+	}}
 	if err := r.documentation(); err != nil {
 		return nil, err
 	}
@@ -96,17 +100,20 @@ func (s *site) news(mirrored []string) {
 	for i := range newsPages {
 		rel := fmt.Sprintf("news/%03d.html", i)
 		var b strings.Builder
-		fmt.Fprintf(&b, "<nav>%s</nav>\n<h1>News %d</h1>\n<p>Worth reading:</p>\n<ul>\n", anchor("../index.html", "Mirror"), i)
+		fmt.Fprintf(&b, "<nav>%s</nav>\n<h1>News %d</h1>\n<p>Worth reading:</p>\n<ul>\n",
+			anchor("../index.html", "Mirror"), i)
 		for k := range newsLinks {
 			target := mirrored[pick(fmt.Sprint(rel, k), len(mirrored))]
 			text := strings.TrimSuffix(strings.TrimPrefix(target, "pkg/"), ".html")
-			fmt.Fprintf(&b, "<li>%s</li>\n", anchor("../"+target, fmt.Sprintf("%s, item %d", text, k+1)))
+			fmt.Fprintf(&b, "<li>%s</li>\n",
+				anchor("../"+target, fmt.Sprintf("%s, item %d", text, k+1)))
 		}
 		b.WriteString("</ul>\n")
 		s.files[MirrorHost+"/"+rel] = document(fmt.Sprintf("News %d", i), b.String())
 		fmt.Fprintf(&list, "<li>%s</li>\n", anchor(rel, fmt.Sprintf("News %d", i)))
 	}
-	s.files[MirrorHost+"/index.html"] = document("Mirror", list.String()+"</ul>\n"+anchor("http://"+MainHost+"/", "The original"))
+	s.files[MirrorHost+"/index.html"] = document("Mirror", list.String()+"</ul>\n"+
+		anchor("http://"+MainHost+"/", "The original"))
 }
 
 // shortcuts are stubs on the main host: /s/fmt.html leads to the package's page,
@@ -118,9 +125,11 @@ func (s *site) shortcuts() {
 		name := strings.ReplaceAll(path, "/", "-") + ".html"
 		s.files[MainHost+"/s/"+name] = stub("../" + pkgDir(path) + "/index.html")
 		s.files[MainHost+"/old/"+name] = stub("../s/" + name)
-		fmt.Fprintf(&list, "<li>%s, formerly %s</li>\n", anchor(name, path), anchor("../old/"+name, "old "+path))
+		fmt.Fprintf(&list, "<li>%s, formerly %s</li>\n", anchor(name, path),
+			anchor("../old/"+name, "old "+path))
 	}
-	s.files[MainHost+"/s/index.html"] = document("Shortcuts", list.String()+"</ul>\n"+anchor("../odd/index.html", "Odd ones")+"\n")
+	s.files[MainHost+"/s/index.html"] = document("Shortcuts", list.String()+"</ul>\n"+
+		anchor("../odd/index.html", "Odd ones")+"\n")
 }
 
 // loops are the odd redirects: a loop of three with a way in, a page that leads to
@@ -128,14 +137,17 @@ func (s *site) shortcuts() {
 func (s *site) loops() {
 	const chain = 24
 	odd := MainHost + "/odd/"
-	s.files[odd+"a.html"], s.files[odd+"b.html"], s.files[odd+"c.html"] = stub("b.html"), stub("c.html"), stub("a.html")
+	s.files[odd+"a.html"], s.files[odd+"b.html"], s.files[odd+"c.html"] = stub("b.html"),
+		stub("c.html"), stub("a.html")
 	s.files[odd+"in.html"] = stub("c.html")
 	s.files[odd+"self.html"] = stub("self.html")
-	s.files[odd+"gone1.html"], s.files[odd+"gone2.html"] = stub("gone.html"), stub("http://nowhere.example/")
+	s.files[odd+"gone1.html"], s.files[odd+"gone2.html"] = stub("gone.html"),
+		stub("http://nowhere.example/")
 	for i := range chain {
 		s.files[fmt.Sprintf("%schain%02d.html", odd, i)] = stub(fmt.Sprintf("chain%02d.html", i+1))
 	}
-	s.files[fmt.Sprintf("%schain%02d.html", odd, chain)] = document("End of the chain", "<p>The end.</p>\n")
+	s.files[fmt.Sprintf("%schain%02d.html", odd, chain)] = document("End of the chain",
+		"<p>The end.</p>\n")
 	var list strings.Builder
 	for _, file := range slices.Sorted(maps.Keys(s.files)) {
 		if name, ok := strings.CutPrefix(file, odd); ok {

@@ -43,7 +43,8 @@ func goroot(ctx context.Context) (string, error) {
 // fixed platform.
 func packages(ctx context.Context, src string) (map[string]*pkg, error) {
 	platform := build.Default
-	platform.GOOS, platform.GOARCH, platform.CgoEnabled, platform.UseAllFiles = "linux", "amd64", false, false
+	platform.GOOS, platform.GOARCH, platform.CgoEnabled, platform.UseAllFiles = "linux", "amd64",
+		false, false
 	found := map[string]*pkg{}
 	err := filepath.WalkDir(src, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -156,7 +157,9 @@ type symbol struct {
 	kind string
 	doc  string
 	decl ast.Decl
-	typ  *doc.Type // the type itself, or the type a method or constructor belongs to; nil for other functions
+	// the type itself, or the type a method or constructor belongs to; nil for other
+	// functions
+	typ *doc.Type
 }
 
 // symbols yields the package's symbols in the order of go doc.

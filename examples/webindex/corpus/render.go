@@ -35,7 +35,8 @@ func anchor(href, text string) string {
 
 // document is a page's frame.
 func document(title, body string) []byte {
-	return []byte("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" + html.EscapeString(title) +
+	return []byte("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" +
+		html.EscapeString(title) +
 		"</title></head>\n<body>\n" + body + "</body>\n</html>\n")
 }
 
@@ -64,7 +65,8 @@ func (r *renderer) documentation() error {
 	list.WriteString("<h1>Standard library</h1>\n<ul>\n")
 	for _, path := range slices.Sorted(maps.Keys(r.all)) {
 		p := r.all[path]
-		fmt.Fprintf(&list, "<li>%s %s</li>\n", anchor(pkgDir(path)+"/index.html", path), html.EscapeString(p.doc.Synopsis(p.doc.Doc)))
+		fmt.Fprintf(&list, "<li>%s %s</li>\n", anchor(pkgDir(path)+"/index.html", path),
+			html.EscapeString(p.doc.Synopsis(p.doc.Doc)))
 		if err := r.pkg(p); err != nil {
 			return err
 		}
@@ -78,7 +80,8 @@ func (r *renderer) documentation() error {
 func (r *renderer) pkg(p *pkg) error {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
-	fmt.Fprintf(&b, "<nav>%s</nav>\n<h1>package %s</h1>\n", anchor(up(dir)+"index.html", "Standard library"), p.doc.Name)
+	fmt.Fprintf(&b, "<nav>%s</nav>\n<h1>package %s</h1>\n",
+		anchor(up(dir)+"index.html", "Standard library"), p.doc.Name)
 	b.Write(r.comment(p, dir, p.doc.Doc))
 	b.WriteString("<h2>Index</h2>\n<ul>\n")
 	for s := range p.symbols() {
@@ -108,7 +111,8 @@ func (r *renderer) pkg(p *pkg) error {
 func (r *renderer) symbol(p *pkg, s symbol) ([]byte, error) {
 	path, dir := p.doc.ImportPath, pkgDir(p.doc.ImportPath)
 	var b strings.Builder
-	fmt.Fprintf(&b, "<nav>%s / %s", anchor(up(dir)+"index.html", "Standard library"), anchor("index.html", "package "+path))
+	fmt.Fprintf(&b, "<nav>%s / %s", anchor(up(dir)+"index.html", "Standard library"),
+		anchor("index.html", "package "+path))
 	if s.typ != nil && s.typ.Name != s.name {
 		b.WriteString(" / " + anchor(p.file[s.typ.Name], "type "+s.typ.Name))
 	}

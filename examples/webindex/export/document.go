@@ -17,10 +17,11 @@ const maxAnchors = 200
 
 // Document is what the full-text index knows of a canonical page.
 type Document struct {
-	URL     string
-	Title   string
-	Text    string
-	Anchors []string // distinct texts of the links to it or to its duplicates, the most frequent first
+	URL   string
+	Title string
+	Text  string
+	// distinct texts of the links to it or to its duplicates, the most frequent first
+	Anchors []string
 	schema.Document
 }
 
@@ -29,7 +30,8 @@ var errMoved = errors.New("export: the page is newer than its document")
 
 // read collects a page's document from one snapshot; doc is the value of its cell there.
 // errMoved: see invariant 1.
-func read(ctx context.Context, r percolator.Reader, url string, doc schema.Document) (Document, error) {
+func read(ctx context.Context, r percolator.Reader, url string,
+	doc schema.Document) (Document, error) {
 	d := Document{URL: url, Document: doc}
 	keys := []percolator.CellKey{
 		{Row: url, Column: schema.Pages(schema.Content)},
@@ -56,7 +58,8 @@ func read(ctx context.Context, r percolator.Reader, url string, doc schema.Docum
 	}
 	var texts tally
 	var hung schema.Anchorage
-	for c, err := range r.Scan(ctx, percolator.Rows(schema.TableAnchors).Prefix(schema.Prefix(url)), schema.Anchor()) {
+	for c, err := range r.Scan(ctx, percolator.Rows(schema.TableAnchors).Prefix(schema.Prefix(url)),
+		schema.Anchor()) {
 		if err != nil {
 			return d, err
 		}

@@ -40,10 +40,12 @@ type item struct {
 
 // Stats are counters since the exporter started.
 type Stats struct {
-	Written  uint64 // documents, also those of a fill
-	Removed  uint64 // tombstones
-	Batches  uint64
-	Repeated uint64 // exports of a version that the index had already: after a crash, or a commit that failed
+	Written uint64 // documents, also those of a fill
+	Removed uint64 // tombstones
+	Batches uint64
+	// exports of a version that the index had already: after a crash, or a commit that
+	// failed
+	Repeated uint64
 	Stale    uint64 // exports of an older version than the index had
 	Moved    uint64 // runs that found the page newer than its doc, and came back later
 	Failed   uint64 // batches that Bleve refused
@@ -52,8 +54,10 @@ type Stats struct {
 // Since subtracts earlier counters.
 func (s Stats) Since(before Stats) Stats {
 	return Stats{
-		Written: s.Written - before.Written, Removed: s.Removed - before.Removed, Batches: s.Batches - before.Batches,
-		Repeated: s.Repeated - before.Repeated, Stale: s.Stale - before.Stale, Moved: s.Moved - before.Moved,
+		Written: s.Written - before.Written, Removed: s.Removed - before.Removed,
+		Batches:  s.Batches - before.Batches,
+		Repeated: s.Repeated - before.Repeated, Stale: s.Stale - before.Stale,
+		Moved:  s.Moved - before.Moved,
 		Failed: s.Failed - before.Failed,
 	}
 }
@@ -69,7 +73,8 @@ type Exporter struct {
 	index  *Index // nil before Start
 	sink   sink
 	linger time.Duration // see Config
-	doubt  bool          // the worker's: the last batch failed, so what the sink shows may not be durable
+	// the worker's: the last batch failed, so what the sink shows may not be durable
+	doubt bool
 
 	written, removed, batches, repeated, stale, moved, failed atomic.Uint64
 }
@@ -87,7 +92,8 @@ func (x *Exporter) Register(r *percolator.Registry) {
 
 // observe runs after a page's doc was written or deleted. It has no effect that may not
 // be repeated, see invariant 2.
-func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx,
+	n percolator.Notification) error {
 	value, ok, err := tx.Get(ctx, n.Row, n.Column)
 	if err != nil {
 		return err
@@ -104,7 +110,8 @@ func (x *Exporter) observe(ctx context.Context, tx *percolator.Tx, n percolator.
 // document reads a page's document. A page that has moved on is tried again later: a
 // writer is about to change doc. That is no failure of the run, so the error wraps
 // percolator.ErrUnavailable.
-func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string, value []byte) (*Document, error) {
+func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string,
+	value []byte) (*Document, error) {
 	doc, err := schema.DecodeDocument(value)
 	if err != nil {
 		return nil, err
@@ -123,7 +130,8 @@ func (x *Exporter) document(ctx context.Context, r percolator.Reader, url string
 // Export hands a version of a page over, nil for one that is gone, and waits until it, or
 // a newer version of the page, is durable. It may be repeated, and come late. An error
 // that wraps percolator.ErrUnavailable: try again later.
-func (x *Exporter) Export(ctx context.Context, url string, version percolator.Timestamp, doc *Document) error {
+func (x *Exporter) Export(ctx context.Context, url string, version percolator.Timestamp,
+	doc *Document) error {
 	if !x.running.Load() {
 		return errNotStarted
 	}
@@ -282,8 +290,9 @@ func answer(items []item, err error) {
 // Stats are the counters.
 func (x *Exporter) Stats() Stats {
 	return Stats{
-		Written: x.written.Load(), Removed: x.removed.Load(), Batches: x.batches.Load(), Repeated: x.repeated.Load(),
-		Stale: x.stale.Load(), Moved: x.moved.Load(), Failed: x.failed.Load(),
+		Written: x.written.Load(), Removed: x.removed.Load(), Batches: x.batches.Load(),
+		Repeated: x.repeated.Load(),
+		Stale:    x.stale.Load(), Moved: x.moved.Load(), Failed: x.failed.Load(),
 	}
 }
 

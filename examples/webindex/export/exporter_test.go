@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 		child(dir)
 	}
 	// Bleve's analysis workers belong to the process.
-	leaktest.Main(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	leaktest.Main(m, goleak.IgnoreTopFunction(
+		"github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }
 
 func opened(t *testing.T, dir string) *Index {
@@ -59,7 +60,8 @@ func started(t *testing.T, dir string) *Exporter {
 // put is a version of a page whose title says which one it is.
 func put(url string, version percolator.Timestamp) change {
 	return change{url, version, &Document{
-		URL: url, Title: fmt.Sprintf("version %d", version), Text: "Some text.", Anchors: []string{"a link", "another"},
+		URL: url, Title: fmt.Sprintf("version %d", version), Text: "Some text.",
+		Anchors:  []string{"a link", "another"},
 		Document: schema.Document{Hash: "hash", Rank: 1500, Linking: 2, Anchors: "digest"},
 	}}
 }
@@ -69,7 +71,9 @@ func (x *Exporter) export(ctx context.Context, c change) error {
 	return x.Export(ctx, c.url, c.version, c.doc)
 }
 
-func gone(url string, version percolator.Timestamp) change { return change{url: url, version: version} }
+func gone(url string, version percolator.Timestamp) change {
+	return change{url: url, version: version}
+}
 
 // shows checks the title that the index has for the URL; "" for none.
 func (x *Index) shows(t *testing.T, url, want string) {
@@ -97,8 +101,11 @@ func TestRepeatedAndLate(t *testing.T) {
 		{put(url, 4), "version 5", Stats{Written: 1, Batches: 1, Repeated: 1, Stale: 1}},
 		{gone(url, 3), "version 5", Stats{Written: 1, Batches: 1, Repeated: 1, Stale: 2}},
 		{gone(url, 7), "", Stats{Written: 1, Removed: 1, Batches: 2, Repeated: 1, Stale: 2}},
-		{put(url, 6), "", Stats{Written: 1, Removed: 1, Batches: 2, Repeated: 1, Stale: 3}}, // the tombstone's version counts
-		{put(url, 8), "version 8", Stats{Written: 2, Removed: 1, Batches: 3, Repeated: 1, Stale: 3}},
+		// the tombstone's version counts
+		{put(url, 6), "", Stats{Written: 1, Removed: 1, Batches: 2, Repeated: 1, Stale: 3}},
+		{put(url, 8), "version 8", Stats{
+			Written: 2, Removed: 1, Batches: 3, Repeated: 1, Stale: 3,
+		}},
 	} {
 		if err := x.export(t.Context(), step.change); err != nil {
 			t.Fatal(err)
@@ -110,7 +117,8 @@ func TestRepeatedAndLate(t *testing.T) {
 	}
 	want := put(url, 8).doc
 	have, _, err := x.index.Lookup(url)
-	if err != nil || have.Text != want.Text || !slices.Equal(have.Anchors, want.Anchors) || have.Document != want.Document {
+	if err != nil || have.Text != want.Text || !slices.Equal(have.Anchors, want.Anchors) ||
+		have.Document != want.Document {
 		t.Errorf("%v: the index has %+v, want %+v", err, have, want)
 	}
 }
@@ -119,7 +127,8 @@ func TestRepeatedAndLate(t *testing.T) {
 func TestReopened(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := started(t, dir)
-	for _, c := range []change{put("http://h.example/a", 5), put("http://h.example/b", 6), gone("http://h.example/b", 7)} {
+	for _, c := range []change{put("http://h.example/a", 5), put("http://h.example/b", 6),
+		gone("http://h.example/b", 7)} {
 		if err := x.export(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -127,11 +136,13 @@ func TestReopened(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.export(t.Context(), put("http://h.example/c", 8)); !errors.Is(err, percolator.ErrUnavailable) {
+	if err := x.export(t.Context(), put("http://h.example/c", 8)); !errors.Is(err,
+		percolator.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 	again := started(t, dir)
-	if err := errors.Join(again.export(t.Context(), put("http://h.example/a", 4)), again.index.bury(t.Context())); err != nil {
+	if err := errors.Join(again.export(t.Context(), put("http://h.example/a", 4)),
+		again.index.bury(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	again.index.shows(t, "http://h.example/a", "version 5")
@@ -259,7 +270,8 @@ func (discard) apply([]change) error                         { return nil }
 func TestForeignIndexIsReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := opened(t, dir)
-	if err := errors.Join(x.apply([]change{put("http://h.example/a", 1)}), x.setFilled(), x.Close()); err != nil {
+	if err := errors.Join(x.apply([]change{put("http://h.example/a", 1)}), x.setFilled(),
+		x.Close()); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -273,7 +285,8 @@ func TestForeignIndexIsReplaced(t *testing.T) {
 		}
 		n, err := x.Count(t.Context())
 		filled, err2 := x.filled()
-		if err := errors.Join(err, err2, x.Close()); err != nil || n != step.want || filled != (n > 0) {
+		if err := errors.Join(err, err2, x.Close()); err != nil || n != step.want ||
+			filled != (n > 0) {
 			t.Errorf("%+v: %d documents, filled %v, %v", step, n, filled, err)
 		}
 	}
@@ -315,7 +328,10 @@ func child(dir string) {
 		os.Exit(1)
 	}
 	x := New()
-	d := dying{index, item{change: put("http://h.example/a", 5), done: make(chan error, 1)}, make(chan error, 1)}
+	d := dying{
+		index, item{change: put("http://h.example/a", 5), done: make(chan error, 1)},
+		make(chan error, 1),
+	}
 	x.start(d)
 	x.queue <- d.it
 	// In this order: an acknowledgment that comes too early is to be lying there when the

@@ -55,7 +55,8 @@ func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, 
 	moved := x.moved.Load()
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(concurrency)
-	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages), schema.Pages(schema.Doc)) {
+	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages),
+		schema.Pages(schema.Doc)) {
 		if err != nil {
 			return false, errors.Join(fmt.Errorf("export: fill: %w", err), work.Wait())
 		}
@@ -64,7 +65,8 @@ func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, 
 	if err := work.Wait(); err != nil {
 		return false, fmt.Errorf("export: fill: %w", err)
 	}
-	if x.moved.Load() != moved { // an observer's run may be among those: then once more is once too often, no harm
+	// an observer's run may be among those: then once more is once too often, no harm
+	if x.moved.Load() != moved {
 		return false, nil
 	}
 	return true, x.index.setFilled()

@@ -84,7 +84,8 @@ func createIndex(dir, cluster string) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export: create the full-text index: %w", err)
 	}
-	err = errors.Join(b.SetInternal(keyFormat, []byte(format)), b.SetInternal(keyCluster, []byte(cluster)), b.Close())
+	err = errors.Join(b.SetInternal(keyFormat, []byte(format)),
+		b.SetInternal(keyCluster, []byte(cluster)), b.Close())
 	if err == nil {
 		err = os.Rename(draft, dir)
 	}
@@ -139,8 +140,10 @@ func (c change) fields() map[string]any {
 		return map[string]any{FieldKind: kindGone, fieldVersion: version}
 	}
 	return map[string]any{
-		FieldKind: KindPage, FieldTitle: c.doc.Title, FieldText: c.doc.Text, FieldAnchors: c.doc.Anchors,
-		FieldURL: c.url, FieldRank: float64(c.doc.Rank), fieldDoc: string(c.doc.Encode()), fieldVersion: version,
+		FieldKind: KindPage, FieldTitle: c.doc.Title, FieldText: c.doc.Text,
+		FieldAnchors: c.doc.Anchors,
+		FieldURL:     c.url, FieldRank: float64(c.doc.Rank), fieldDoc: string(c.doc.Encode()),
+		fieldVersion: version,
 	}
 }
 

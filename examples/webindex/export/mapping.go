@@ -61,14 +61,16 @@ func newMapping() (mapping.IndexMapping, error) {
 		doc.AddFieldMappingsAt(field, text)
 	}
 	kind := bleve.NewKeywordFieldMapping()
-	kind.Analyzer, kind.IncludeInAll, kind.DocValues, kind.IncludeTermVectors = keyword.Name, false, false, false
+	kind.Analyzer, kind.IncludeInAll, kind.DocValues, kind.IncludeTermVectors = keyword.Name, false,
+		false, false
 	doc.AddFieldMappingsAt(FieldKind, kind)
 	rank := bleve.NewNumericFieldMapping()
 	rank.IncludeInAll = false
 	doc.AddFieldMappingsAt(FieldRank, rank)
 	for _, field := range []string{fieldDoc, fieldVersion} {
 		stored := bleve.NewKeywordFieldMapping()
-		stored.Index, stored.IncludeInAll, stored.DocValues, stored.IncludeTermVectors = false, false, false, false
+		stored.Index, stored.IncludeInAll, stored.DocValues, stored.IncludeTermVectors = false,
+			false, false, false
 		doc.AddFieldMappingsAt(field, stored)
 	}
 	m.DefaultMapping, m.DefaultAnalyzer = doc, Analyzer

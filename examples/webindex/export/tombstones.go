@@ -15,7 +15,8 @@ func (x *Index) bury(ctx context.Context) error {
 	for {
 		q := bleve.NewTermQuery(kindGone)
 		q.SetField(FieldKind)
-		found, err := x.bleve.SearchInContext(ctx, bleve.NewSearchRequestOptions(q, buryAtOnce, 0, false))
+		found, err := x.bleve.SearchInContext(ctx,
+			bleve.NewSearchRequestOptions(q, buryAtOnce, 0, false))
 		if err != nil {
 			return fmt.Errorf("export: find tombstones: %w", err)
 		}

@@ -49,8 +49,10 @@ func (x *Index) Verify(ctx context.Context, r percolator.Reader, show int) (Resu
 		v.hung[canon].add(c.Value)
 	}
 	var p found
-	for c, err := range r.Scan(ctx, percolator.Rows(schema.TablePages), schema.Pages(schema.Content),
-		schema.Pages(schema.Canon), schema.Pages(schema.Title), schema.Pages(schema.Text), schema.Pages(schema.Rank)) {
+	for c, err := range r.Scan(ctx, percolator.Rows(schema.TablePages),
+		schema.Pages(schema.Content),
+		schema.Pages(schema.Canon), schema.Pages(schema.Title), schema.Pages(schema.Text),
+		schema.Pages(schema.Rank)) {
 		if err != nil {
 			return v.Result, err
 		}
@@ -82,7 +84,8 @@ type found struct {
 
 func (p *found) take(c percolator.Cell) {
 	for name, to := range map[string]*string{
-		schema.Content: &p.content, schema.Canon: &p.canon, schema.Title: &p.title, schema.Text: &p.text, schema.Rank: &p.rank,
+		schema.Content: &p.content, schema.Canon: &p.canon, schema.Title: &p.title,
+		schema.Text: &p.text, schema.Rank: &p.rank,
 	} {
 		if c.Column.Name == name {
 			*to = string(c.Value)

@@ -13,7 +13,8 @@ import (
 // changed. It always writes canonical (rule 1), which also makes it conflict with a page
 // that founds the cluster.
 func elect(ctx context.Context, t Tx, hash string) error {
-	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical), schema.Clusters(schema.Elected))
+	old, err := row(ctx, t, hash, schema.Clusters(schema.Canonical),
+		schema.Clusters(schema.Elected))
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,8 @@ func elect(ctx context.Context, t Tx, hash string) error {
 	}
 	t.Set(hash, schema.Clusters(schema.Canonical), []byte(best))
 	if best != "" && best != string(old.get(hash, schema.Clusters(schema.Canonical))) {
-		t.Set(hash, schema.Clusters(schema.Elected), []byte(best)) // the members are looked up later (rule 3)
+		// the members are looked up later (rule 3)
+		t.Set(hash, schema.Clusters(schema.Elected), []byte(best))
 	}
 	return nil
 }
@@ -57,10 +59,11 @@ func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
 	}
 	slices.Sort(p.pages)
 	ranks := make(map[string]int, len(p.pages))
-	err = lookup(ctx, t, each(p.pages), schema.Pages(schema.Rank), func(url string, value []byte) (err error) {
-		ranks[url], err = schema.RankOf(value)
-		return err
-	})
+	err = lookup(ctx, t, each(p.pages), schema.Pages(schema.Rank),
+		func(url string, value []byte) (err error) {
+			ranks[url], err = schema.RankOf(value)
+			return err
+		})
 	if err != nil {
 		return "", err
 	}
@@ -75,11 +78,13 @@ func (p *poll) best(ctx context.Context, t Tx) (best string, err error) {
 
 // announce runs after elect changed the canonical page and has every member look it up.
 func announce(ctx context.Context, t Tx, hash string) error {
-	return fan(ctx, t, schema.Pages(schema.Resolve), second(t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind())))
+	return fan(ctx, t, schema.Pages(schema.Resolve),
+		second(t.Prefix(ctx, schema.Prefix(hash), schema.MemberKind())))
 }
 
 // relink runs after a URL's canonical URL changed and has the links of every page that
 // links to it hung anew.
 func relink(ctx context.Context, t Tx, url string) error {
-	return fan(ctx, t, schema.Pages(schema.Reinvert), second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom())))
+	return fan(ctx, t, schema.Pages(schema.Reinvert),
+		second(t.Prefix(ctx, schema.Prefix(url), schema.LinkFrom())))
 }

@@ -23,7 +23,8 @@ type hanging struct{ canon, texts string }
 // It hangs every link of the page on that URL and takes down what no longer belongs
 // there. It always writes inverted (rule 1), which says what hangs.
 func invert(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Inverted), schema.Pages(schema.Hung))
+	old, err := row(ctx, t, url, schema.Pages(schema.Links), schema.Pages(schema.Inverted),
+		schema.Pages(schema.Hung))
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,10 @@ func invert(ctx context.Context, t Tx, url string) error {
 	if err != nil {
 		return err
 	}
-	h := hanger{t: t, source: url, was: decodeInverted(old.get(url, schema.Pages(schema.Inverted))), published: map[string]bool{}}
+	h := hanger{
+		t: t, source: url, was: decodeInverted(old.get(url, schema.Pages(schema.Inverted))),
+		published: map[string]bool{},
+	}
 	for _, l := range links {
 		h.hang(l, canon[l.Target])
 	}

@@ -11,8 +11,10 @@ import (
 // process runs when a page was loaded, changed or removed. It parses the page, registers
 // it where its links and its redirect lead (rule 2), and passes on what changed.
 func process(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title), schema.Pages(schema.Text),
-		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out), schema.Pages(schema.Share))
+	old, err := row(ctx, t, url, schema.Pages(schema.Raw), schema.Pages(schema.Title),
+		schema.Pages(schema.Text),
+		schema.Pages(schema.Content), schema.Pages(schema.Links), schema.Pages(schema.Out),
+		schema.Pages(schema.Share))
 	if err != nil {
 		return err
 	}
@@ -86,8 +88,10 @@ func relabel(t Tx, old values, url string, links []page.Link) {
 			t.Notify(target, schema.Pages(schema.Rerank))
 		}
 	}
-	if !same && len(was) > 0 { // without targets before there is no share that could be changing now
-		write(t, url, schema.Pages(schema.Share), old.get(url, schema.Pages(schema.Share))) // see rank
+	// without targets before there is no share that could be changing now
+	if !same && len(was) > 0 {
+		// see rank
+		write(t, url, schema.Pages(schema.Share), old.get(url, schema.Pages(schema.Share)))
 	}
 	out := ""
 	if len(links) > 0 {

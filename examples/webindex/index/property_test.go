@@ -154,7 +154,8 @@ func TestRandomWebs(t *testing.T) {
 	if n == 0 {
 		n = 1000
 	}
-	seeds := []uint64{ // each found a mistake, or catches it if one of the measures against it is taken out
+	// each found a mistake, or catches it if one of the measures against it is taken out
+	seeds := []uint64{
 		26, 144, 1201, 3856, 5857, 6138, 11217, 320, 2085,
 	}
 	for seed := *first; seed < *first+n; seed++ {

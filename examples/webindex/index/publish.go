@@ -15,7 +15,8 @@ import (
 // rank changed. That it does so by a later transaction than the change is rule 3: a page
 // that joins a cluster later than this run can see has it elected with this rank.
 func publish(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Canon), schema.Pages(schema.Cluster),
+	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Canon),
+		schema.Pages(schema.Cluster),
 		schema.Pages(schema.Rank), schema.Pages(schema.Doc), schema.Pages(schema.Moved))
 	if err != nil {
 		return err
@@ -69,5 +70,7 @@ func document(ctx context.Context, t Tx, old values, url string) ([]byte, error)
 		}
 		a.Add(c.Row, c.Value)
 	}
-	return schema.Document{Hash: schema.Parts(content)[1], Rank: rank, Linking: a.Sources, Anchors: a.Digest()}.Encode(), nil
+	return schema.Document{
+		Hash: schema.Parts(content)[1], Rank: rank, Linking: a.Sources, Anchors: a.Digest(),
+	}.Encode(), nil
 }

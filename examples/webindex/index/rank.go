@@ -84,7 +84,8 @@ func (r *scores) addShare(value []byte) error {
 // targets that came before share changed are found here, and those that come afterwards
 // read the new one.
 func rank(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Rank), schema.Pages(schema.Share), schema.Pages(schema.Out))
+	old, err := row(ctx, t, url, schema.Pages(schema.Rank), schema.Pages(schema.Share),
+		schema.Pages(schema.Out))
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,8 @@ func rank(ctx context.Context, t Tx, url string) error {
 		value = strconv.Itoa(final)
 	}
 	if put(t, old, url, schema.Pages(schema.Rank), []byte(value)) {
-		t.Set(url, schema.Pages(schema.Moved), []byte{1}) // also if it is set: a concurrent publish removes it, and must not
+		// also if it is set: a concurrent publish removes it, and must not
+		t.Set(url, schema.Pages(schema.Moved), []byte{1})
 		t.Notify(url, schema.Pages(schema.Publish))
 	}
 	var share []byte
@@ -144,7 +146,8 @@ func inherited(ctx context.Context, t Tx, url string) (sum scores, err error) {
 
 // lookup reads one column of many rows, some hundred at a time, and calls do for the
 // cells that exist, by their order in rows.
-func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column, do func(row string, value []byte) error) error {
+func lookup(ctx context.Context, t Tx, rows iter.Seq2[string, error], col percolator.Column,
+	do func(row string, value []byte) error) error {
 	var keys []percolator.CellKey
 	flush := func() error {
 		if len(keys) == 0 {

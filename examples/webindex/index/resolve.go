@@ -93,7 +93,8 @@ func each(rows []string) iter.Seq2[string, error] {
 // page of its cluster; also as part of refile. It owns all that depends on where the page
 // leads, its membership included. It always writes path (rule 1).
 func resolve(ctx context.Context, t Tx, url string) error {
-	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Filed), schema.Pages(schema.Cluster),
+	old, err := row(ctx, t, url, schema.Pages(schema.Content), schema.Pages(schema.Filed),
+		schema.Pages(schema.Cluster),
 		schema.Pages(schema.Canon))
 	if err != nil {
 		return err
@@ -132,7 +133,9 @@ func resolve(ctx context.Context, t Tx, url string) error {
 		}
 	}
 	if canon == "" {
-		return nil // not known yet; the canonical page stays what it was until announce or the next run
+		// not known yet; the canonical page stays what it was until announce or the next
+		// run
+		return nil
 	}
 	if canon == url {
 		canon = ""
@@ -176,7 +179,9 @@ func join(ctx context.Context, t Tx, membership, url string) (founded bool, err 
 		}
 	}
 	t.Set(schema.Row(hash, url), schema.MemberKind(), []byte(kind))
-	if founded { // who joins at the same time finds this canonical page by its next run, or writes the cell too
+	// who joins at the same time finds this canonical page by its next run, or writes the
+	// cell too
+	if founded {
 		t.Set(hash, schema.Clusters(schema.Canonical), []byte(url))
 		return true, nil
 	}

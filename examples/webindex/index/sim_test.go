@@ -62,7 +62,10 @@ func newSim(seed uint64) *sim {
 
 func (s *sim) begin() *simTx {
 	s.clock++
-	return &simTx{s: s, start: s.clock, writes: map[percolator.CellKey]version{}, notifies: map[percolator.CellKey]bool{}}
+	return &simTx{
+		s: s, start: s.clock, writes: map[percolator.CellKey]version{},
+		notifies: map[percolator.CellKey]bool{},
+	}
 }
 
 // at is the newest version of the cell at ts.
@@ -94,7 +97,8 @@ func (t *simTx) GetMulti(_ context.Context, keys ...percolator.CellKey) ([]perco
 	return cells, nil
 }
 
-func (t *simTx) Prefix(_ context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell, error] {
+func (t *simTx) Prefix(_ context.Context, prefix string,
+	col percolator.Column) iter.Seq2[percolator.Cell, error] {
 	rows := map[string]bool{}
 	for key := range t.s.cells {
 		rows[key.Row] = rows[key.Row] || key.Column == col
@@ -117,7 +121,9 @@ func (t *simTx) Prefix(_ context.Context, prefix string, col percolator.Column) 
 func (t *simTx) Set(row string, col percolator.Column, value []byte) {
 	t.write(row, col, version{value: slices.Clone(value)})
 }
-func (t *simTx) Delete(row string, col percolator.Column) { t.write(row, col, version{deleted: true}) }
+func (t *simTx) Delete(row string, col percolator.Column) {
+	t.write(row, col, version{deleted: true})
+}
 
 func (t *simTx) write(row string, col percolator.Column, v version) {
 	if t.s.observers[col].weak {
@@ -182,7 +188,8 @@ func (s *sim) pending() []percolator.CellKey {
 		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b percolator.CellKey) int {
-		return strings.Compare(a.Column.Table+a.Column.Name+" "+a.Row, b.Column.Table+b.Column.Name+" "+b.Row)
+		return strings.Compare(a.Column.Table+a.Column.Name+" "+a.Row, b.Column.Table+b.Column.Name+
+			" "+b.Row)
 	})
 	return keys
 }
@@ -221,7 +228,8 @@ func (s *sim) finish(i int) {
 // are in flight.
 func (s *sim) step(width int) (idle bool, err error) {
 	pending := s.pending()
-	if len(s.inflight) > 0 && (len(pending) == 0 || len(s.inflight) >= width || s.rng.IntN(2) == 0) {
+	if len(s.inflight) > 0 && (len(pending) == 0 || len(s.inflight) >= width ||
+		s.rng.IntN(2) == 0) {
 		if i := s.rng.IntN(len(s.inflight)); !s.inflight[i].slow || s.rng.IntN(10) == 0 {
 			s.finish(i)
 		}
@@ -243,7 +251,8 @@ func (s *sim) load(url string, html []byte) {
 }
 
 // source reads the newest versions for package batch.
-func (s *sim) source(ctx context.Context, cols ...percolator.Column) iter.Seq2[percolator.Cell, error] {
+func (s *sim) source(ctx context.Context, cols ...percolator.Column) iter.Seq2[percolator.Cell,
+	error] {
 	t := s.begin()
 	return func(yield func(percolator.Cell, error) bool) {
 		for _, col := range cols {

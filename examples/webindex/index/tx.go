@@ -13,7 +13,8 @@ import (
 type Tx interface {
 	GetMulti(ctx context.Context, keys ...percolator.CellKey) ([]percolator.Cell, error)
 	// Prefix yields the cells of one column in the rows that begin with prefix, by row.
-	Prefix(ctx context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell, error]
+	Prefix(ctx context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell,
+		error]
 	Set(row string, col percolator.Column, value []byte)
 	Delete(row string, col percolator.Column)
 	Notify(row string, col percolator.Column)
@@ -29,7 +30,8 @@ const chunk = 256
 // tx is the real thing.
 type tx struct{ *percolator.Tx }
 
-func (t tx) Prefix(ctx context.Context, prefix string, col percolator.Column) iter.Seq2[percolator.Cell, error] {
+func (t tx) Prefix(ctx context.Context, prefix string,
+	col percolator.Column) iter.Seq2[percolator.Cell, error] {
 	return t.Scan(ctx, percolator.Rows(col.Table).Prefix(prefix), col)
 }
 

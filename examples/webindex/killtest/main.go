@@ -79,7 +79,8 @@ func run(ctx context.Context, o options) (err error) {
 	}()
 	if o.binary == "" {
 		o.binary = filepath.Join(work, "webindex")
-		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "github.com/percolator-go/percolator/examples/webindex")
+		build := exec.CommandContext(ctx, "go", "build", "-o", o.binary,
+			"github.com/percolator-go/percolator/examples/webindex")
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
@@ -123,7 +124,8 @@ func (k *killer) calibrate(ctx context.Context) error {
 	began := time.Now()
 	out, killed, err := k.command(ctx, k.args(filepath.Join(k.work, "whole"), true), k.timeout, "")
 	if err != nil || killed {
-		return fmt.Errorf("a run that was left alone failed: %w\n%s", errors.Join(err, ctx.Err()), out)
+		return fmt.Errorf("a run that was left alone failed: %w\n%s", errors.Join(err, ctx.Err()),
+			out)
 	}
 	k.whole = time.Since(began)
 	fmt.Printf("a run that is left alone takes %s\n", k.whole.Round(time.Millisecond))
@@ -178,7 +180,8 @@ func (k *killer) tryCluster(ctx context.Context, seed uint64) error {
 	dir := filepath.Join(k.work, fmt.Sprintf("seed%d", seed))
 	fmt.Printf("seed %d:", seed)
 	args := append(k.args(dir, seed%2 == 0), "--seed", fmt.Sprint(seed),
-		"--nodes", fmt.Sprint(k.nodes), "--kills", fmt.Sprint(clusterKills), "--add", fmt.Sprint(clusterAdds))
+		"--nodes", fmt.Sprint(k.nodes), "--kills", fmt.Sprint(clusterKills), "--add",
+		fmt.Sprint(clusterAdds))
 	out, killed, err := k.command(ctx, args, k.timeout, "")
 	if killed {
 		err = fmt.Errorf("still running after %s", k.timeout)
@@ -208,7 +211,8 @@ func lines(out []byte, begin string) string {
 // command runs webindex and kills it after a while; with aim, then at the first moment
 // that the full-text index is written: a batch is about to be durable, and its exports
 // are not acknowledged yet. An error is one of the run's own.
-func (k *killer) command(ctx context.Context, args []string, after time.Duration, aim string) (out []byte, killed bool, err error) {
+func (k *killer) command(ctx context.Context, args []string, after time.Duration,
+	aim string) (out []byte, killed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var text bytes.Buffer
@@ -224,7 +228,8 @@ func (k *killer) command(ctx context.Context, args []string, after time.Duration
 		return text.Bytes(), false, errors.Join(err, ctx.Err())
 	case <-time.After(after):
 	}
-	for began, before := time.Now(), written(aim); aim != "" && written(aim).Equal(before) && time.Since(began) < aimFor; {
+	for began, before := time.Now(), written(aim); aim != "" && written(aim).Equal(before) &&
+		time.Since(began) < aimFor; {
 		select {
 		case err := <-ended:
 			return text.Bytes(), false, errors.Join(err, ctx.Err())

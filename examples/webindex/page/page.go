@@ -12,13 +12,14 @@ import (
 
 // Bounds of one page, in bytes unless said otherwise.
 const (
-	MaxSize        = 2 << 20 // a larger file is not a page
-	MaxText        = 1 << 20 // title and text are cut, each
-	MaxURL         = 1000    // a link to a longer URL is left out, a file with a longer one is not a page
-	MaxLinks       = 1000    // distinct targets; the first in the document are kept
-	MaxAnchors     = 8       // anchor texts per target; the first in the document are kept
-	MaxAnchor      = 160     // one anchor text; longer ones are cut
-	MaxRedirects   = 16      // hops over which a redirect is followed
+	MaxSize = 2 << 20 // a larger file is not a page
+	MaxText = 1 << 20 // title and text are cut, each
+	// a link to a longer URL is left out, a file with a longer one is not a page
+	MaxURL         = 1000
+	MaxLinks       = 1000 // distinct targets; the first in the document are kept
+	MaxAnchors     = 8    // anchor texts per target; the first in the document are kept
+	MaxAnchor      = 160  // one anchor text; longer ones are cut
+	MaxRedirects   = 16   // hops over which a redirect is followed
 	redirectMarker = "refresh"
 )
 

@@ -40,9 +40,11 @@ func TestRedirect(t *testing.T) {
 		"5 ; Url = \"/q?a=b#c\"":  "http://h.example/q?a=b",
 		"30":                      "",
 		"0; url=ftp://h.example/": "",
-		"0; url=":                 "http://h.example/a/y.html", // a reference to nothing is to the page itself
+		// a reference to nothing is to the page itself
+		"0; url=": "http://h.example/a/y.html",
 	} {
-		raw := `<meta http-equiv="Refresh" content='` + strings.ReplaceAll(content, "'", "&#39;") + `'><a href="l.html">l</a>`
+		raw := `<meta http-equiv="Refresh" content='` + strings.ReplaceAll(content, "'", "&#39;") +
+			`'><a href="l.html">l</a>`
 		p := Parse("http://h.example/a/y.html", []byte(raw))
 		if p.Redirect != want {
 			t.Errorf("%s: redirect %q, want %q", content, p.Redirect, want)
@@ -66,7 +68,8 @@ func TestBounds(t *testing.T) {
 		b.WriteString(`<a href="first.html">` + strings.Repeat("é", MaxAnchor) + `</a>`)
 	}
 	for i := range MaxLinks + 5 {
-		b.WriteString(`<a href="` + strings.Repeat("x", i%900+1) + `/` + strings.Repeat("y", i/900+1) + `.html">l</a>`)
+		b.WriteString(`<a href="` + strings.Repeat("x", i%900+1) + `/` +
+			strings.Repeat("y", i/900+1) + `.html">l</a>`)
 	}
 	b.WriteString(strings.Repeat("<div>", 400) + strings.Repeat("word ", MaxText/4))
 	p := Parse("http://h.example/a.html", []byte(b.String()))
@@ -102,7 +105,8 @@ func TestNormalize(t *testing.T) {
 func TestTree(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"h.example/b.html": "b", "h.example/a/x y.htm": "a", "h.example/c.txt": "no", "stray.html": "no",
+		"h.example/b.html": "b", "h.example/a/x y.htm": "a", "h.example/c.txt": "no",
+		"stray.html":         "no",
 		"h.example/big.html": strings.Repeat("x", MaxSize+1),
 	} {
 		file := filepath.Join(dir, filepath.FromSlash(name))

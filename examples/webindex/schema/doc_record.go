@@ -10,7 +10,9 @@ import (
 // index is made of, as a version. Two equal values mean the same title, text, anchors and
 // rank, so that who has exported one need not export the other.
 type Document struct {
-	Hash    string // of the page's bytes, and so of title and text; also the row of its cluster, and the prefix of its members
+	// of the page's bytes, and so of title and text; also the row of its cluster, and the
+	// prefix of its members
+	Hash    string
 	Rank    int    // see Rank
 	Linking int    // pages that link to the page or to a duplicate of it
 	Anchors string // digest of the anchor texts that hang on the page

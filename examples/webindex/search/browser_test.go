@@ -37,9 +37,12 @@ func browser(t *testing.T) (ctx context.Context, alarms func() []string) {
 	// Not of t.Context, which ends before the cleanups do.
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(browserTimeout))...)
+	ctx, cancel = chromedp.NewExecAllocator(ctx,
+		append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+			chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox,
+			chromedp.DisableGPU,
+			chromedp.Flag("disable-component-update", true),
+			chromedp.WSURLReadTimeout(browserTimeout))...)
 	t.Cleanup(cancel)
 	ctx, _ = chromedp.NewContext(ctx)
 	if err := chromedp.Do(ctx); err != nil { // starts it
@@ -122,8 +125,10 @@ func TestHostilePage(t *testing.T) {
 		s.members(hash, cluster)
 	}
 	ctx, alarms := browser(t)
-	for _, query := range []string{"needle", "needle script window.pwned", hostile[0], hostile[1], hostile[4]} {
-		err := chromedp.Do(ctx, chromedp.Navigate("http://"+s.Addr()+"/?q="+url.QueryEscape(query)), chromedp.WaitVisible(chromedp.CSS("footer")))
+	for _, query := range []string{"needle", "needle script window.pwned", hostile[0], hostile[1],
+		hostile[4]} {
+		err := chromedp.Do(ctx, chromedp.Navigate("http://"+s.Addr()+"/?q="+url.QueryEscape(query)),
+			chromedp.WaitVisible(chromedp.CSS("footer")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +142,8 @@ func TestHostilePage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Pwned || got.Elements > 0 || got.Handlers > 0 {
-			t.Errorf("%q: a script ran: %v; %d elements and %d handlers came from a page", query, got.Pwned, got.Elements, got.Handlers)
+			t.Errorf("%q: a script ran: %v; %d elements and %d handlers came from a page", query,
+				got.Pwned, got.Elements, got.Handlers)
 		}
 		for _, protocol := range got.Protocols {
 			if protocol != "http:" && protocol != "https:" {
@@ -150,7 +156,8 @@ func TestHostilePage(t *testing.T) {
 		if query != "needle" {
 			continue
 		}
-		for _, want := range append(slices.Clone(hostile[:6]), urls...) { // as many as anchors are shown
+		// as many as anchors are shown
+		for _, want := range append(slices.Clone(hostile[:6]), urls...) {
 			if !strings.Contains(got.Text, want) {
 				t.Errorf("%q is not shown as text in %s", want, got.Text)
 			}
@@ -166,7 +173,9 @@ func TestHostilePage(t *testing.T) {
 func TestByKeyboard(t *testing.T) {
 	s := newSite(t)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"} {
-		s.page(export.Document{URL: "http://go.example/" + name, Title: "Gopher " + name, Text: "About gophers."})
+		s.page(export.Document{
+			URL: "http://go.example/" + name, Title: "Gopher " + name, Text: "About gophers.",
+		})
 	}
 	ctx, alarms := browser(t)
 	err := chromedp.Do(ctx,
@@ -175,17 +184,22 @@ func TestByKeyboard(t *testing.T) {
 		chromedp.WaitVisible(chromedp.CSS("footer")),
 	)
 	focus, err2 := chromedp.Run(ctx, chromedp.Evaluate[string](`document.activeElement.name`))
-	err3 := chromedp.Do(ctx, chromedp.KeyEvent("gopher"+kb.Enter), chromedp.WaitVisible(chromedp.CSS(".results")))
-	marks, err4 := chromedp.Run(ctx, chromedp.Evaluate[int](`document.querySelectorAll('mark').length`))
-	wide, err5 := chromedp.Run(ctx, chromedp.Evaluate[int](`document.documentElement.scrollWidth - window.innerWidth`))
-	err6 := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(`a[rel=next]`)), chromedp.WaitVisible(chromedp.CSS(`a[rel=prev]`)))
+	err3 := chromedp.Do(ctx, chromedp.KeyEvent("gopher"+kb.Enter),
+		chromedp.WaitVisible(chromedp.CSS(".results")))
+	marks, err4 := chromedp.Run(ctx, chromedp.Evaluate[int](
+		`document.querySelectorAll('mark').length`))
+	wide, err5 := chromedp.Run(ctx, chromedp.Evaluate[int](
+		`document.documentElement.scrollWidth - window.innerWidth`))
+	err6 := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(`a[rel=next]`)),
+		chromedp.WaitVisible(chromedp.CSS(`a[rel=prev]`)))
 	second, err7 := chromedp.Run(ctx, chromedp.Text(chromedp.CSS(".summary")))
 	field, err8 := chromedp.Run(ctx, chromedp.Value(chromedp.CSS("input")))
 	if err := errors.Join(err, err2, err3, err4, err5, err6, err7, err8); err != nil {
 		t.Fatal(err)
 	}
 	if focus != "q" || field != "gopher" || marks < 10 || !strings.Contains(second, "11–11 shown") {
-		t.Errorf("focus %q, field %q, %d marked words, the second page says %q", focus, field, marks, second)
+		t.Errorf("focus %q, field %q, %d marked words, the second page says %q", focus, field,
+			marks, second)
 	}
 	if wide > 0 {
 		t.Errorf("on a phone the page is %d pixels wider than the screen", wide)

@@ -103,8 +103,9 @@ func (s *Server) find(ctx context.Context, terms []term, number int) (found, err
 // result is the document as it is shown.
 func result(d export.Document, hit *search.DocumentMatch) Result {
 	r := Result{
-		Title: title(d.Title, d.URL, hit.Locations[export.FieldTitle]), Snippet: snippet(d.Text, hit.Locations[export.FieldText]),
-		Page: place(d.URL), Rank: fmt.Sprintf("%.2f", float64(d.Rank)/1000), Linking: d.Linking,
+		Title:   title(d.Title, d.URL, hit.Locations[export.FieldTitle]),
+		Snippet: snippet(d.Text, hit.Locations[export.FieldText]),
+		Page:    place(d.URL), Rank: fmt.Sprintf("%.2f", float64(d.Rank)/1000), Linking: d.Linking,
 	}
 	for _, text := range d.Anchors {
 		if len(r.Anchors) == showAnchors {

@@ -10,5 +10,6 @@ import (
 
 func TestMain(m *testing.M) {
 	// Bleve's analysis workers belong to the process.
-	leaktest.Main(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	leaktest.Main(m, goleak.IgnoreTopFunction(
+		"github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }

@@ -50,7 +50,8 @@ type term struct {
 
 // fieldNames are the fields as they are typed.
 var fieldNames = map[string]string{
-	"title": export.FieldTitle, "text": export.FieldText, "anchor": export.FieldAnchors, "url": export.FieldURL,
+	"title": export.FieldTitle, "text": export.FieldText, "anchor": export.FieldAnchors,
+	"url": export.FieldURL,
 }
 
 // parse reads words and "phrases", each of which a page must have, or, after "-", must
@@ -78,13 +79,15 @@ func parse(text string) ([]term, error) {
 
 // next reads one term off the text, which begins with no space.
 func next(text string) (t term, rest string, err error) {
-	if rest, t.not = strings.CutPrefix(text, "-"); rest == "" || t.not && unicode.IsSpace(rune(rest[0])) {
+	if rest, t.not = strings.CutPrefix(text, "-"); rest == "" || t.not &&
+		unicode.IsSpace(rune(rest[0])) {
 		return t, "", refuse("there is nothing behind the minus sign: -word leaves out pages that have the word")
 	}
 	if name, value, found := strings.Cut(rest, ":"); found && fieldNames[name] != "" {
 		t.field, rest = fieldNames[name], value
 		if rest == "" || unicode.IsSpace(rune(rest[0])) {
-			return t, "", refuse("there is nothing behind %s: try %s:word, without a space between", name, name)
+			return t, "", refuse("there is nothing behind %s: try %s:word, without a space between",
+				name, name)
 		}
 	}
 	if phrase, quoted := strings.CutPrefix(rest, `"`); quoted {

@@ -19,10 +19,13 @@ func TestParse(t *testing.T) {
 		" read  write ":          {{text: "read"}, {text: "write"}},
 		`"read all" -"no \ way"`: {{text: "read all"}, {text: `no \ way`, not: true}},
 		`"a""b"c`:                {{text: "a"}, {text: "b"}, {text: "c"}},
-		"title:io -url:test":     {{field: export.FieldTitle, text: "io"}, {field: export.FieldURL, text: "test", not: true}},
-		`anchor:"the docs"`:      {{field: export.FieldAnchors, text: "the docs"}},
-		"http://h/x a:b":         {{text: "http://h/x"}, {text: "a:b"}}, // no field of ours: as it is
-		"größe":                  {{text: "größe"}},
+		"title:io -url:test": {
+			{field: export.FieldTitle, text: "io"},
+			{field: export.FieldURL, text: "test", not: true},
+		},
+		`anchor:"the docs"`: {{field: export.FieldAnchors, text: "the docs"}},
+		"http://h/x a:b":    {{text: "http://h/x"}, {text: "a:b"}}, // no field of ours: as it is
+		"größe":             {{text: "größe"}},
 	} {
 		if got, err := parse(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
@@ -42,7 +45,8 @@ func TestParseRefuses(t *testing.T) {
 		strings.Repeat("a ", maxTerms+1):    "at most 16 words",
 		strings.Repeat("\"x\"", maxTerms+1): "at most 16 words",
 	} {
-		if _, err := parse(text); !errors.Is(err, errQuery) || !strings.Contains(err.Error(), want) {
+		if _, err := parse(text); !errors.Is(err, errQuery) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v; want %q", text, err, want)
 		}
 	}
@@ -74,7 +78,9 @@ func at(text string, words ...string) search.TermLocationMap {
 				break
 			}
 			from += i
-			found[w] = append(found[w], &search.Location{Start: uint64(from), End: uint64(from + len(w))})
+			found[w] = append(found[w], &search.Location{
+				Start: uint64(from), End: uint64(from + len(w)),
+			})
 			from += len(w)
 		}
 	}
@@ -98,22 +104,26 @@ func TestSnippet(t *testing.T) {
 	filler := strings.Repeat("äöü filler ", 60)
 	text := "one here. " + filler + "one and two together" + filler
 	got := show(snippet(text, at(text, "one", "two")))
-	if !strings.Contains(got, "[one] and [two] together") || !strings.HasPrefix(got, "… ") || !strings.HasSuffix(got, " …") {
+	if !strings.Contains(got, "[one] and [two] together") || !strings.HasPrefix(got, "… ") ||
+		!strings.HasSuffix(got, " …") {
 		t.Errorf("%q: not the part with both words", got)
 	}
 	if len(got) > snippetSize+20 || strings.ContainsRune(got, '\ufffd') {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
-	for text, want := range map[string]string{"": "", "short": "short", "a one b": "a [one] b", "oneone": "[one][one]"} {
+	for text, want := range map[string]string{"": "", "short": "short", "a one b": "a [one] b",
+		"oneone": "[one][one]"} {
 		if got := show(snippet(text, at(text, "one"))); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
-	if got := show(snippet("a one b", search.TermLocationMap{"x": {{Start: 2, End: 99}, {Start: 5, End: 3}}})); got != "a one b" {
+	if got := show(snippet("a one b", search.TermLocationMap{"x": {{Start: 2, End: 99},
+		{Start: 5, End: 3}}})); got != "a one b" {
 		t.Errorf("places outside of the text: %q", got)
 	}
 	long := strings.Repeat("ä", 5000)
-	if got := show(snippet(long, nil)); len(got) > snippetSize+10 || strings.ContainsRune(got, '\ufffd') {
+	if got := show(snippet(long, nil)); len(got) > snippetSize+10 ||
+		strings.ContainsRune(got, '\ufffd') {
 		t.Errorf("a text of one word: %d bytes", len(got))
 	}
 }
@@ -133,7 +143,8 @@ func TestTitle(t *testing.T) {
 func TestPlace(t *testing.T) {
 	for text, want := range map[string]bool{
 		"http://h.example/a": true, "https://h.example/": true, "HTTP://h.example/": true,
-		"javascript:alert(1)": false, "JaVaScRiPt://h/%0aalert(1)": false, "data:text/html,x": false, "//h.example/": false,
+		"javascript:alert(1)": false, "JaVaScRiPt://h/%0aalert(1)": false,
+		"data:text/html,x": false, "//h.example/": false,
 		"http:": false, "": false, "vbscript:x": false, "\thttp://h/": false, "http://%zz": false,
 	} {
 		if got := place(text); got.Link != want || got.URL != text {
@@ -143,7 +154,8 @@ func TestPlace(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000",
+		1234567: "1,234,567"} {
 		if got := thousands(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}

@@ -25,8 +25,9 @@ const (
 	requestTimeout = 10 * time.Second
 	headerTimeout  = 5 * time.Second
 	maxHeader      = 16 << 10
-	maxAtOnce      = 16  // searches; others are asked to come again
-	maxConnections = 256 // others wait to be accepted: the node beside us needs file descriptors too
+	maxAtOnce      = 16 // searches; others are asked to come again
+	// others wait to be accepted: the node beside us needs file descriptors too
+	maxConnections = 256
 )
 
 // security is sent with everything: no script, no frame, no style or font but our own,
@@ -64,7 +65,8 @@ type Server struct {
 
 // Open begins to serve. The index and the database must stay open until Close has returned.
 func Open(cfg Config) (*Server, error) {
-	pages, err := template.New("").Funcs(template.FuncMap{"thousands": thousands}).ParseFS(assets, "assets/*.html")
+	pages, err := template.New("").Funcs(template.FuncMap{"thousands": thousands}).ParseFS(assets,
+		"assets/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("search: %w", err)
 	}
@@ -72,12 +74,16 @@ func Open(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("search: %w", err)
 	}
-	s := &Server{cfg: cfg, pages: pages, listener: netutil.LimitListener(listener, maxConnections), slots: make(chan struct{}, maxAtOnce)}
+	s := &Server{
+		cfg: cfg, pages: pages, listener: netutil.LimitListener(listener, maxConnections),
+		slots: make(chan struct{}, maxAtOnce),
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.search)
 	mux.HandleFunc("GET /style.css", s.style)
 	s.http = &http.Server{
-		Handler: secured(onlyOwnHost(cfg.Addr, mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
+		Handler: secured(onlyOwnHost(cfg.Addr, mux)), ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:  headerTimeout,
 		WriteTimeout: requestTimeout + headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
@@ -136,8 +142,9 @@ type view struct {
 	Cut      bool // there are more results than can be paged to
 	Took     string
 	Status   Status
-	Behind   string // how old the oldest waiting notification is; "": nothing waits, or that is not known
-	Known    bool   // Status is
+	// how old the oldest waiting notification is; "": nothing waits, or that is not known
+	Behind string
+	Known  bool // Status is
 }
 
 // search answers the one page there is.
@@ -151,7 +158,8 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 		code = s.fill(ctx, &v, r.FormValue("page"))
 		<-s.slots
 	default:
-		v.Error, code = "Too many searches at once. Please try again in a moment.", http.StatusServiceUnavailable
+		v.Error, code = "Too many searches at once. Please try again in a moment.",
+			http.StatusServiceUnavailable
 	}
 	s.status(ctx, &v)
 	var page bytes.Buffer

@@ -34,7 +34,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	cfg := node.DefaultConfig()
-	cfg.Dir, cfg.Insecure, cfg.Listen, cfg.HTTP = filepath.Join(t.TempDir(), "node"), true, "127.0.0.1:0", ""
+	cfg.Dir, cfg.Insecure, cfg.Listen, cfg.HTTP = filepath.Join(t.TempDir(), "node"), true,
+		"127.0.0.1:0", ""
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	n, err := node.Open(t.Context(), cfg)
 	if err != nil {
@@ -58,7 +59,8 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "index")
-	if err := s.exporter.Start(t.Context(), export.Config{Dir: dir, Cluster: "test", DB: s.db}); err != nil {
+	if err := s.exporter.Start(t.Context(),
+		export.Config{Dir: dir, Cluster: "test", DB: s.db}); err != nil {
 		t.Fatal(err)
 	}
 	s.Server, err = Open(Config{
@@ -100,8 +102,11 @@ func (s *site) members(hash string, kinds map[string]string) {
 // get asks for a page and checks what every response must have.
 func (s *site) get(path string) (code int, body string) {
 	s.t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.Addr()+path, nil)
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second,
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.Addr()+path,
+		nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -114,7 +119,8 @@ func (s *site) get(path string) (code int, body string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if resp.Header.Get("Content-Security-Policy") != security || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if resp.Header.Get("Content-Security-Policy") != security ||
+		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 		s.t.Errorf("%s: headers %v", path, resp.Header)
 	}
 	return resp.StatusCode, string(text)
@@ -142,20 +148,27 @@ func (s *site) has(query string, code int, want []string, not ...string) {
 func TestResults(t *testing.T) {
 	s := newSite(t)
 	s.page(export.Document{
-		URL: "http://go.example/io.html", Title: "Package io", Text: "Reader is the interface that wraps reading.",
+		URL: "http://go.example/io.html", Title: "Package io",
+		Text:     "Reader is the interface that wraps reading.",
 		Anchors:  []string{"io", "the io package", "a", "b", "c", "d", "seventh"},
 		Document: schema.Document{Hash: "h1", Rank: 2340, Linking: 12},
 	})
-	s.page(export.Document{URL: "http://go.example/net.html", Title: "Package net", Text: "Reading from the network."})
+	s.page(export.Document{
+		URL: "http://go.example/net.html", Title: "Package net", Text: "Reading from the network.",
+	})
 	s.members("h1", map[string]string{
-		"http://go.example/io.html": schema.KindPage, "http://mirror.example/io.html": schema.KindPage,
+		"http://go.example/io.html":     schema.KindPage,
+		"http://mirror.example/io.html": schema.KindPage,
 		"http://go.example/old-io.html": schema.KindStub,
 	})
 	s.has("io", 200, []string{
-		"One page", "Package <mark>io</mark>", `<a href="http://go.example/io.html"`, "rank 2.34", "linked from 12 pages",
-		"<q>the io package</q>", "and 1 more", "2 other addresses", "http://mirror.example/io.html", "redirects here", "same content",
+		"One page", "Package <mark>io</mark>", `<a href="http://go.example/io.html"`, "rank 2.34",
+		"linked from 12 pages",
+		"<q>the io package</q>", "and 1 more", "2 other addresses", "http://mirror.example/io.html",
+		"redirects here", "same content",
 	}, "seventh", "Package net")
-	s.has("reads", 200, []string{"2 pages", "<mark>reading</mark>", "<mark>Reading</mark>"}) // stemmed
+	// stemmed
+	s.has("reads", 200, []string{"2 pages", "<mark>reading</mark>", "<mark>Reading</mark>"})
 	s.has("reading -network", 200, []string{"Package io"}, "Package net")
 	s.has(`"interface that wraps"`, 200, []string{"Package io"}, "Package net")
 	s.has(`"wraps interface that"`, 200, []string{"No page has all of that"})
@@ -169,7 +182,9 @@ func TestResults(t *testing.T) {
 // The page stays of use, and says what is wrong.
 func TestKindAnswers(t *testing.T) {
 	s := newSite(t)
-	s.page(export.Document{URL: "http://go.example/io.html", Title: "Package io", Text: "The reader."})
+	s.page(export.Document{
+		URL: "http://go.example/io.html", Title: "Package io", Text: "The reader.",
+	})
 	s.has(`say "hello`, 400, []string{"A quotation mark has no partner", `value="say &#34;hello"`})
 	s.has("-io", 400, []string{"only leave pages out."})
 	s.has("the", 400, []string{"There is nothing to look for"})
@@ -177,20 +192,24 @@ func TestKindAnswers(t *testing.T) {
 	s.has("the reader", 200, []string{"One page"})
 	s.has("*", 400, nil)
 	s.has("/.*/", 400, nil)
-	s.has(strings.Repeat("long ", 4000)[:10000], 400, []string{"At most 256 characters"}, "long long")
+	s.has(strings.Repeat("long ", 4000)[:10000], 400, []string{"At most 256 characters"},
+		"long long")
 	s.has("\x00\xff", 400, []string{"That is no text."})
 	for _, page := range []string{"0", "-1", "x", "51", "99999999999999999999"} {
-		if code, body := s.get("/?q=io&page=" + page); code != 400 || !strings.Contains(body, "Pages of results are numbered from 1 to 50") {
+		if code, body := s.get("/?q=io&page=" + page); code != 400 ||
+			!strings.Contains(body, "Pages of results are numbered from 1 to 50") {
 			t.Errorf("page %s: %d\n%s", page, code, body)
 		}
 	}
-	if code, body := s.get("/?q=io&page=7"); code != 200 || !strings.Contains(body, "no results on this page") {
+	if code, body := s.get("/?q=io&page=7"); code != 200 ||
+		!strings.Contains(body, "no results on this page") {
 		t.Errorf("%d\n%s", code, body)
 	}
 	if code, _ := s.get("/elsewhere"); code != 404 {
 		t.Error(code)
 	}
-	if code, body := s.get("/style.css"); code != 200 || !strings.Contains(body, "prefers-color-scheme: dark") {
+	if code, body := s.get("/style.css"); code != 200 ||
+		!strings.Contains(body, "prefers-color-scheme: dark") {
 		t.Error(code)
 	}
 	s.status = Status{Pages: 1, Waiting: 12345, Oldest: 2340 * time.Millisecond}
@@ -202,7 +221,10 @@ func TestKindAnswers(t *testing.T) {
 func TestPaging(t *testing.T) {
 	s := newSite(t)
 	for i := range 25 {
-		s.page(export.Document{URL: fmt.Sprintf("http://go.example/%02d.html", i), Title: "Equal", Text: "The equal text."})
+		s.page(export.Document{
+			URL: fmt.Sprintf("http://go.example/%02d.html", i), Title: "Equal",
+			Text: "The equal text.",
+		})
 	}
 	seen := map[string]bool{}
 	for page := 1; page <= 3; page++ {
@@ -219,7 +241,8 @@ func TestPaging(t *testing.T) {
 		if next := strings.Contains(body, fmt.Sprintf("page=%d\"", page+1)); next != (page < 3) {
 			t.Errorf("page %d: a next page: %v", page, next)
 		}
-		if !strings.Contains(body, "25 pages") || !strings.Contains(body, fmt.Sprintf("%d of 3", page)) {
+		if !strings.Contains(body, "25 pages") ||
+			!strings.Contains(body, fmt.Sprintf("%d of 3", page)) {
 			t.Errorf("page %d:\n%s", page, body)
 		}
 	}
@@ -233,11 +256,21 @@ func TestPaging(t *testing.T) {
 func TestOrder(t *testing.T) {
 	s := newSite(t)
 	long := strings.Repeat("something else entirely ", 100)
-	s.page(export.Document{URL: "http://a.example/", Title: "Gopher", Text: "A gopher.", Document: schema.Document{Rank: 150}})
-	s.page(export.Document{URL: "http://b.example/", Title: "Gopher", Text: "A gopher.", Document: schema.Document{Rank: 9000}})
-	s.page(export.Document{URL: "http://c.example/", Title: "Start", Text: long + "gopher", Document: schema.Document{Rank: 90000}})
+	s.page(export.Document{
+		URL: "http://a.example/", Title: "Gopher", Text: "A gopher.",
+		Document: schema.Document{Rank: 150},
+	})
+	s.page(export.Document{
+		URL: "http://b.example/", Title: "Gopher", Text: "A gopher.",
+		Document: schema.Document{Rank: 9000},
+	})
+	s.page(export.Document{
+		URL: "http://c.example/", Title: "Start", Text: long + "gopher",
+		Document: schema.Document{Rank: 90000},
+	})
 	_, body := s.get("/?q=gopher")
-	a, b, c := strings.Index(body, "http://a.example/"), strings.Index(body, "http://b.example/"), strings.Index(body, "http://c.example/")
+	a, b, c := strings.Index(body, "http://a.example/"), strings.Index(body, "http://b.example/"),
+		strings.Index(body, "http://c.example/")
 	if a < 0 || b < 0 || c < 0 || b > a || a > c {
 		t.Errorf("order: a at %d, b at %d, c at %d", a, b, c)
 	}
@@ -246,10 +279,13 @@ func TestOrder(t *testing.T) {
 // TestForeignHost: a site that has its own name resolve to the server (DNS rebinding)
 // reads nothing there; addresses, localhost and the name that is served do.
 func TestForeignHost(t *testing.T) {
-	h := onlyOwnHost("Search.internal:7804", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := onlyOwnHost("Search.internal:7804",
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for host, want := range map[string]int{
-		"127.0.0.1:7804": 200, "[::1]:7804": 200, "[::1]": 200, "localhost:1": 200, "search.internal": 200, "SEARCH.internal.:7804": 200,
-		"evil.example": 421, "evil.example:7804": 421, "127.0.0.1.evil.example": 421, "search.internal.evil.example": 421,
+		"127.0.0.1:7804": 200, "[::1]:7804": 200, "[::1]": 200, "localhost:1": 200,
+		"search.internal": 200, "SEARCH.internal.:7804": 200,
+		"evil.example": 421, "evil.example:7804": 421, "127.0.0.1.evil.example": 421,
+		"search.internal.evil.example": 421,
 	} {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		req.Host = host
@@ -268,7 +304,9 @@ func TestServesOwnHostOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Host = "evil.example"
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second,
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -34,10 +34,12 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.addr, "addr", "127.0.0.1:7800", "addresses of nodes, separated by commas")
-	flag.StringVar(&o.pages, "pages", "", "tree of HTML that was loaded; default: the generated corpus")
+	flag.StringVar(&o.pages, "pages", "",
+		"tree of HTML that was loaded; default: the generated corpus")
 	flag.StringVar(&o.client.CertFile, "cert", "", "client certificate")
 	flag.StringVar(&o.client.KeyFile, "key", "", "the certificate's key")
-	flag.StringVar(&o.client.CAFile, "ca", "", "certificate authority of the nodes (default: no TLS)")
+	flag.StringVar(&o.client.CAFile, "ca", "",
+		"certificate authority of the nodes (default: no TLS)")
 	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL were loaded; 0: all")
 	flag.IntVar(&o.show, "show", 20, "how many differences to print")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")

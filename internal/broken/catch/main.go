@@ -144,14 +144,17 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 		return "", fmt.Errorf("the sound build fails as well%s: %w\n%s", seed, err, out)
 	}
 	passed := time.Since(began)
-	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test, took.Round(10*time.Millisecond),
+	return fmt.Sprintf("caught by %s in %v, sound in %v%s: %s", p.test,
+		took.Round(10*time.Millisecond),
 		passed.Round(10*time.Millisecond), seed, met), nil
 }
 
 // build compiles the tests of the properties' packages into dir, as <last element>.test. The linker
 // leaves out what only debuggers read.
 func build(ctx context.Context, dir string, chosen []property) error {
-	args := []string{"test", "-c", "-tags", "broken", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
+	args := []string{
+		"test", "-c", "-tags", "broken", "-ldflags=-s -w", "-o", dir + string(filepath.Separator),
+	}
 	for _, p := range chosen {
 		if pkg := "./" + p.pkg; !slices.Contains(args, pkg) {
 			args = append(args, pkg)
@@ -171,7 +174,8 @@ var errSkipped = errors.New("skipped")
 func (p *property) execute(ctx context.Context, binary string, env []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run", p.test, "-test.v", "-test.timeout", runLimit.String())
+	cmd := exec.CommandContext(ctx, binary, "-test.run", p.test, "-test.v", "-test.timeout",
+		runLimit.String())
 	cmd.Dir = p.pkg
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()

@@ -12,7 +12,8 @@ import (
 func Folder(tb testing.TB, host string) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
-	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA, certs.CreateNode, certs.CreateClient} {
+	for _, create := range []func(certs.Request) (certs.Created, error){certs.CreateCA,
+		certs.CreateNode, certs.CreateClient} {
 		if _, err := create(certs.Request{Dir: dir, Name: "x", Hosts: []string{host}}); err != nil {
 			tb.Fatal(err)
 		}

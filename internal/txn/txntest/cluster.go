@@ -94,10 +94,14 @@ func (c *Cluster) AddTable(name string, splitKeys ...string) mvcc.TableID {
 }
 
 func (c *Cluster) addTable(name string, splitKeys []string) *pb.Table {
-	i := slices.IndexFunc(c.tables, func(t *pb.Table) bool { return t.Name == name && t.DroppedTs == 0 })
+	i := slices.IndexFunc(c.tables, func(t *pb.Table) bool {
+		return t.Name == name && t.DroppedTs == 0
+	})
 	if i < 0 {
 		i = len(c.tables)
-		c.tables = append(c.tables, &pb.Table{Id: uint32(mvcc.FirstUserTable) + uint32(i), Name: name})
+		c.tables = append(c.tables, &pb.Table{
+			Id: uint32(mvcc.FirstUserTable) + uint32(i), Name: name,
+		})
 		c.split(mvcc.TableID(c.tables[i].Id), "")
 	}
 	t := &pb.Table{Id: c.tables[i].Id, Name: name, SplitKeys: slices.Clone(c.tables[i].SplitKeys)}
@@ -128,14 +132,17 @@ func (c *Cluster) split(table mvcc.TableID, row string) {
 		EndTable: uint32(table), EndRow: []byte(row),
 	}
 	right := &pb.TabletDescriptor{
-		TabletId: uint64(len(c.tablets) + 1), Epoch: d.Epoch + 1, StartTable: uint32(table), StartRow: []byte(row),
+		TabletId: uint64(len(c.tablets) + 1), Epoch: d.Epoch + 1, StartTable: uint32(table),
+		StartRow: []byte(row),
 		EndTable: d.EndTable, EndRow: d.EndRow, EndUnbounded: d.EndUnbounded,
 	}
 	c.tablets = slices.Replace(slices.Clone(c.tablets), i, i+1, left, right)
 }
 
 func (c *Cluster) find(p wire.Position) int {
-	return slices.IndexFunc(c.tablets, func(d *pb.TabletDescriptor) bool { return wire.Holds(d, p) })
+	return slices.IndexFunc(c.tablets, func(d *pb.TabletDescriptor) bool {
+		return wire.Holds(d, p)
+	})
 }
 
 // Observe makes a column observed.

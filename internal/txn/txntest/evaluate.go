@@ -54,7 +54,9 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 	if at == 0 && req.GetGet() != nil {
 		at = c.next(1)
 	}
-	v := evaluate.Mem{MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Notifying: c.notified}
+	v := evaluate.Mem{
+		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Notifying: c.notified,
+	}
 	resp, _, err := evaluate.Read(v, req, at) // there are no reservations
 	if err != nil {
 		return failure(err)

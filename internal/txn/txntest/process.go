@@ -65,7 +65,8 @@ func (p *Process) Oracle(f func(count int) (mvcc.Timestamp, int, error)) {
 func (p *Process) Sent() int { return int(p.sent.Load()) }
 
 // Send carries an operation to its tablet.
-func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor, req *pb.TabletRequest) (*pb.TabletResponse, error) {
+func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	p.sent.Add(1)
 	var f Fault
 	if hook := p.hook.Load(); hook != nil {
@@ -114,7 +115,8 @@ func (c *Cluster) Timestamps(n int) mvcc.Timestamp {
 }
 
 // Locate reads the tablet map.
-func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor, error) {
+func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string,
+	limit int) ([]*pb.TabletDescriptor, error) {
 	c := p.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +125,8 @@ func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string, limi
 }
 
 // CreateTable creates a table.
-func (p *Process) CreateTable(_ context.Context, name string, splitKeys []string) (*pb.Table, error) {
+func (p *Process) CreateTable(_ context.Context, name string,
+	splitKeys []string) (*pb.Table, error) {
 	p.cluster.mu.Lock()
 	defer p.cluster.mu.Unlock()
 	return p.cluster.addTable(name, splitKeys), nil
@@ -182,13 +185,16 @@ func (p *Process) NodeStatus(context.Context) (*pb.NodeStatusResponse, error) {
 	return &pb.NodeStatusResponse{ClusterId: "txntest"}, nil
 }
 
-var errNoMeta = &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: "txntest: there is no meta"}
+var errNoMeta = &txn.ServerError{
+	Code: pb.Error_CODE_UNAVAILABLE, Message: "txntest: there is no meta",
+}
 
 // Observers is refused.
 func (p *Process) Observers(context.Context) ([]*pb.ObserverState, error) { return nil, errNoMeta }
 
 // HoldHistory is refused.
-func (p *Process) HoldHistory(context.Context, *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
+func (p *Process) HoldHistory(context.Context,
+	*pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return nil, errNoMeta
 }
 

@@ -95,7 +95,8 @@ func draw(name string) error {
 	if err != nil {
 		return err
 	}
-	kill.Color, kill.Dashes = color.RGBA{R: 190, G: 40, B: 40, A: 255}, []vg.Length{vg.Points(4), vg.Points(3)}
+	kill.Color, kill.Dashes = color.RGBA{R: 190, G: 40, B: 40, A: 255},
+		[]vg.Length{vg.Points(4), vg.Points(3)}
 	p.Add(plotter.NewGrid(), line, kill)
 	p.Legend.Add("committed", line)
 	p.Legend.Add("one zone of three killed", kill)
