@@ -8,7 +8,6 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/memory"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/store"
@@ -55,7 +54,7 @@ func (p Parts) store(cfg Config) (*store.Store, error) {
 		Memory: bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory,
 		Logger:       cfg.Logger,
 		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes,
-		SyncDelay: cfg.Store.SyncDelay, NoSync: broken.NoSync,
+		SyncDelay: cfg.Store.SyncDelay,
 	})
 }
 

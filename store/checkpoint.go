@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
@@ -238,9 +237,6 @@ func (c *checkpoints) closeRoot() error {
 // syncState makes all durable that was committed: whatever files Badger has it in. After an
 // error it is unknown what is on the disk, and another sync would not tell.
 func (s *Store) syncState() error {
-	if broken.CheckpointUnsynced {
-		return nil
-	}
 	if s.opts.beforeSync != nil {
 		if err := s.opts.beforeSync(); err != nil {
 			return fmt.Errorf("sync the state: %w", err)
@@ -300,11 +296,7 @@ func (s *Store) restore() error {
 		}
 	}
 	prefixes := []byte{tombstonePrefix, installingPrefix, recordPrefix}
-	if broken.ReplayFromApplied {
-		clear(want)
-	} else {
-		prefixes = append(prefixes, tabletPrefix, appliedPrefix)
-	}
+	prefixes = append(prefixes, tabletPrefix, appliedPrefix)
 	maps.Copy(want, s.log.Notes())
 	if err := s.compare(want, prefixes); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"sync"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -78,7 +77,7 @@ func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.written <= at || broken.StaleHotCell {
+	if s.written <= at {
 		s.set(key, value, missing, seq)
 	}
 }

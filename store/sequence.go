@@ -2,8 +2,6 @@ package store
 
 import (
 	"sync"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // sequence is one database's clock: Badger's versions are its numbers, given out by the
@@ -55,9 +53,6 @@ func (s *sequence) pin() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seq := s.visible
-	if broken.ReadUncommittedSeq {
-		seq = s.assigned
-	}
 	if n := len(s.open); n > 0 && s.open[n-1].seq == seq {
 		s.open[n-1].count++
 	} else {

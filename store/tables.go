@@ -13,8 +13,6 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/table"
 	"golang.org/x/sys/unix"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Tables are Badger's immutable files. Each block has a checksum, and so has the index. Here they
@@ -93,9 +91,6 @@ func verifyBlocks(data []byte, id uint64, all bool) (err error) {
 			err = fmt.Errorf("%w: %.80q", errUnreadable, fmt.Sprint(p))
 		}
 	}()
-	if broken.BitRotServed {
-		return nil
-	}
 	mode := options.OnBlockRead // of the last block, which has the greatest key
 	if all {
 		mode = options.NoVerification // VerifyChecksum does it, and says where

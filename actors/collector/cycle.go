@@ -7,7 +7,6 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -142,7 +141,7 @@ func (c *cycle) target(now mvcc.Timestamp,
 	target, floor := earlier(now, c.cfg.History), earlier(now, c.cfg.MaxHold)
 	live, oldest := uint32(0), mvcc.Timestamp(0)
 	for _, l := range leases.Leases {
-		if l.Expires <= uint64(now) || mvcc.Timestamp(l.Oldest) < floor || broken.IgnoreHolds {
+		if l.Expires <= uint64(now) || mvcc.Timestamp(l.Oldest) < floor {
 			continue // expired, or older than MaxHold allows
 		}
 		live++

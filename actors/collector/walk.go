@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -52,7 +51,7 @@ func (c *cycle) walk(ctx context.Context, rec *wire.Collection,
 		rec = to
 	}
 	switch {
-	case rec.Step == wire.Collection_STEP_BIND && !broken.EarlyCollect:
+	case rec.Step == wire.Collection_STEP_BIND:
 		return c.enterStep(ctx, rec, wire.Collection_STEP_CONFIRM, nil)
 	case rec.Step == wire.Collection_STEP_RAISE:
 		return c.enterStep(ctx, rec, wire.Collection_STEP_IDLE, func(to *wire.Collection) {

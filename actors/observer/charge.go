@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -31,7 +30,7 @@ func isUnfinished(n *mvcc.Notify) bool {
 // charge writes the attempt, if one is to be, before the run for the change at ts. The
 // run goes on only if goOn.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
-	if ts > r.suspect || r.charged != 0 || broken.ChargeAfter {
+	if ts > r.suspect || r.charged != 0 {
 		return true, outcome{}
 	}
 	n, there, err := r.client.Notification(ctx, r.cell)

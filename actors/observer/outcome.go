@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -141,9 +140,6 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	}
 	if int(out.attempts) >= r.obs.spec.MaxAttempts {
 		out.kind, req.ParkedTS = parked, start
-	}
-	if broken.ForgetAttempts {
-		req.Attempts = 0
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {
 		out.kind = failed

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 )
@@ -237,7 +236,7 @@ func (r *run) commit(tx Txn) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
 	start, ack := tx.StartTS(), r.obs.ack(r.cell)
-	if !r.obs.spec.Weak && !broken.AckOutside {
+	if !r.obs.spec.Weak {
 		tx.SetCell(ack, notify.EncodeAck(start))
 	}
 	if _, err := tx.Commit(ctx); err != nil {
@@ -247,20 +246,7 @@ func (r *run) commit(tx Txn) outcome {
 		return r.judge(start, err, true)
 	}
 	r.obs.stats.commits.Add(1)
-	if !r.obs.spec.Weak && broken.AckOutside {
-		r.ackOutside(ctx, ack, start)
-	}
 	return r.clear(committed, start, start)
-}
-
-// ackOutside is the broken build's way to acknowledge: in a transaction of its own.
-func (r *run) ackOutside(ctx context.Context, ack mvcc.Cell, start mvcc.Timestamp) {
-	tx, err := r.client.Begin(ctx, r.obs.spec.Name)
-	if err != nil {
-		return
-	}
-	tx.SetCell(ack, notify.EncodeAck(start))
-	_, _ = tx.Commit(ctx)
 }
 
 // clear removes the notification up to a timestamp. If that fails the entry stays, and

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Judge decides whether timestamps may follow this node's clock (design section 6). One bad
@@ -111,7 +109,7 @@ func (j *Judge) judge() error {
 		return nil
 	}
 	median := medianOf(ahead)
-	if broken.AheadClock || median <= j.cfg.Limit {
+	if median <= j.cfg.Limit {
 		j.resetFailures()
 		return nil
 	}

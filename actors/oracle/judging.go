@@ -1,7 +1,5 @@
 package oracle
 
-import "github.com/percolator-go/percolator/internal/broken"
-
 // This file lets this node's clock be judged before timestamps follow it (invariant 5). It
 // runs on the actor's goroutine; Config.Judge answers by a message. While a judgement is in
 // flight the present batch waits for it.
@@ -32,9 +30,6 @@ func (r *receiver) electorate(term uint64) judged {
 // only voter's is not, since no other node could lead; but it is as soon as there are
 // others, even in the same term.
 func (r *receiver) mustJudge(m *confirmed) bool {
-	if m.alone && broken.LoneJudged {
-		r.judged = judged{max(r.judged.term, m.term), 1 << 30}
-	}
 	if r.cfg.Judge == nil || m.alone {
 		return false
 	}

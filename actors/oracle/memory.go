@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -78,8 +77,6 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	switch {
 	case term < m.term: // a later leader may have issued timestamps since
 		return 0, errStale
-	case term > m.term && broken.KeepMemory && m.term != 0:
-		m.term = term
 	case term > m.term || m.dropped:
 		m.takeOver(term, mark)
 	}
@@ -89,8 +86,7 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 		first = m.last + 1
 	}
 	end := first + total
-	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit &&
-		!broken.UnboundedLead {
+	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit {
 		return 0, &tooFarAhead{limit - min(first, limit)}
 	}
 	if end > m.mark || !m.frozen && end+m.lead()/reserve > m.mark {
@@ -139,9 +135,6 @@ func (m *memory) takeOver(term uint64, mark mvcc.Timestamp) {
 	now := m.clock()
 	m.term, m.mark, m.dropped, m.frozen = term, mark, false, false
 	m.last = mark
-	if broken.ReuseTimestamps {
-		m.last, mark = 0, 0
-	}
 	m.base = max(mark+1, mvcc.TimestampAt(now.UnixMilli()))
 	m.tookAt = now
 }

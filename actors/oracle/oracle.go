@@ -11,7 +11,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -103,9 +102,6 @@ func (o *Oracle) Now(n int) (first mvcc.Timestamp, ok bool) {
 	o.memory.Lock()
 	defer o.memory.Unlock()
 	term, mark, ok := o.meta.Confirmed() // after the request has arrived (invariant 3)
-	if broken.Unconfirmed && o.memory.term != 0 {
-		term, ok = o.memory.term, true
-	}
 	if !ok {
 		return 0, false
 	}
@@ -292,7 +288,7 @@ func (r *receiver) confirm(of *closed, raiseTo mvcc.Timestamp) {
 // underWay reports whether the batch is the present one. A batch that ended by a panic is
 // not.
 func (r *receiver) underWay(of *closed) bool {
-	return r.closed != nil && (of == r.closed || broken.LateConfirmation)
+	return r.closed != nil && of == r.closed
 }
 
 func (r *receiver) onConfirmed(m *confirmed) {

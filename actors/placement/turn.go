@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // This file runs one turn: gather the state, make a plan, record what is finished, send
@@ -112,27 +111,12 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	return errors.Join(g.Wait(), errors.Join(errs...))
 }
 
-// epochNow returns the tablet's present epoch, or 0. Only the broken build uses it.
-func (w *work) epochNow(ctx context.Context, tablet uint64) uint64 {
-	req := &pb.TabletRequest{
-		TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
-	}
-	r, err := w.cfg.Cluster.Send(ctx, tablet, req)
-	if err != nil {
-		return 0
-	}
-	return r.GetStatus().GetTablet().GetEpoch()
-}
-
 // sendStep sends one step to the tablet's leader, with the epoch that it was planned from
 // (invariant 1). It returns a *StepError if the step failed or its outcome is unknown.
 func (w *work) sendStep(ctx context.Context, st Step) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	req := &pb.TabletRequest{TabletId: st.Tablet, Epoch: st.Epoch}
-	if broken.MoveUnfenced {
-		req.Epoch = w.epochNow(ctx, st.Tablet)
-	}
 	if st.Leader != 0 {
 		req.Op = &pb.TabletRequest_TransferLeader{
 			TransferLeader: &pb.TransferLeaderRequest{NodeId: st.Leader},

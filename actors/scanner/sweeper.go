@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -139,7 +138,7 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 // this process runs, for a change that stays locked is seen by nobody until it is swept,
 // whoever would run its observer.
 func (w *sweeper) observed(tablet uint64) []notify.Target {
-	if w.cfg.Observed == nil || broken.SweepOwnTargets {
+	if w.cfg.Observed == nil {
 		return w.cfg.Targets
 	}
 	return w.cfg.Observed(tablet)

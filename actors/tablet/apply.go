@@ -8,7 +8,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -72,14 +71,6 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	done := func(err error) {
 		a.err = err
 		t.root.Send(t.self, a)
-	}
-	if broken.SplitAppliedIndex {
-		first := &store.Batch{}
-		first.PutApplied(t.id, record)
-		t.logs.apply(&write{batch: first, stream: t.writes, done: func(error) {
-			t.logs.apply(&write{batch: batch, stream: t.writes, done: done})
-		}})
-		return nil
 	}
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, stream: t.writes, done: done}
@@ -228,9 +219,6 @@ func (t *Tablet) lead() {
 	if err := t.memory.Lead(t.descriptor); err != nil {
 		t.fail(err)
 		return
-	}
-	if broken.SplitLosesLocks && t.group.Visible() == store.InitialIndex+1 {
-		t.memory.Clear()
 	}
 	t.leading = true
 	t.history = newHistory(t.history.remind)

@@ -3,7 +3,6 @@ package tablet
 import (
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -90,7 +89,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	}
 	settled := below <= e.appliedBound
 	for start := range e.reservations.held {
-		settled = settled && (start >= below || broken.ConfirmReserved)
+		settled = settled && start >= below
 	}
 	open, locks := e.memory.Unsettled(below, maxUnsettled)
 	settled = settled && !open

@@ -3,7 +3,6 @@ package tablet
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -16,7 +15,7 @@ import (
 // needsTimestamp: the call is a first read that has not been given a timestamp yet.
 func needsTimestamp(call *Call) bool {
 	op, ok := call.Req.Op.(*pb.TabletRequest_Get)
-	return !broken.LateStart && ok && op.Get.GetAt() == 0 && call.Note == 0
+	return ok && op.Get.GetAt() == 0 && call.Note == 0
 }
 
 // readAt is what a Get reads at: the timestamp that it brings, or the one that was taken

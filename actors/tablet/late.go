@@ -4,7 +4,6 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // tooLate drops a call that nobody waits for any more: under overload work would go into
@@ -18,5 +17,5 @@ func tooLate(call *Call, now time.Time) bool {
 	}
 	call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
 		"the deadline has passed before the tablet got to the operation; it is surely not done"))
-	return !broken.DroppedDone
+	return true
 }

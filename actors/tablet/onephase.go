@@ -5,7 +5,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -177,8 +176,8 @@ func (t *Tablet) onGranted(m *granted) {
 }
 
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
-	if !broken.GrantUnchecked && (!e.reservations.holds(o) || o.term != e.group.Term() ||
-		!e.leading) {
+	if !e.reservations.holds(o) || o.term != e.group.Term() ||
+		!e.leading {
 		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
 			"tablet %d changed its leader in between; try again", e.id))
 		return

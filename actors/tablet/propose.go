@@ -7,7 +7,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -127,10 +126,6 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 
 // answer keeps the answer until all that its evaluation could have read is visible.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
-	if broken.EarlyAnswer {
-		call.Reply(r)
-		return
-	}
 	p.replies = append(p.replies, reply{call, r})
 }
 
@@ -218,9 +213,7 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 // was not is surely not done, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
-	if !broken.StaleLeader {
-		t.publishLeadership()
-	}
+	t.publishLeadership()
 	t.servedTerm.Store(0)
 	if !errors.Is(cause, errLost) {
 		t.dropTransfer()

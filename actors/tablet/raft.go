@@ -8,7 +8,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -176,11 +175,6 @@ func (t *Tablet) onAppended(m *appended) {
 	if m.err != nil {
 		t.fail(m.err)
 		return
-	}
-	if broken.EarlyAck {
-		for _, p := range t.pipeline.inflight {
-			p.deliver()
-		}
 	}
 	t.ready()
 	t.overlap()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -27,15 +26,7 @@ func (t *Tablet) read(calls []*Call) {
 	}
 	t.counters.reads += uint64(len(calls))
 	b := &readBatch{epoch: t.descriptor.Epoch, calls: calls}
-	if broken.EarlyTxn {
-		b.snap = t.store.Snap()
-	}
 	t.asked.add(b)
-	if broken.NoReadIndex {
-		b.index = 1
-		t.dispatchReads()
-		return
-	}
 	t.group.ReadIndex(b.id)
 	if !t.group.Single() { // the others are asked, and asked again with every heartbeat
 		b.until = time.Now().Add(t.cfg.MaxWait)

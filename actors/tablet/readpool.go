@@ -11,7 +11,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -165,9 +164,6 @@ func (j *readJob) run() {
 		return
 	}
 	safepoint := j.tablet.seenSafepoint.Load()
-	if broken.StaleBound {
-		safepoint = 0
-	}
 	view := j.capture.View(snap, mvcc.Timestamp(safepoint))
 	var blocked []waiter
 	now := time.Now()

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -56,10 +55,8 @@ func (a *Arrival) install(i *installer, before *pb.TabletDescriptor) error {
 	if err := putInstalling(b, marker); err != nil {
 		return err
 	}
-	if !broken.InstallWithoutMarker {
-		if err := i.write("marker", b); err != nil {
-			return err
-		}
+	if err := i.write("marker", b); err != nil {
+		return err
 	}
 	return i.finish(marker)
 }

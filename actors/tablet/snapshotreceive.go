@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -117,7 +116,7 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
 		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrSnapshotOrder, c.Sequence,
 			c.Id, a.next, a.id)
-	case sumOf(c.Entries) != c.Checksum && !broken.SnapshotBitRot:
+	case sumOf(c.Entries) != c.Checksum:
 		return fmt.Errorf("%w: checksum of piece %d", ErrSnapshotDamaged, c.Sequence)
 	}
 	piece := uint64(proto.Size(c))

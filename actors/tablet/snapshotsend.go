@@ -13,8 +13,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/percolator-go/percolator/internal/broken"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -304,9 +302,6 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 		}
 		out := make([]*wire.Effect, 0, len(entries))
 		for _, e := range entries {
-			if broken.SnapshotWithoutLocks && firstGroup(e.Key) == mvcc.GroupLock {
-				continue
-			}
 			out = append(out, &wire.Effect{Key: e.Key, Value: e.Value})
 		}
 		if len(out) > 0 {

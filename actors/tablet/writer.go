@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
@@ -99,15 +98,9 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		return nil, nil
 	}
 	if err = r.failed; err == nil {
-		if broken.EarlyDurable {
-			tellEarly(writes)
-		}
 		err = r.commit(writes)
 	}
 	full := errors.Is(err, store.ErrDiskFull)
-	if full && broken.FullDiskAck {
-		full, err = false, nil
-	}
 	switch {
 	case full && len(writes) == 1:
 		return writes, err
@@ -133,16 +126,6 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		return append(rest, writes[half:]...), err
 	}
 	return r.write(writes[half:])
-}
-
-// tellEarly tells appends that they are durable before they are.
-func tellEarly(writes []*write) {
-	for _, w := range writes {
-		if w.append != nil {
-			w.done(nil)
-			w.done = func(error) {}
-		}
-	}
 }
 
 // refused reports whether the error is a single write's, which no try would make better.

@@ -8,7 +8,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
@@ -82,7 +81,7 @@ func (s *writeStream) err() error {
 	if s == nil {
 		return nil
 	}
-	if err := s.refused.Load(); err != nil && !broken.LogGap {
+	if err := s.refused.Load(); err != nil {
 		return *err
 	}
 	return nil

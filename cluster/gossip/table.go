@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -109,9 +108,6 @@ func (t *table) remember(w mvcc.Worker) {
 func (t *table) isDead(w mvcc.Worker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m, ok := t.alive[w.Node]; broken.SilenceIsDeath && (!ok || workerOf(m) != w) {
-		return true
-	}
 	return w.Node != 0 && (w.Incarnation < t.newest[w.Node] || t.dead[w])
 }
 

@@ -9,7 +9,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -125,7 +124,7 @@ func (d *Door) confirmed() (ok bool, why string) {
 			noted++
 		}
 	}
-	if noted > all/2 || broken.UnconfirmedStart {
+	if noted > all/2 {
 		return true, ""
 	}
 	why = fmt.Sprintf("%d of the %d nodes that vote with this one, itself included, have confirmed its start", noted, all)

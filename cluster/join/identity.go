@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -262,7 +261,7 @@ func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	switch {
 	case !s.record.Fresh():
 		return 0, errNotFresh
-	case held != 0 && held != founder && !broken.PromiseTwice:
+	case held != 0 && held != founder:
 		return held, nil
 	case held == founder && attempt <= s.record.Attempt:
 		return founder, nil

@@ -7,7 +7,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -42,7 +41,7 @@ func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	if slices.Contains(f.Nodes, id) && !broken.WelcomeForgotten {
+	if slices.Contains(f.Nodes, id) {
 		return change{}, refuseNode(cluster.ErrForgotten,
 			"node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
 	}

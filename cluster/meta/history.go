@@ -8,7 +8,6 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -162,7 +161,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 		if l.Holder != lease.Holder {
 			return false
 		}
-		if !bytes.Equal(l.TokenHash, lease.TokenHash) && !broken.AnyToken {
+		if !bytes.Equal(l.TokenHash, lease.TokenHash) {
 			others++
 			return false
 		}
@@ -178,7 +177,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	}
 	leases.Leases = append(leases.Leases, lease)
 	_, origin := wire.Origin(lease.Holder)
-	if n := ofOrigin(leases, origin); origin != "" && n > maxLeasesEach && !broken.UnsharedLeases {
+	if n := ofOrigin(leases, origin); origin != "" && n > maxLeasesEach {
 		return refuse(pb.Error_CODE_OVERLOADED,
 			"%d processes of %s hold history; at most %d: give leases back, or wait for their end",
 			n-1, origin, maxLeasesEach)

@@ -10,7 +10,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -91,7 +90,7 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 			return nil, refuseNode(cluster.ErrDuplicateNode,
 				"node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
 				r.NodeId, r.Incarnation, have.Peer)
-		case !knowsStart(have, r) && !broken.OldCopy:
+		case !knowsStart(have, r):
 			return nil, refuseNode(cluster.ErrStaleIncarnation,
 				"node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
 					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)

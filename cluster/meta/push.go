@@ -13,7 +13,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/route"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -61,9 +60,6 @@ func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, e
 func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
 	if told, _, err := m.toldVersion(ctx); err != nil || told >= c.Version {
 		return err
-	}
-	if broken.EarlyTold {
-		_ = m.noteTold(ctx, c.Version)
 	}
 	if err := m.push(ctx, c); err != nil {
 		return err

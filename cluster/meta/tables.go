@@ -10,7 +10,6 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/route"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -193,7 +192,7 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 		if t == nil {
 			return nil, m.dropUntold(ctx, c, name)
 		}
-		if t.Id != id && !broken.DropByName {
+		if t.Id != id {
 			return nil, refuse(pb.Error_CODE_NO_TABLE,
 				"table %q has the id %d, not %d: list the tables again", name, t.Id, id)
 		}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -55,7 +54,7 @@ func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 func (w *waiting) fail(cause error) {
 	switch state := w.state.Swap(settled); {
 	case state == settled:
-	case state == atHome, broken.LostNotSent:
+	case state == atHome:
 		w.finish(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, cause))
 	default:
 		w.finish(nil, cause)

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -114,9 +113,6 @@ func (s *guardedStream) RecvMsg(m any) error {
 	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
-	}
-	if broken.Unguarded {
-		return nil
 	}
 	message, ok := m.(*remote.RemoteMessage)
 	if !ok {

@@ -29,7 +29,6 @@ const (
 // layers go from the bottom up. A package that none of them names fails the test.
 var layers = []layer{
 	{of: pb},
-	{of: "internal/broken"},
 	{of: "internal/sicheck"},
 	{of: "internal/broken/..."},
 	{of: "internal/version"},
@@ -37,68 +36,65 @@ var layers = []layer{
 	{of: "internal/leaktest"},
 	{of: "internal/actorkit"},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
-	{of: "internal/mvcc/...", may: []string{"internal/broken"}},
+	{of: "internal/mvcc/..."},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
 	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/txn/txntest", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/txn/...", may: []string{
-		pb, "internal/broken", "internal/mvcc", "internal/txn/...", "internal/wire",
+		pb, "internal/mvcc", "internal/txn/...", "internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
-	{of: "internal/certs", may: []string{"internal/broken"}},
+	{of: "internal/certs"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
-		pb, "internal/broken", "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
+		pb, "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
-	{of: "store/...", may: []string{"internal/broken", "internal/mvcc", "store/..."}},
+	{of: "store/...", may: []string{"internal/mvcc", "store/..."}},
 	{of: "actors/observer", may: []string{
-		root, pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify",
-		"internal/txn", "internal/wire",
+		root, pb, "internal/actorkit", "internal/mvcc", "internal/notify", "internal/txn",
+		"internal/wire",
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
-	{of: "actors/tablet/group", may: []string{pb, "internal/broken", "internal/wire"}},
+	{of: "actors/tablet/group", may: []string{pb, "internal/wire"}},
 	{of: "actors/tablet/memory", may: []string{
-		pb, "internal/broken", "internal/evaluate", "internal/mvcc", "internal/wire", "store",
+		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",
 	}},
 	{of: "actors/tablet", may: []string{
-		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/broken",
-		"internal/evaluate", "internal/mvcc", "internal/notify", "internal/wire", "store",
-		"store/raftlog",
+		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/evaluate",
+		"internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog",
 	}},
 	{of: "actors/...", may: []string{
-		pb, "internal/actorkit", "internal/broken", "internal/mvcc", "internal/notify",
-		"internal/txn", "internal/wire", "store", "store/raftlog",
+		pb, "internal/actorkit", "internal/mvcc", "internal/notify", "internal/txn",
+		"internal/wire", "store", "store/raftlog",
 	}},
 	{of: "cluster", may: []string{pb, "internal/mvcc"}},
 	{of: "cluster/route", may: []string{
 		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "cluster/meta", may: []string{
-		pb, "cluster", "cluster/route", "internal/broken", "internal/mvcc", "internal/policy",
-		"internal/txn", "internal/wire",
+		pb, "cluster", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",
+		"internal/wire",
 	}},
-	{of: "cluster/join", may: []string{
-		pb, "cluster", "internal/broken", "internal/mvcc", "internal/wire", "store",
-	}},
+	{of: "cluster/join", may: []string{pb, "cluster", "internal/mvcc", "internal/wire", "store"}},
 	{of: "cluster/admin", may: []string{
 		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",
 		"internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
-		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/broken", "internal/certs",
-		"internal/mvcc", "internal/txn", "internal/wire",
+		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",
+		"internal/txn", "internal/wire",
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
 	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
 	{of: "internal/cli/...", may: []string{
-		root, pb, "internal/actorkit", "internal/broken", "internal/certs", "internal/cli/...",
-		"internal/config", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc",
-		"internal/txn", "internal/wire",
+		root, pb, "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
+		"internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
+		"internal/wire",
 	}},
 	{of: "node", may: []string{"..."}},
 	{of: "percolatortest", may: []string{
@@ -110,7 +106,7 @@ var layers = []layer{
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: nobody but commands and tests imports them
 	{of: "internal/...", may: []string{"..."}},
-	{of: "examples/webindex/export", may: []string{root, "examples/...", "internal/broken"}},
+	{of: "examples/webindex/export", may: []string{root, "examples/..."}},
 	{of: "examples/...", may: []string{root, "node", "examples/..."}},
 }
 

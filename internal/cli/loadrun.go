@@ -13,7 +13,6 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // One run of load. The reader puts batches into a queue; workers of a Loader commit them in
@@ -302,7 +301,7 @@ func (l *loading) committed(b *loadBatch) {
 	for _, row := range b.rows {
 		l.free(row)
 	}
-	for len(l.batches) > 0 && (l.batches[0].done || broken.LoadGap) {
+	for len(l.batches) > 0 && l.batches[0].done {
 		first := l.batches[0]
 		l.batches = l.batches[1:]
 		l.state.Rows, l.state.Skipped = l.state.Rows+int64(len(first.rows)),

@@ -2,8 +2,6 @@ package mvcc
 
 import (
 	"iter"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Collection of history has two halves (invariant 11). A Survey goes through a tablet and
@@ -83,9 +81,6 @@ type collecting struct {
 
 func newCollecting(v CollectView, limits CollectLimits) *collecting {
 	c := &collecting{view: v, limits: limits, safepoint: v.Safepoint(), gone: map[CellAt]struct{}{}}
-	if broken.CollectAboveSafepoint {
-		c.safepoint = MaxTimestamp - 1
-	}
 	return c
 }
 
@@ -119,9 +114,6 @@ func (s *collecting) dropRecord(g Group, c Cell, ts Timestamp, w *Write) {
 // keepRecord notes a record that stays. It becomes garbage at from; 0 means that nothing
 // is known to make it garbage.
 func (s *collecting) keepRecord(c Cell, w *Write, from Timestamp) {
-	if broken.DataByKey && w.Long && w.StartTS <= s.safepoint {
-		s.drop(GroupData, c, w.StartTS)
-	}
 	if from != 0 {
 		s.Kept = append(s.Kept, Garbage{Group: GroupHistory, Cell: c, TS: w.CommitTS, From: from})
 	}

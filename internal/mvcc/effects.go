@@ -1,7 +1,5 @@
 package mvcc
 
-import "github.com/percolator-go/percolator/internal/broken"
-
 // effects collects the mutations of one operation. Its parts are what the operations
 // share: each is the complete set of mutations of one step of the protocol on one cell.
 type effects struct {
@@ -75,9 +73,6 @@ func (e *effects) rollback(c Cell, lock *Lock) {
 
 // rolledBack leaves the rollback record (invariant 4).
 func (e *effects) rolledBack(c Cell, start Timestamp) {
-	if broken.NoRollbackRecord {
-		return
-	}
 	e.list = append(e.list, Mutation{Group: GroupRollback, Cell: c, TS: start})
 }
 

@@ -2,8 +2,6 @@ package mvcc
 
 import (
 	"unicode/utf8"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // maxNotifyError is how many bytes of a failed run's error are kept.
@@ -70,7 +68,7 @@ func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 		return Result{}, nil, err
 	}
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
-	if n.TS > r.UpTo && !broken.ClearAlways {
+	if n.TS > r.UpTo {
 		return Result{CommitTS: n.TS}, nil, nil
 	}
 	return Result{}, []Mutation{{Group: GroupNotify, Cell: r.Cell, Delete: true}}, nil

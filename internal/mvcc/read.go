@@ -2,8 +2,6 @@ package mvcc
 
 import (
 	"fmt"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Get reads one cell at a timestamp (Figure 6 lines 8 to 24, invariant 1).
@@ -92,7 +90,7 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 // 12). The commit timestamp of a reservation, once known, may show that it cannot matter
 // to the read.
 func (l *Lock) blocks(at Timestamp) bool {
-	if broken.IgnoreLocksOnRead || l.StartTS > at {
+	if l.StartTS > at {
 		return false
 	}
 	return l.Token == 0 || l.CommitTS == 0 || l.CommitTS <= at

@@ -3,8 +3,6 @@ package mvcc
 import (
 	"cmp"
 	"strings"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Compare orders cells as the store does: table, row, class, column, all bytewise.
@@ -59,7 +57,7 @@ func ownOlder(v View, c Cell, start, from Timestamp) (Write, bool, error) {
 
 // conflicts is the write-write check of snapshot isolation (Figure 6 line 32).
 func conflicts(newest Write, start Timestamp) bool {
-	return !broken.SkipConflictCheck && newest.CommitTS >= start
+	return newest.CommitTS >= start
 }
 
 // admit decides whether transaction start, which has no lock of its own on the cell, may

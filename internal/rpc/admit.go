@@ -2,7 +2,6 @@ package rpc
 
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -91,8 +90,7 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 		if mvcc.TableID(c.GetTable()) < mvcc.FirstUserTable {
 			a.forbid(ofMeta)
 		}
-		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) &&
-			!broken.ForgedAcks {
+		if access == wire.AccessChange && c.GetClass() != uint32(mvcc.ClassData) {
 			a.forbid(ofAcks)
 		}
 	}

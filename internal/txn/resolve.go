@@ -8,7 +8,6 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -208,9 +207,6 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
 	if err != nil {
 		return 0, false, err
 	}
-	if broken.LocalExpiry {
-		now = mvcc.TimestampAt(time.Now().UnixMilli())
-	}
 	r.checked.Add(1)
 	check := &pb.CheckTxnStatusRequest{
 		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
@@ -356,9 +352,6 @@ func (r *resolver) settle(
 			default: // below the safepoint nothing may be inferred
 				err = fmt.Errorf("rollback answered %v", res.Status)
 			}
-		}
-		if broken.RerunUnknown {
-			return 0, nil
 		}
 		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
 	}

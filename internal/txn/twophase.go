@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -45,9 +44,6 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	cells, intents := p.cells()
-	if broken.SecondaryFirst { // the constant is false but in the build that the tests must catch
-		_ = p.commitRest(ctx, commitTS, cells[1:], intents)
-	}
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	if err != nil {
 		// Unknown means that a rollback could not be had: trying it again is up to

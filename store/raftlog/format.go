@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // A log is a sequence of segments, files of their own. A segment is a header and frames,
@@ -79,9 +77,6 @@ func decodeHeader(b []byte) (h header, err error) {
 
 // seed is what the CRCs of a segment's frames begin with.
 func (h header) seed() uint32 {
-	if broken.LogStaleFrame {
-		return 0
-	}
 	var sequence [8]byte
 	binary.LittleEndian.PutUint64(sequence[:], h.sequence)
 	return crc32.Update(crc32.Checksum(h.id[:], castagnoli), castagnoli, sequence[:])
@@ -127,5 +122,5 @@ func decodeFrame(b []byte, seed uint32, offset int64) (f frame, ok bool) {
 
 // whole reports whether b is the payload that the head was made for.
 func (f frame) whole(b []byte, seed uint32) bool {
-	return broken.LogTornFrame || crc32.Update(seed, castagnoli, b) == f.sum
+	return crc32.Update(seed, castagnoli, b) == f.sum
 }

@@ -6,8 +6,6 @@ import (
 	"hash/crc32"
 
 	"go.etcd.io/raft/v3/raftpb"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Kinds of items.
@@ -50,9 +48,6 @@ func (it *item) append(b []byte) []byte {
 	switch it.kind {
 	case itemState:
 		hard := it.head.hard
-		if broken.LogForgetHardState {
-			hard = hardState{}
-		}
 		b = hard.append(b)
 		b = it.head.truncated.append(b)
 		b = binary.AppendUvarint(b, it.head.checkpoint)
@@ -127,8 +122,7 @@ func decodeItem(b []byte) (it item, n int, err error) {
 		typ := raftpb.EntryType(r.byte())
 		data := r.bytes(r.uvarint())
 		sum := crc32.Checksum(b[:r.at], castagnoli)
-		if stored := r.bytes(itemSumBytes); !r.bad && binary.LittleEndian.Uint32(stored) != sum &&
-			!broken.LogBitRot {
+		if stored := r.bytes(itemSumBytes); !r.bad && binary.LittleEndian.Uint32(stored) != sum {
 			return it, 0, errSum
 		}
 		it.entry = &raftpb.Entry{Term: &it.at.Term, Index: &it.at.Index, Type: &typ, Data: data}

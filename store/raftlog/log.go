@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Defaults of Options, and what is not one.
@@ -257,7 +255,7 @@ func (l *Log) sync(s *segment) error {
 	l.mu.Lock()
 	l.counts.syncs++
 	l.mu.Unlock()
-	if l.opts.NoSync || broken.LogNoSync {
+	if l.opts.NoSync {
 		return nil
 	}
 	err := s.file.sync()

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // maxMissing bounds how many entries of one replica may have been let go of before a
@@ -179,7 +177,7 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 			return l.damage(s, at, "frame %d is not what was written", s.frames)
 		}
 		if !ok {
-			if behind, found := findFrame(b, seed, s.frames, at); found && !broken.LogBitRot {
+			if behind, found := findFrame(b, seed, s.frames, at); found {
 				return l.damage(s, at, "frame %d is not what was written, and there is one behind it, at %d",
 					s.frames, behind)
 			}
@@ -268,7 +266,7 @@ func (l *Log) readState(it *item, s *segment) error {
 	}
 	r := l.state.replicas[it.replica]
 	if !first {
-		if r == nil || r.head != it.head && !broken.LogForgetHardState {
+		if r == nil || r.head != it.head {
 			return fmt.Errorf("replica %d: %w", it.replica, errState)
 		}
 		return nil

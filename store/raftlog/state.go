@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
-
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // hardState is raftpb's, without pointers.
@@ -63,9 +61,6 @@ func (h *head) setHard(to hardState) error {
 
 func (h *head) truncate(to Position) error {
 	most := h.checkpoint // the entries behind it are what a replay needs
-	if broken.LogEarlyFree {
-		most = h.last
-	}
 	if to.Index < h.truncated.Index || to.Index > most {
 		return fmt.Errorf("truncation at %d of a log of (%d, %d] with a checkpoint at %d",
 			to.Index, h.truncated.Index, h.last, h.checkpoint)

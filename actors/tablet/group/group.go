@@ -15,7 +15,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -225,9 +224,6 @@ func (g *Group) append(m *raftpb.Message) *Append {
 		return nil
 	}
 	a := &Append{Entries: m.Entries, HardState: g.hard, Done: m.Responses}
-	if broken.ForgetCommit && m.Commit == nil {
-		a.HardState = nil
-	}
 	if len(m.Entries) > 0 {
 		// What these take the place of was never committed: nothing of it is visible.
 		g.replayed = min(g.replayed, m.Entries[0].GetIndex()-1)
@@ -308,7 +304,7 @@ func (g *Group) MayLead() bool { return g.elected && g.CaughtUp(g.visible) }
 // CaughtUp reports whether everything up to the index is visible, and an entry of the
 // term with it.
 func (g *Group) CaughtUp(index uint64) bool {
-	return (index <= g.visible && g.visibleTerm == g.term) || broken.UnappliedLead
+	return index <= g.visible && g.visibleTerm == g.term
 }
 
 // Visible is the last entry whose effects can be read.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"github.com/percolator-go/percolator/internal/broken"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -28,7 +27,7 @@ func (r *rollbacks) took(ts mvcc.Timestamp) {
 
 // evaluated notes effects that are about to be proposed.
 func (r *rollbacks) evaluated(m *mvcc.Mutation) {
-	if m.Group == mvcc.GroupRollback && !m.Delete && !broken.ForgetRollback {
+	if m.Group == mvcc.GroupRollback && !m.Delete {
 		r.own = max(r.own, m.TS)
 	}
 }

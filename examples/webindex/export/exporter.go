@@ -10,7 +10,6 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/schema"
-	"github.com/percolator-go/percolator/internal/broken"
 )
 
 // Bounds.
@@ -215,9 +214,6 @@ func (c change) size() int {
 // write makes the items durable and answers them.
 func (x *Exporter) write(items []item) {
 	changes, err := x.news(items)
-	if broken.ExportEarlyAck {
-		answer(items, err)
-	}
 	if err == nil && (len(changes) > 0 || x.doubt) {
 		err = x.apply(changes)
 	}

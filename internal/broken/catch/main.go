@@ -1,11 +1,12 @@
-// Command catch shows that every deliberately broken build is caught: for each constant of package
-// broken it runs the test that must notice with the property broken, which has to fail at the named
-// assertion within a minute, and with nothing broken and the same seed, which has to pass. Each
-// package's tests are compiled once, with the tag broken; as many properties are tried at a time as
-// there are processors.
+// Command catch shows that every deliberately broken build is caught: for each patch in
+// testdata/broken it runs the test that must notice with the property broken, which has to fail
+// at the named assertion within a minute, and with nothing broken and the same seed, which has
+// to pass. Each package's tests are compiled once, with all patches laid over the tree; as many
+// properties are tried at a time as there are processors.
 //
 //	go run ./internal/broken/catch                  all
 //	go run ./internal/broken/catch ack_outside …    only these
+//	go run ./internal/broken/catch -overlay DIR     write patched files to DIR, print what to give to go build -overlay
 package main
 
 import (
@@ -30,9 +31,9 @@ import (
 // runLimit is how long a broken build may take to be caught. Compilation does not count.
 const runLimit = time.Minute
 
-// property is one constant of package broken and how its loss is noticed.
+// property is one patch and how the loss that it makes is noticed.
 type property struct {
-	tag       string // BROKEN=<tag>
+	tag       string // BROKEN=<tag>, and the patch's name
 	pkg       string
 	test      string   // -test.run
 	assertion string   // a regular expression that the failing run's output must match
@@ -53,10 +54,19 @@ func main() {
 }
 
 func run(ctx context.Context, only []string) error {
-	if len(only) == 0 {
-		if err := complete(); err != nil {
-			return err
+	root, err := filepath.Abs(".")
+	if err != nil {
+		return err
+	}
+	if len(only) == 2 && only[0] == "-overlay" {
+		name, err := overlay(root, only[1])
+		if err == nil {
+			fmt.Println(name)
 		}
+		return err
+	}
+	if err := complete(root); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "catch-")
 	if err != nil {
@@ -72,7 +82,7 @@ func run(ctx context.Context, only []string) error {
 	if len(only) > 0 && len(chosen) != len(only) {
 		return fmt.Errorf("%v: not all of these are known", only)
 	}
-	if err := build(ctx, dir, chosen); err != nil {
+	if err := build(ctx, root, dir, chosen); err != nil {
 		return err
 	}
 	faults := make([]error, len(chosen))
@@ -93,24 +103,23 @@ func run(ctx context.Context, only []string) error {
 	return errors.Join(faults...)
 }
 
-// constant finds the properties that package broken can do without.
-var constant = regexp.MustCompile(`chosen == "(\w+)"`)
-
-// complete makes sure that every constant of package broken is in the table.
-func complete() error {
-	source, err := os.ReadFile(filepath.Join("internal", "broken", "on.go"))
+// complete makes sure that every patch is in the table, and has a patch for each line of it.
+func complete(root string) error {
+	names, err := filepath.Glob(filepath.Join(root, patches, "*.patch"))
 	if err != nil {
-		return fmt.Errorf("run it in the root of the repository: %w", err)
+		return err
 	}
-	var missing []string
-	for _, m := range constant.FindAllSubmatch(source, -1) {
-		tag := string(m[1])
-		if !slices.ContainsFunc(properties, func(p property) bool { return p.tag == tag }) {
-			missing = append(missing, tag)
-		}
+	var have, want []string
+	for _, name := range names {
+		have = append(have, strings.TrimSuffix(filepath.Base(name), ".patch"))
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("no test is named for %v", missing)
+	for _, p := range properties {
+		want = append(want, p.tag)
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if want = slices.Compact(want); !slices.Equal(have, want) {
+		return fmt.Errorf("there are patches for %v, and tests are named for %v", have, want)
 	}
 	return nil
 }
@@ -151,9 +160,13 @@ func (p *property) check(ctx context.Context, dir string) (line string, err erro
 
 // build compiles the tests of the properties' packages into dir, as <last element>.test. The linker
 // leaves out what only debuggers read.
-func build(ctx context.Context, dir string, chosen []property) error {
+func build(ctx context.Context, root, dir string, chosen []property) error {
+	list, err := overlay(root, filepath.Join(dir, "src"))
+	if err != nil {
+		return err
+	}
 	args := []string{
-		"test", "-c", "-tags", "broken", "-ldflags=-s -w", "-o", dir + string(filepath.Separator),
+		"test", "-c", "-overlay", list, "-ldflags=-s -w", "-o", dir + string(filepath.Separator),
 	}
 	for _, p := range chosen {
 		if pkg := "./" + p.pkg; !slices.Contains(args, pkg) {
