@@ -7,7 +7,7 @@ const histories = "^TestHistories$"
 // few keeps it short.
 var few = []string{"HISTORIES=5000"}
 
-// properties names for every constant of package broken the test that notices its loss,
+// properties names for every patch in testdata/broken the test that notices its loss,
 // and at which assertion. The first ones take longest, so that the others are tried
 // beside them.
 var properties = []property{
