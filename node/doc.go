@@ -11,10 +11,12 @@
 // lost, and the next Open repairs what was half done in meta.
 //
 // Invariants of several nodes:
-//  1. Every node has the same actors, serves any client and runs any observer that it links, also one without replicas.
-//  2. Jobs (placement, collection of history, splits, back-fills) run while the node leads meta. Two nodes may run them at
-//     once for a moment: all of them change meta by conditional writes.
-//  3. What an incarnation held of advisory locks is given back when gossip knows that it has ended.
-//  4. What is said of observers is honoured by every node that is alive before the call returns, and by the others before
-//     they run anything, or when they see the rest again.
+//  1. Every node has the same actors, serves any client and runs any observer that it
+//     links, also a node without replicas.
+//  2. Jobs (placement, collection of history, splits, back-fills) run while the node leads
+//     meta. Two nodes may run them at once for a moment, so all of them change meta by
+//     conditional writes.
+//  3. Advisory locks of an incarnation are released when gossip knows that it has ended.
+//  4. A change of observers is honoured by every live node before the call returns, and by
+//     the others before they run anything, or when they see the rest again.
 package node

@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// handover is one bound address that servers take over from each other without letting it
-// go: whoever connects in between waits. It ends with Close.
+// handover is a bound address that servers take over from each other without unbinding
+// it: whoever connects in between waits. Close unbinds it.
 //
-// It owns the address, and one connection at most that no server has taken yet; its own
-// goroutine accepts. Servers take connections through views, one server at a time.
+// It owns the address, and at most one accepted connection that no server has taken yet.
+// Its own goroutine accepts. Servers take connections through views, one server at a
+// time.
 type handover struct {
 	net.Listener
 	conns chan net.Conn
-	done  chan struct{} // closed when the address is let go
+	done  chan struct{} // closed by Close, or after an error that does not pass
 	once  sync.Once
 	loop  sync.WaitGroup
 }
 
+// newHandover takes over the listener and starts to accept; Close ends both.
 func newHandover(l net.Listener) *handover {
 	h := &handover{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
 	h.loop.Go(h.accept)
@@ -32,6 +34,7 @@ const (
 	mostAcceptPause  = time.Second
 )
 
+// accept is the goroutine.
 func (h *handover) accept() {
 	for pause := leastAcceptPause; ; {
 		c, err := h.Listener.Accept()
@@ -49,6 +52,7 @@ func (h *handover) accept() {
 				}
 				return
 			}
+			// The views fail as well, so that the server learns of it.
 			h.once.Do(func() { close(h.done) })
 			return
 		}
@@ -62,7 +66,7 @@ func (h *handover) accept() {
 	}
 }
 
-// rest waits; false: the address is let go.
+// rest waits for the pause, and returns false if Close comes first.
 func (h *handover) rest(pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -74,7 +78,7 @@ func (h *handover) rest(pause time.Duration) bool {
 	}
 }
 
-// Close lets the address go.
+// Close unbinds the address and waits for the goroutine. Views then fail to accept.
 func (h *handover) Close() error {
 	h.once.Do(func() { close(h.done) })
 	err := h.Listener.Close()
@@ -82,9 +86,10 @@ func (h *handover) Close() error {
 	return err
 }
 
-// view is the listener of one server: closing it ends the server's part only.
+// view returns a listener for one server. Closing it leaves the address bound.
 func (h *handover) view() net.Listener { return &view{h: h, closed: make(chan struct{})} }
 
+// view is one server's listener.
 type view struct {
 	h      *handover
 	closed chan struct{}
@@ -93,6 +98,8 @@ type view struct {
 
 // Accept implements net.Listener.
 func (v *view) Accept() (net.Conn, error) {
+	// First alone: of several ready cases the second select would take any, and a closed
+	// view must not take a connection from the next server.
 	select {
 	case <-v.closed:
 		return nil, net.ErrClosed

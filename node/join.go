@@ -28,13 +28,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// joining is what a node has before it belongs to a cluster: its listeners, its own
-// record, and the door by which it comes in and lets others in. In order: openJoining,
-// enter, openGossip, open, and close.
+// joining holds what a node has before it belongs to a cluster: its listeners, its own
+// record, and the door through which it enters and lets others in. It is used in this
+// order: openJoining, enter, openGossip, open, takeOver, quit, close. After a start that
+// failed half-way, quit and close come at once.
 //
-// It owns the addresses, and which server answers at the client's. The goroutines of Open
-// and Close call it. In flight may be one goroutine that looks for other nodes, or keeps
-// the node's entry in meta, which quit ends, and the server that answers early.
+// It owns the bound addresses, and which server answers at the clients' address. Only the
+// goroutines of Open and Close call it. In flight may be the server that answers early,
+// and one goroutine (upkeep) that first looks for other nodes and later keeps this one
+// registered; quit ends it.
 type joining struct {
 	cfg   Config
 	files *certs.Files // nil: plain text
@@ -54,11 +56,14 @@ type joining struct {
 	end    context.CancelFunc // of it
 }
 
-// joiningParts are the parts of it that a test replaces.
+// joiningParts are the parts of joining that a test replaces, and what it has to know of
+// the rest of the node.
 type joiningParts struct {
-	// contact reaches other nodes' doors, and makes this one reachable at the address; nil: gRPC.
+	// contact reaches other nodes' doors, and makes this one reachable at the address;
+	// nil: gRPC.
 	contact func(listen string, door pb.MembershipServer) join.Contact
-	// alone: somebody else tells who the members are, so that nothing is bound for gossip.
+	// alone: somebody else tells who the members are, so that nothing is bound for
+	// gossip.
 	alone bool
 	// clock is the node's; nil: time.Now.
 	clock func() time.Time
@@ -68,8 +73,10 @@ type joiningParts struct {
 	waiting func(why string)
 }
 
-// openJoining binds the node's addresses and reads who it is; from then on the node
-// tells others that, but lets nobody in.
+// openJoining binds the node's addresses and reads its record. From then on the node
+// tells others who it is, but lets nobody in. bootstrap adds the first tablets to the
+// batch in which a founder becomes a node of its cluster. After an error everything is
+// closed again.
 func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
 	e := &joining{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
@@ -81,6 +88,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 		return nil, errors.Join(err, e.close())
 	}
 	e.contact = join.NewGRPCContact(e.credentials())
+	// A node with replicas was in a cluster before, and may be needed for a quorum.
 	voters, err := votersWith(st)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
@@ -91,6 +99,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
+	// A test's contact needs the door, and the door a contact.
 	if parts.contact != nil {
 		later := &lateContact{}
 		c.Contact = later
@@ -103,7 +112,8 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	return e, nil
 }
 
-// votersWith are the nodes that vote in the Raft groups of which the store has a replica.
+// votersWith returns the nodes, in order, that vote in the Raft groups of which the store
+// has a replica.
 func votersWith(st *store.Store) (nodes []uint64, err error) {
 	stored, err := tablet.StoredReplicas(st)
 	if err != nil {
@@ -120,7 +130,8 @@ func votersWith(st *store.Store) (nodes []uint64, err error) {
 	return slices.Compact(nodes), nil
 }
 
-// openCerts loads the node's certificates, before anything is made or bound; nil: it has none.
+// openCerts loads the node's certificates, before anything is made or bound. It returns
+// nil if the node is configured without.
 func openCerts(cfg Config) (*certs.Files, error) {
 	if cfg.Certs == "" {
 		return nil, nil
@@ -130,7 +141,8 @@ func openCerts(cfg Config) (*certs.Files, error) {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	if cfg.GossipAddr() != "" {
-		// else found when the cluster has taken the node in
+		// Otherwise faulty keys would be found only after the cluster has taken the node
+		// in.
 		if err := gossip.CheckKeys(cfg.Certs); err != nil {
 			return nil, fmt.Errorf("node: %w", err)
 		}
@@ -138,7 +150,8 @@ func openCerts(cfg Config) (*certs.Files, error) {
 	return files, nil
 }
 
-// join opens the node's listeners and its record, and returns when it belongs to a cluster.
+// join opens the node's listeners and its record, and returns when the node belongs to a
+// cluster or ctx ends. HTTP is opened first, so that probes can tell why the node waits.
 func (n *Node) join(ctx context.Context) error {
 	n.servers = &servers{}
 	bootstrap := func(b *store.Batch, node uint64) {
@@ -165,7 +178,7 @@ func (n *Node) join(ctx context.Context) error {
 	return err
 }
 
-// registry is by what the door lets others in.
+// registry returns what the door needs of meta to let others in.
 func (n *Node) registry() join.Registry {
 	return &meta.Registry{
 		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor {
@@ -178,7 +191,8 @@ func (n *Node) registry() join.Registry {
 	}
 }
 
-// fail notes why this process must end.
+// fail records why this process must end. It does not end it: whoever opened the node
+// receives from Failed and calls Close. It never blocks.
 func (n *Node) fail(err error) {
 	n.cfg.Logger.Error("this node must stop", "error", err)
 	select {
@@ -187,15 +201,17 @@ func (n *Node) fail(err error) {
 	}
 }
 
-// Failed delivers why the node must be closed, should that come: another process runs
-// with its identity.
+// Failed returns a channel that delivers one error if the node must be closed, such as
+// when another process runs with its identity. It is never closed.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// lateContact is a contact that is made after the door that uses it.
+// lateContact is a contact that is made after the door that uses it. It is set before
+// enter, the first to use it.
 type lateContact struct{ join.Contact }
 
-// bind takes all addresses but HTTP's. What is free is known only then, and whoever asks
-// to join says where it is.
+// bind binds all addresses but HTTP's, and records which ones others are told. It comes
+// before joining, because a request to join carries the addresses, and port 0 is known
+// only once it is bound.
 func (e *joining) bind(parts joiningParts) error {
 	var err error
 	if parts.http != "" {
@@ -226,6 +242,8 @@ func (e *joining) bind(parts joiningParts) error {
 			return err
 		}
 	}
+	// The remoting binds this address itself, later: only its port is settled here.
+	// Another process may take the port in between, and then the start fails.
 	if addr := e.cfg.PeerAddr(); addr != "" {
 		if e.cfg.Peer, err = freePort(addr); err != nil {
 			return err
@@ -235,7 +253,7 @@ func (e *joining) bind(parts joiningParts) error {
 	return err
 }
 
-// freePort is the address, with a port that was free just now in place of port 0.
+// freePort returns the address with port 0 replaced by a port that was free just now.
 func freePort(addr string) (string, error) {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port != "0" {
 		return addr, err
@@ -247,10 +265,11 @@ func freePort(addr string) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// peerAddr is the address to bind for traffic between nodes; empty if the node is alone.
+// peerAddr returns the address to bind for traffic between nodes; empty if the node is
+// alone.
 func (e *joining) peerAddr() string { return e.cfg.PeerAddr() }
 
-// credentials are those with which this node asks others.
+// credentials returns those with which this node asks other nodes to let it in.
 func (e *joining) credentials() credentials.TransportCredentials {
 	if e.files == nil {
 		return insecure.NewCredentials()
@@ -258,9 +277,9 @@ func (e *joining) credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(e.files.Peer())
 }
 
-// serveEarly answers Membership until the node serves clients as well. These are told
-// that it does not yet, so that they ask again, or another node: that it knows no such
-// service would read as if it never will.
+// serveEarly serves Membership until the node serves clients as well. Clients get
+// Unavailable for any other service, so that they ask again, or another node; gRPC's own
+// Unimplemented would read as if this node never served them.
 func (e *joining) serveEarly() {
 	if e.listen == nil {
 		return
@@ -279,15 +298,16 @@ func (e *joining) serveEarly() {
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 }
 
-// maxEarlyConns bounds the connections to a node that does not serve yet, and earlyIdle
-// how long one of them is held by who asks nothing: clients must not keep nodes out.
+// maxEarlyConns bounds the connections to a node that does not serve yet. earlyIdle
+// bounds how long one of them may be idle, so that clients do not keep nodes out.
 const (
 	maxEarlyConns = 256
 	earlyIdle     = 3 * time.Second
 )
 
-// takeOver ends the early server; the listener is that of the server that follows, which
-// must register the door. nil: there is no address.
+// takeOver ends the early server and returns the listener for the server that follows,
+// which must register the door. The address stays bound in between, see handover. The
+// listener is nil if there is no address.
 func (e *joining) takeOver() (net.Listener, error) {
 	if e.listen == nil {
 		return nil, nil
@@ -295,6 +315,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 	if e.early == nil {
 		return e.listen.view(), nil
 	}
+	// Requests under way fail; other nodes ask again.
 	e.early.Stop()
 	err := <-e.earlyServed
 	e.early = nil
@@ -304,18 +325,18 @@ func (e *joining) takeOver() (net.Listener, error) {
 	return e.listen.view(), nil
 }
 
-// register serves the door beside what else a server serves.
+// register adds the door to what a server serves.
 func (e *joining) register(r grpc.ServiceRegistrar) { pb.RegisterMembershipServer(r, e.door) }
 
-// enter returns when the node belongs to a cluster.
+// enter waits until the node belongs to a cluster and returns who it is there.
 func (e *joining) enter(ctx context.Context) (join.Identity, error) {
 	err := e.door.Enter(ctx)
 	return e.self.Identity(), err
 }
 
-// openGossip begins to gossip, if there is an address for that; else the node is alone.
-// replaced is called when a later incarnation of this node shows up: this process must
-// end.
+// openGossip begins to gossip, if there is an address for that; otherwise the node is
+// alone. replaced is called on gossip's goroutine when a later incarnation of this node
+// shows up: this process must then end.
 func (e *joining) openGossip(self cluster.Member,
 	replaced func(by cluster.Member)) (cluster.Members, error) {
 	if e.ports == nil {
@@ -326,6 +347,8 @@ func (e *joining) openGossip(self cluster.Member,
 		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known,
 		Logger: e.cfg.Logger,
 		Replaced: func(by cluster.Member) {
+			// The next start must be later than the one that has replaced this: the other
+			// nodes take any earlier incarnation for dead.
 			if err := e.self.Outlive(by.Incarnation); err != nil {
 				e.cfg.Logger.Error("the incarnation that has replaced this one could not be noted",
 					"error", err)
@@ -336,14 +359,15 @@ func (e *joining) openGossip(self cluster.Member,
 	if err != nil {
 		return nil, err
 	}
-	e.gossip, e.ports = g, nil
+	e.gossip, e.ports = g, nil // gossip closes its listener from here on
 	ctx, cancel := context.WithCancel(context.Background())
 	e.end = cancel
 	e.upkeep.Go(func() { e.door.Seek(ctx) })
 	return g, nil
 }
 
-// known are the gossip addresses of all nodes that this one has been told of.
+// known returns the gossip addresses of all nodes that this one has been told of, perhaps
+// out of date and with duplicates.
 func (e *joining) known() []string {
 	var out []string
 	for _, n := range e.self.Contacts().Nodes {
@@ -352,18 +376,19 @@ func (e *joining) known() []string {
 	return append(out, e.door.Met()...)
 }
 
-// metaDescriptor is where meta was when the node last heard of it; nil if it has not.
+// metaDescriptor returns where meta was when the node last heard of it; nil if it has
+// not.
 func (e *joining) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
 
-// firstRegister bounds how long the first attempt to register holds up the start.
+// firstRegister bounds the first attempt to register, which holds up the start.
 const firstRegister = 2 * time.Second
 
-// open lets others in from now on, and registers this incarnation in meta: at once, or
-// later as soon as that is possible. refused is called if meta does not take it: this
-// process must end.
+// open lets others in from now on and registers this incarnation in meta. If that does
+// not succeed at once, the upkeep goes on trying. refused is called on the upkeep's
+// goroutine if meta does not accept the incarnation: this process must then end.
 func (e *joining) open(r join.Registry, refused func(error)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	e.quit() // looking for others: meta tells from now on
+	e.quit() // ends Seek: from now on meta tells where the others are
 	e.end = cancel
 	e.door.Open(r)
 	first, done := context.WithTimeout(ctx, firstRegister)
@@ -378,25 +403,26 @@ func (e *joining) open(r join.Registry, refused func(error)) {
 	})
 }
 
-// quit ends the upkeep: before what it asks is stopped.
+// quit ends the upkeep and waits for it. It must come before the end of the parts that
+// the upkeep asks. It may be called again.
 func (e *joining) quit() {
 	e.end()
 	e.upkeep.Wait()
 }
 
-// close ends all of it; the node's own server has ended. The others learn by gossip that
-// this incarnation is over.
+// close closes whatever is open, also after a failed start. The node's own server must
+// have ended. The others learn by gossip that this incarnation is over.
 func (e *joining) close() error {
 	e.quit()
 	var errs []error
-	if e.early != nil {
+	if e.early != nil { // the start has failed before serve
 		_, err := e.takeOver()
 		errs = append(errs, err)
 	}
 	if e.gossip != nil {
 		errs = append(errs, e.gossip.Close())
 	}
-	if e.ports != nil {
+	if e.ports != nil { // gossip has not taken it over
 		errs = append(errs, e.ports.Close())
 	}
 	if e.contact != nil {

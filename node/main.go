@@ -12,11 +12,13 @@ import (
 	"github.com/percolator-go/percolator/internal/memory"
 )
 
-// Main is the whole command line of a program that links the observers (§2.4): it runs
-// what the arguments say and ends the process with their exit code. observers may be nil.
-// Call it last in main.
+// Main runs the whole command line of a program that links observers (§2.4), then ends
+// the process with its exit code, so deferred calls of main do not run: call it last.
+// observers registers the program's observers; it may be nil. Main keeps no state but the
+// channel of signals, which the command line reads.
 func Main(observers func(r *percolator.Registry)) {
-	// The standard library wants room for signals: it drops what a receiver is not ready for.
+	// The standard library wants room for signals: it drops what a receiver is not ready
+	// for.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	app := &cli.App{
@@ -25,6 +27,7 @@ func Main(observers func(r *percolator.Registry)) {
 		Observers: observers,
 		Start: func(ctx context.Context, cfg Config) (cli.RunningNode, error) {
 			memory.Hold(memory.Find(cfg.Memory))
+			// The error is tested here because a nil *Node in a RunningNode is not nil.
 			n, err := Open(ctx, cfg)
 			if err != nil {
 				return nil, err

@@ -43,10 +43,11 @@ func DefaultConfig() Config { return config.DefaultConfig() }
 // Node is a running node. Its methods may be used concurrently.
 //
 // It opens the parts below in the order of open, wires them, and closes them in the
-// opposite order; it owns nothing else that changes but whether it serves, or has ended.
-// open sets all other fields, on the goroutine of Open, before anything that reads them
-// runs. While open is at work other nodes' messages already come in: those that ask for a
-// part that is yet to be opened are refused (peerHandler). Close may find any part missing.
+// opposite order. The only state of its own that changes is whether it serves and whether
+// it is closed. open sets all other fields, on the goroutine of Open, before anything
+// that reads them runs. While open is at work other nodes' messages already come in;
+// requests for a part that is yet to be opened are refused (peerHandler). Close may find
+// any part missing, because it also cleans up after an Open that failed half-way.
 type Node struct {
 	cfg     Config
 	parts   Parts
@@ -80,7 +81,8 @@ type Node struct {
 
 	servers *servers
 	serving atomic.Bool // everything runs
-	// why the node must not vote yet, by the last word of it; nil: there was none
+	// waiting is the last reason that the door gave for not letting this node go on; nil:
+	// there was none. It is shown while serving is false.
 	waiting atomic.Pointer[string]
 	failed  chan error // has room for one: why this process must end
 
@@ -95,7 +97,8 @@ type Node struct {
 // serves. ctx bounds the start only.
 func Open(ctx context.Context, cfg Config) (*Node, error) { return OpenWith(ctx, cfg, Parts{}) }
 
-// OpenWith is Open with some of the node's parts replaced.
+// OpenWith is like Open but replaces some of the node's parts. When it fails, it closes
+// what had been opened, for at most closeTimeout.
 func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -103,6 +106,8 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	// Observers are declared before anything is opened: a faulty declaration must not
+	// leave a directory or a bound port behind.
 	registry := percolator.NewRegistry()
 	if cfg.Observers != nil {
 		cfg.Observers(registry)
@@ -116,6 +121,7 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	n.changes = newChanges(n)
 	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
+		// ctx may be what ended the start; closing needs time of its own.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return nil, errors.Join(err, n.Close(closing))
@@ -123,8 +129,11 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	return n, nil
 }
 
+// closeTimeout bounds the draining of a node that could not be opened.
 const closeTimeout = 10 * time.Second
 
+// open opens the parts, each of which may use those above it. It returns at the first
+// error and leaves the closing to its caller.
 func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	files, err := openCerts(n.cfg)
 	if err != nil {
@@ -140,6 +149,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.system = actorkit.NewSystem(n.cfg.Logger)
 	// Enough idle goroutines for the actors that are busy in turn.
 	n.turns = actorkit.NewDispatcher(4 * runtime.GOMAXPROCS(0))
+	// Tablets are made, not started, before the way to other nodes: the handler of their
+	// messages needs somewhere to deliver.
 	n.openTablets()
 	if err := n.openPeers(); err != nil {
 		return err
@@ -161,6 +172,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.client = txn.NewClient(n.parts.wrap(n.transport()),
 		txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
 	n.openObservers()
+	// From here on meta is needed, which may be led by any node.
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
 	}
@@ -171,13 +183,15 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.observers.start(ctx, registry); err != nil {
 		return err
 	}
+	// begin has returned, so that the worker may take over the list of what is left.
 	n.changes.runs.Go(func() { n.observers.registration.run(n.changes.ctx) })
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
 
-// findMeta waits until meta answers, and reads the tablet map. Without meta there are no
-// timestamps, and nothing is served; of the tablets themselves nothing is waited for.
+// findMeta reads the tablet map, and waits for meta to answer as long as ctx allows.
+// Without meta there are no timestamps, so nothing could be served. findMeta does not
+// wait for the other tablets.
 func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, metaPatience)
@@ -186,6 +200,7 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 		switch {
 		case err == nil:
 			return nil
+		// Only silence is waited out. Any other error ends the start.
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
@@ -194,10 +209,11 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 	}
 }
 
-// metaPatience is how long the node waits for meta until it says so, each time.
+// metaPatience bounds one attempt to reach meta; a warning is logged after each.
 const metaPatience = 10 * time.Second
 
-// openTablets makes this node's tablets, and what they share with the oracle. None runs yet.
+// openTablets makes this node's tablets, its oracle and the survey of what tablets have
+// for observers. None of them runs before its start.
 func (n *Node) openTablets() {
 	self := n.identity.NodeID
 	n.others = &others{self: self}
@@ -215,8 +231,9 @@ func (n *Node) openTablets() {
 	n.tablets.open(n.parts.Stopped)
 }
 
-// openObservers makes what runs this program's observers, none of which runs before start,
-// and what tells how the node is.
+// openObservers makes what runs this program's observers, none of which runs before
+// start, and the status and census, which need all parts above. It completes the jobs,
+// which newChanges made empty because their parts did not exist then.
 func (n *Node) openObservers() {
 	obs := &observers{
 		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
@@ -251,7 +268,7 @@ func (n *Node) Status() *pb.NodeStatusResponse {
 	return status
 }
 
-// now is the time by the oracle's clock.
+// now returns the time by the clock that the oracle uses, which a test may replace.
 func (n *Node) now() time.Time {
 	if n.parts.Clock != nil {
 		return n.parts.Clock()
@@ -259,21 +276,23 @@ func (n *Node) now() time.Time {
 	return time.Now()
 }
 
+// transport returns a new transport over this node's parts. It sends as this incarnation.
 func (n *Node) transport() txn.Transport {
 	return &transport{route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)), n}
 }
 
-// workerOf is who a process is in locks.
+// workerOf returns the name by which locks and the table of linked observers know a
+// process.
 func workerOf(id join.Identity) mvcc.Worker {
 	return mvcc.Worker{Node: id.NodeID, Incarnation: id.Incarnation}
 }
 
-// DB is a handle on the database in this process: one of its own for each caller, which
-// may close it. It ends with the node.
+// DB returns a new handle on the database in this process. The caller may close it, which
+// leaves other handles usable. All of them end with the node.
 func (n *Node) DB() *percolator.DB { return percolator.NewDB(n.client) }
 
-// Close drains the node as far as ctx allows, then stops it. It joins every goroutine of
-// the node. A second call does nothing.
+// Close drains the node as far as ctx allows, then stops it and joins its goroutines. A
+// second call returns nil at once, also while the first is at work.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	again := n.closed
@@ -283,16 +302,17 @@ func (n *Node) Close(ctx context.Context) error {
 		return nil
 	}
 	err := n.Drain(ctx)
-	n.end()
+	n.end() // after the drain, whose work still runs under life
 	return errors.Join(err, n.stop())
 }
 
-// Drain finishes what is under way: no new remote work is taken, observers that run end,
-// secondaries are committed.
+// Drain hands leaderships over and finishes what is under way: it takes no new remote
+// work, waits for observers that run, and for secondaries to be committed. Parts that
+// open did not come to are skipped.
 func (n *Node) Drain(ctx context.Context) error {
 	var errs []error
 	if n.joining != nil {
-		n.joining.quit()
+		n.joining.quit() // its upkeep asks parts that are about to end
 	}
 	n.handOver(ctx) // first: clients go on meanwhile
 	if n.servers != nil {
@@ -303,6 +323,7 @@ func (n *Node) Drain(ctx context.Context) error {
 		errs = append(errs, n.observers.stop(ctx))
 	}
 	if n.client != nil {
+		// Locks left behind would cost whoever meets them a wait for their expiry.
 		n.client.Flush()
 	}
 	n.handOver(ctx) // what has come back meanwhile
@@ -312,7 +333,8 @@ func (n *Node) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stop ends everything, last started first.
+// stop closes all parts, those opened last first, and returns all of their errors. It
+// goes on after an error: each part holds goroutines, ports or files of its own.
 func (n *Node) stop() error {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
@@ -337,12 +359,14 @@ func (n *Node) stop() error {
 	if n.joining != nil {
 		add(n.joining.close()) // from here on the others take this incarnation for dead
 	}
+	// A store that was handed in belongs to whoever did; another node may go on with it.
 	if n.store != nil && n.parts.Store == nil {
 		add(n.store.Close())
 	}
 	if n.system != nil {
 		n.system.Shutdown()
 	}
+	// The dispatcher is last: actors run on it until the system is down.
 	if n.turns != nil {
 		n.turns.Close()
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Parts are parts of a node that a test replaces; package percolatortest does it for
-// users. The zero value replaces none.
+// Parts are the parts of a node that a test replaces; package percolatortest does it for
+// users. The zero value replaces none. A node only reads them. The functions are called
+// on its goroutines, some at the same time, from Open until Close returns.
 type Parts struct {
 	// Store is used instead of one that the node opens. Close leaves it open, so that
 	// another node may go on with it.
@@ -58,6 +59,7 @@ func (p Parts) store(cfg Config) (*store.Store, error) {
 	})
 }
 
+// wrap returns the transport of the node's own client, as a test wants it.
 func (p Parts) wrap(t txn.Transport) txn.Transport {
 	if p.Transport == nil {
 		return t

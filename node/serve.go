@@ -31,8 +31,9 @@ type servers struct {
 // Version is the version of this build.
 func Version() string { return version.String() }
 
-// openHTTP opens the HTTP listener. Until the node serves, it says little more than that
-// the process lives.
+// openHTTP opens the HTTP listener, if there is an address for it. It is the first part
+// that answers anybody: until the node serves, it says little more than that the process
+// lives and what it waits for.
 func (n *Node) openHTTP() (err error) {
 	addr := n.cfg.HTTPAddr()
 	if addr == "" {
@@ -46,7 +47,7 @@ func (n *Node) openHTTP() (err error) {
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.overview,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			if !n.serving.Load() {
+			if !n.serving.Load() { // the parts that are counted are not there yet
 				return nil, nil
 			}
 			return n.gatherer().Gather()
@@ -65,7 +66,8 @@ func (n *Node) openHTTP() (err error) {
 	return nil
 }
 
-// httpHosts are the names under which HTTP answers.
+// httpHosts returns the names under which HTTP answers. Requests for other names are
+// refused, which keeps web pages from reaching the node by a name of theirs.
 func httpHosts(cfg Config, files *certs.Files) []string {
 	own := []string{cfg.Listen, cfg.Advertise, cfg.HTTPAddr()}
 	if files != nil {
@@ -74,15 +76,16 @@ func httpHosts(cfg Config, files *certs.Files) []string {
 	return append(own, cfg.HTTPHosts...)
 }
 
-// serve begins to serve clients.
+// serve begins to serve clients, if there is an address for them. Open's goroutine calls
+// it last.
 func (n *Node) serve(ctx context.Context) error {
 	l, err := n.joining.takeOver()
 	if err != nil {
 		return err
 	}
 	if l != nil {
-		// So that latest knows without asking for each: timestamps of the oracle's last
-		// life are below this one.
+		// All timestamps of the oracle's earlier lives are below this one, so that latest
+		// need not ask the oracle about each of them.
 		if _, err = n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
@@ -99,7 +102,8 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// overview is what the page shows of the cluster: what could be gathered in time.
+// overview returns what the status page shows of the cluster, as far as it could be
+// gathered within a second.
 func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) {
 	if !n.serving.Load() {
 		return nil, nil
@@ -116,7 +120,8 @@ var (
 	errStopping = errors.New("node: stopping")
 )
 
-// ready is nil while the node serves. After a quiet time it waits for meta, see metaSight.
+// ready returns nil while the node serves, else all reasons why it does not. Probes call
+// it on any goroutine. After a quiet time it waits for meta, see metaSight.
 func (n *Node) ready(ctx context.Context) error {
 	serves := func() error {
 		n.mu.Lock()
@@ -135,6 +140,7 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
+	// That may have taken seconds, in which the node may have been closed.
 	meta := n.changes.sight.confirm(ctx)
 	if err := serves(); err != nil {
 		return err
@@ -143,9 +149,8 @@ func (n *Node) ready(ctx context.Context) error {
 		n.tablets.replicas.Stats().Why, n.store.WriteBlocked(), n.certs.expired(), meta)
 }
 
-// latest is at least every timestamp that the oracle has given out up to ts, if it has
-// given out ts; else it is below ts. What this node has not seen itself it asks the
-// oracle about.
+// latest returns a timestamp of at least ts if the oracle has issued ts, and one below ts
+// otherwise. It asks the oracle only if ts is later than all that this node has seen.
 func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
 	last, _, _ := n.oracle.stats()
 	if seen := max(last, n.oracles.Seen()); ts <= seen {
@@ -154,7 +159,8 @@ func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, e
 	return n.client.Timestamp(ctx)
 }
 
-// Addr is the address that serves remote clients; empty if there is none.
+// Addr returns the address that serves remote clients, as others are told it; empty if
+// there is none or the node does not serve yet.
 func (n *Node) Addr() string {
 	if !n.serving.Load() || n.servers.grpc == nil {
 		return ""
@@ -162,7 +168,7 @@ func (n *Node) Addr() string {
 	return n.joining.at.Listen
 }
 
-// HTTPAddr is the address of the HTTP listener; empty if there is none.
+// HTTPAddr returns the address of the HTTP listener; empty if there is none.
 func (n *Node) HTTPAddr() string {
 	if n.servers == nil || n.servers.http == nil {
 		return ""
@@ -170,11 +176,11 @@ func (n *Node) HTTPAddr() string {
 	return n.servers.http.Addr()
 }
 
-// drainGrace bounds how long remote clients' streams are waited for: an idle one never
-// ends by itself.
+// drainGrace bounds the wait for remote clients' streams, since an idle one never ends by
+// itself.
 const drainGrace = 2 * time.Second
 
-// drain takes no new remote work and waits for what is under way.
+// drain refuses new remote work and waits, up to drainGrace, for what is under way.
 func (s *servers) drain(ctx context.Context) {
 	if s.grpc == nil {
 		return
@@ -184,6 +190,7 @@ func (s *servers) drain(ctx context.Context) {
 	s.grpc.Shutdown(ctx)
 }
 
+// close ends the servers and what is under way in them, and joins the gRPC server.
 func (s *servers) close() error {
 	var errs []error
 	if s.grpc != nil {
