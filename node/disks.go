@@ -7,22 +7,24 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// seenDisks are the nodes that said, when they were last asked how they are, that they take no
-// writes for want of disk space, or that their stores are damaged. Safe for concurrent use.
+// seenDisks keeps which nodes said, when placement last asked for their status, that they
+// take no writes for want of disk space, or that their stores are damaged. A node that
+// does not answer is in neither list. Its answers come on several goroutines at once;
+// placement reads them afterwards.
 type seenDisks struct {
 	mu      sync.Mutex
 	full    []uint64
 	damaged []uint64
 }
 
-// forget begins anew.
+// forget empties both lists, before the nodes are asked again.
 func (d *seenDisks) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full, d.damaged = nil, nil
 }
 
-// saw notes what a node has said.
+// saw records what a node has said.
 func (d *seenDisks) saw(node uint64, s *pb.NodeStatusResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

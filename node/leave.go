@@ -26,7 +26,8 @@ const (
 	leaveRounds  = 3
 )
 
-// handOver has others lead, and nothing more moved here: this node is about to end.
+// handOver makes others lead, and tells placement by gossip to move nothing more here:
+// this node is about to end.
 func (n *Node) handOver(ctx context.Context) {
 	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
 		return
@@ -35,12 +36,13 @@ func (n *Node) handOver(ctx context.Context) {
 	n.tablets.handOver(ctx)
 }
 
-// handOver has other voters lead what this node leads, so that nobody waits for an
-// election when it ends. What cannot be handed over is elected anew after its end. It
-// waits, on the goroutine of whoever closes the node.
+// handOver transfers what this node leads to other voters, so that nobody has to wait for
+// an election when it ends. What cannot be transferred elects a new leader after that. It
+// waits up to leaveTimeout.
 func (t *tablets) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
+	// What failed may succeed in the next round, and leaderships may have come back.
 	for range leaveRounds {
 		left := t.ledWithOthers()
 		if len(left) == 0 || ctx.Err() != nil {
@@ -57,7 +59,8 @@ func (t *tablets) handOver(ctx context.Context) {
 	}
 }
 
-// ledWithOthers are the tablets that this node leads and another could.
+// ledWithOthers returns the tablets that this node leads and another voter could lead. A
+// learner, or a voter on its way out, could not.
 func (t *tablets) ledWithOthers() []*pb.TabletDescriptor {
 	return slices.DeleteFunc(t.router.LedHere(), func(d *pb.TabletDescriptor) bool {
 		voters := 0
@@ -70,6 +73,8 @@ func (t *tablets) ledWithOthers() []*pb.TabletDescriptor {
 	})
 }
 
+// handOverOne transfers one tablet and tells the router who leads it then, so that
+// requests that still come here are sent on.
 func (t *tablets) handOverOne(ctx context.Context, id uint64) error {
 	port := t.router.Port(id)
 	if port == nil {
@@ -84,7 +89,8 @@ func (t *tablets) handOverOne(ctx context.Context, id uint64) error {
 	return err
 }
 
-// noteLeader notes who leads a tablet after self was to hand it over; 0: it is not known.
+// noteLeader tells the router who leads a tablet after self has transferred it; 0: not
+// known.
 func noteLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return

@@ -8,22 +8,25 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// reports is the actor that writes into meta what tablets say of themselves. It waits for
-// meta, for as long as that is away; meanwhile one report waits for each tablet, the
-// latest: it tells all that those before it did.
+// reports is the actor that writes tablets' descriptors into meta. It owns those that
+// wait: one for each tablet, the latest, which says all that earlier ones did. Tablets'
+// actors add, and do not wait; the actor writes one at a time and waits for meta, up to
+// reportTimeout each.
 type reports struct {
 	root  *actor.RootContext
 	pid   *actor.PID
 	write func(*pb.TabletDescriptor)
 
 	mu sync.Mutex
-	// by tablet: not written yet; a reportTablet is under way for each
+	// latest has the descriptors, by tablet, that the actor has not taken yet. A
+	// reportTablet is in its mailbox for each.
 	latest map[uint64]*pb.TabletDescriptor
 }
 
 // reportTablet asks for the tablet's latest report to be written.
 type reportTablet struct{ id uint64 }
 
+// newReports starts the actor; stop ends it. write is called on the actor's goroutine.
 func newReports(root *actor.RootContext, write func(*pb.TabletDescriptor)) *reports {
 	r := &reports{root: root, write: write, latest: map[uint64]*pb.TabletDescriptor{}}
 	r.pid = root.Spawn(actor.PropsFromFunc(r.receive))
@@ -35,6 +38,7 @@ func newReports(root *actor.RootContext, write func(*pb.TabletDescriptor)) *repo
 func (r *reports) add(d *pb.TabletDescriptor) {
 	r.mu.Lock()
 	before, waits := r.latest[d.TabletId]
+	// A descriptor of an earlier epoch must not replace a later one.
 	if !waits || d.Epoch >= before.Epoch {
 		r.latest[d.TabletId] = d
 	}
@@ -44,6 +48,7 @@ func (r *reports) add(d *pb.TabletDescriptor) {
 	}
 }
 
+// receive is the actor.
 func (r *reports) receive(c actor.Context) {
 	m, ok := c.Message().(*reportTablet)
 	if !ok {
@@ -52,9 +57,10 @@ func (r *reports) receive(c actor.Context) {
 	r.mu.Lock()
 	d := r.latest[m.id]
 	delete(r.latest, m.id)
-	r.mu.Unlock()
+	r.mu.Unlock() // before it waits: a report that comes now needs another message
 	r.write(d)
 }
 
-// stop ends the actor after what it is writing.
+// stop ends the actor after the report that it is writing, which the end of the node's
+// life cuts short.
 func (r *reports) stop() error { return r.root.StopFuture(r.pid).Wait() }

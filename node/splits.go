@@ -7,7 +7,9 @@ import (
 	"github.com/percolator-go/percolator/actors/splitter"
 )
 
-// startSplitter starts the job that splits tablets by size and load.
+// startSplitter starts the job that splits tablets by size and load, unless the policy
+// forbids it. The worker of changes calls it; this file owns nothing. The job is content
+// with answers half its interval old, which are newer than its last turn.
 func (l *leaderJobs) startSplitter() error {
 	tune, p := l.cfg.Splits, l.policy
 	if p.GetNoSplits() {

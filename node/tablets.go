@@ -22,14 +22,18 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// tablets are this node's tablets: it owns what all of them share (the writers, readers,
-// snapshots, clock), which of them have failed, and what waits to be reported to meta. It
-// is the Host of their actors and the Owner of their replicas.
+// tablets are this node's tablets. It owns what all of them share (the writers, readers,
+// snapshots, Raft's clock), which of them have failed, and what waits to be reported to
+// meta. It is the Host of their actors and the Owner of their replicas.
 //
-// Host's methods are called on the actors' goroutines and must not block: what may take
-// time goes to the replicas' workers, to the actor of failures or to that of reports. The
-// latter two are apart, since a report waits for meta, and meta may wait to be started.
-// Owner's are called by the replicas' workers.
+// The actors call Host's methods on their goroutines, and these must not block: what may
+// take time goes to the replicas' workers, to the actor of failures or to that of
+// reports. The latter two are separate because a report waits for meta, whose own tablet
+// may be waiting to be opened anew. The replicas' workers call Owner's methods, which may
+// wait.
+//
+// Once start has returned, reports, restarts of failed tablets, snapshots and the tasks
+// of replicas may be in flight at any time; close ends or joins all of them.
 type tablets struct {
 	cfg    Config
 	node   uint64
@@ -70,12 +74,14 @@ var (
 	_ replicas.Owner = (*tablets)(nil)
 )
 
-// open makes what tablets need. None runs before start.
+// open makes what tablets share. No tablet runs before start. stopped, unless it is nil,
+// makes Raft's clock stand still while it returns true.
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
 	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
 	t.logs = tablet.SpawnWriters(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
-	t.readers = tablet.NewReadPool(2 * runtime.GOMAXPROCS(0)) // they wait for the disk at times
+	// Twice as many readers as processors: they wait for the disk at times.
+	t.readers = tablet.NewReadPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
 	t.snapshot = tablet.NewSnapshotSender(t.others.sendChunk, tablet.SnapshotConfig{
 		Rate: t.cfg.Snapshots.Rate, AtOnce: t.cfg.Snapshots.AtOnce, Logger: logger,
@@ -89,11 +95,13 @@ func (t *tablets) open(stopped func() bool) {
 	t.reports = newReports(t.system.Root, t.report)
 }
 
-// start starts all tablets of the store and waits until those lead that have no other
-// replica. Who leads the others is up to their groups.
+// start opens every replica of the store. On a node that is alone it returns when all of
+// them lead; otherwise it does not wait for elections, which depend on other nodes.
 func (t *tablets) start(ctx context.Context, oracles *route.Oracles, meta *meta.Meta) error {
 	t.oracles, t.meta = oracles, meta
+	// On a full disk, replicas wait for room to write. The end of ctx frees them.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
+	// The function runs before any replica does, so starting needs no lock here.
 	err := t.replicas.Start(func(ids []uint64) {
 		if t.others.peers == nil {
 			for _, id := range ids {
@@ -115,7 +123,8 @@ func (t *tablets) start(ctx context.Context, oracles *route.Oracles, meta *meta.
 	}
 }
 
-// close ends the tablets, then what they share. Nobody asks them any more.
+// close ends the tablets, then what they share. Nobody asks them any more. The actor of
+// failures ends first, so that it has no tablet opened anew meanwhile.
 func (t *tablets) close() error {
 	t.logs.GiveUp() // nobody below waits for room on the disk
 	errs := []error{t.failures.close(), t.reports.stop()}
@@ -131,14 +140,17 @@ func (t *tablets) close() error {
 	return errors.Join(errs...)
 }
 
-// stop ends the tablet's actor; its callers are answered.
+// stop ends the tablet's actor and waits for it. Its callers are answered. The node must
+// have a port for the tablet.
 func (t *tablets) stop(id uint64) error {
 	return t.system.Root.StopFuture(t.router.Port(id).PID()).Wait()
 }
 
+// reportTimeout bounds the writing of one report.
 const reportTimeout = 30 * time.Second
 
-// report writes into meta what a tablet says of itself.
+// report writes a tablet's descriptor into meta's tablet map. The actor of reports calls
+// it. An error is only logged: the tablet reports again when it next comes to lead.
 func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
@@ -148,17 +160,19 @@ func (t *tablets) report(d *pb.TabletDescriptor) {
 	}
 }
 
-// stampTimeout is how long a tablet waits for timestamps: cells are reserved meanwhile.
+// stampTimeout bounds a tablet's wait for timestamps. It is short because the cells of
+// one-phase commits are reserved meanwhile, which holds up others.
 const stampTimeout = 3 * time.Second
 
 var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than were asked for")
 
-// Timestamps implements tablet.Host: commit timestamps of one-phase commits bypass the
-// oracle's queue limit, for their cells are reserved already.
+// Timestamps implements tablet.Host. The requests bypass the oracle's queue limit: the
+// cells of one-phase commits, which ask for most of them, are reserved already.
 func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	ask := func() {
 		t.oracles.Tell(n, time.Now().Add(stampTimeout), true,
 			func(first mvcc.Timestamp, got int, err error) {
+				// The tablet hands out all n; a part of them is of no use.
 				if err == nil && got < n {
 					err = errFewTimestamps
 				}
@@ -172,8 +186,8 @@ func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	t.ask(ask, func(err error) { then(0, err) })
 }
 
-// TimestampsNow implements tablet.Host. Only this node's oracle can give them so, and not
-// where a part stands between.
+// TimestampsNow implements tablet.Host. It succeeds only if this node's oracle can answer
+// without asking anybody, and never while Parts.Oracle intercepts requests.
 func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if t.ask != nil {
 		return 0, false
@@ -181,8 +195,9 @@ func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	return t.oracle.now(n)
 }
 
-// SplitApplied implements tablet.Host. Both sides are routed before the new one is opened:
-// who comes too early is told to ask again.
+// SplitApplied implements tablet.Host. It routes both sides before the new one is opened,
+// so that nobody is sent to the left side for rows that it no longer has. A request for
+// the right side that comes too early is told to ask again.
 func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.router.Update(left)
 	t.router.Update(right)
@@ -190,8 +205,8 @@ func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 	t.reports.add(left)
 }
 
-// Leading implements tablet.Host. Whoever looks for the tablet finds it here from now on,
-// and meta is told soon.
+// Leading implements tablet.Host: the replica has come to lead. This node routes to it
+// from now on, and the actor of reports writes it into meta for the others.
 func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	t.router.Leads(d.TabletId, t.node)
@@ -202,6 +217,7 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.failures.forget(d.TabletId)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// A tablet may lead many times; only its first counts for start.
 	if !t.starting[d.TabletId] {
 		return
 	}
@@ -210,7 +226,8 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	}
 }
 
-// Following implements tablet.Host.
+// Following implements tablet.Host: the replica does not lead, but the node's does; 0:
+// none that it knows of.
 func (t *tablets) Following(id, node uint64) {
 	t.router.Follows(id, node)
 	if id == cluster.MetaTablet {
@@ -221,7 +238,8 @@ func (t *tablets) Following(id, node uint64) {
 	}
 }
 
-// Changed implements tablet.Host. Who leads tells meta: where replicas are is found there.
+// Changed implements tablet.Host: the tablet's descriptor has changed. Only the leader's
+// node reports it, since one report is enough.
 func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	t.router.Update(d)
 	if t.router.LeadsHere(d.TabletId) {
@@ -229,7 +247,8 @@ func (t *tablets) Changed(d *pb.TabletDescriptor) {
 	}
 }
 
-// Failed implements tablet.Host.
+// Failed implements tablet.Host: the replica has stopped. It may be opened anew, see
+// failures.
 func (t *tablets) Failed(id uint64, err error) {
 	t.router.Follows(id, 0) // it leads nothing any more
 	t.failures.add(id, err)
@@ -238,14 +257,15 @@ func (t *tablets) Failed(id uint64, err error) {
 // Removed implements tablet.Host: the replica is destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
-// SendRaft implements tablet.Host.
+// SendRaft implements tablet.Host. On a node that is alone there is nobody to send to.
 func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	if p := t.others.peers; p != nil {
 		p.Raft(m)
 	}
 }
 
-// Hint implements tablet.Host.
+// Hint implements tablet.Host. The function is called without the lock, so that it may
+// take its time without holding up setHint.
 func (t *tablets) Hint(cells []mvcc.Cell) {
 	t.mu.Lock()
 	hint := t.hint
@@ -255,20 +275,22 @@ func (t *tablets) Hint(cells []mvcc.Cell) {
 	}
 }
 
-// setHint has hint told of cells that become dirty; nil: nobody is.
+// setHint sets the function that is told of cells that become dirty; nil: none. A call of
+// the previous function may still be under way when setHint returns.
 func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hint = hint
 }
 
-// OpenReplica implements replicas.Owner. The actor may report before this returns; nobody
-// else finds it before it is attached.
+// OpenReplica implements replicas.Owner. The actor may call Host before OpenReplica
+// returns; requests reach it only once it is attached to the router.
 func (t *tablets) OpenReplica(id uint64) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
 	}
+	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {
 		cfg.Alone = &t.oracle.alone
 	}
@@ -280,8 +302,9 @@ func (t *tablets) OpenReplica(id uint64) error {
 	return nil
 }
 
-// StopReplica implements replicas.Owner. It waits for the actor, and detaches it only then:
-// if that takes too long it may still write, and its port must not be given away.
+// StopReplica implements replicas.Owner. It waits for the actor and detaches it only
+// then. If the wait fails the actor may still write, so its port stays attached and no
+// second actor can take its place.
 func (t *tablets) StopReplica(id uint64) error {
 	if t.router.Port(id) == nil {
 		return nil
@@ -293,17 +316,19 @@ func (t *tablets) StopReplica(id uint64) error {
 	return nil
 }
 
-// Destroyed implements replicas.Owner: what had failed of it has nothing left to serve.
+// Destroyed implements replicas.Owner. A replica that is gone counts as failed no longer.
 func (t *tablets) Destroyed(id uint64) { t.failures.forget(id) }
 
-// Deliver implements replicas.Owner.
+// Deliver implements replicas.Owner. A message for a replica that does not run is
+// dropped; Raft sends again.
 func (t *tablets) Deliver(id uint64, m *wire.RaftMessage) {
 	if port := t.router.Port(id); port != nil {
 		tablet.Receive(t.system, port.PID(), m)
 	}
 }
 
-// Reread implements replicas.Owner: the router has the tablet map as meta has it.
+// Reread implements replicas.Owner. It refreshes the router from meta and looks tablets
+// up there.
 func (t *tablets) Reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor, error) {
 	if err := t.router.Refresh(ctx); err != nil {
 		return nil, err
@@ -311,9 +336,9 @@ func (t *tablets) Reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor
 	return t.router.Descriptor, nil
 }
 
-// status is what this node's replica of a tablet says of itself; nil if there is none, or
-// it does not answer. One that sleeps is not disturbed: a node with a thousand of them is
-// asked for all of them every few seconds.
+// status returns what this node's replica of a tablet says of itself; nil if there is
+// none or it does not answer. A replica at rest is not woken: its last status is
+// returned. A node with a thousand of them is asked for all of them every few seconds.
 func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	port := t.router.Port(id)
 	if port == nil {
@@ -322,8 +347,8 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	if s := t.ticker.LastStatus(id); s != nil {
 		return s
 	}
-	// A tablet that may be half as large as one is split at measures itself: it is to
-	// know where by then.
+	// From half of the split size on, a tablet measures itself, so that it knows where to
+	// split by the time that it has to.
 	req := &pb.StatusRequest{MeasureAbove: max(t.policy.now().GetSplitBytes()/2, 1)}
 	r, err := port.Ask(ctx, &pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: req}}, true)
 	if err != nil {
@@ -332,7 +357,9 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	return r.GetStatus()
 }
 
-// statuses asks this node's replicas; leading: those that lead.
+// statuses returns what this node's replicas say of themselves, asked one after another;
+// leading: only those that lead. Replicas that do not answer by the end of ctx are
+// missing.
 func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
 	for _, d := range t.router.All() {
 		if leading && !t.router.LeadsHere(d.TabletId) {
@@ -345,7 +372,8 @@ func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusR
 	return out
 }
 
-// leadsMeta asks this node's replica of meta for the term in which it leads; 0: it does not.
+// leadsMeta returns the term in which this node's replica of meta leads; 0: it does not,
+// or has not answered within a second.
 func (t *tablets) leadsMeta(ctx context.Context) (term uint64) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
