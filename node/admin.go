@@ -23,6 +23,7 @@ func (n *Node) newAdmin() *admin.Service {
 // operators call it, on goroutines that may wait.
 type adminNode struct{ *Node }
 
+// Timestamp implements admin.Node.
 func (n adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return n.client.Timestamp(ctx)
 }
@@ -47,6 +48,8 @@ func (n adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.Status
 	return n.census.get(ctx, age)
 }
 
+// PlacementStatus implements admin.Node. Placement runs where meta is led: if that is not
+// here, the leader is asked. It returns nil if nobody knows.
 func (n adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
 	status, leader := n.changes.jobs.placementStatus(), n.router.Leader(cluster.MetaTablet)
 	if status == nil && leader != 0 && leader != n.identity.NodeID {

@@ -9,9 +9,11 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// census is what the tablets' leaders say of themselves, on all nodes. The jobs of meta's
-// leader look at it in turn: one question to each node, however many tablets there are,
-// serves those that come soon after. Safe for concurrent use.
+// census keeps what the tablets' leaders last said of themselves, on all nodes. The jobs
+// of meta's leader look at it in turn, and operators' requests: one request to each node,
+// however many tablets there are, serves all that come soon after. Their goroutines wait
+// for the nodes; two of them may be asking at once, which costs only traffic. It is safe
+// for concurrent use.
 type census struct {
 	members cluster.Members
 	status  *statuses
@@ -21,9 +23,9 @@ type census struct {
 	last  []*pb.StatusResponse
 }
 
-// get is what leaders have said no longer ago than age, of those that have answered in
-// time: the tablets of the others are missing. The messages are shared, not to be
-// changed. Errors: ctx's.
+// get returns what leaders have said no longer ago than age. Tablets of nodes that did
+// not answer in time are missing. The messages are shared and must not be changed. The
+// only errors are ctx's.
 func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
 	o.mu.Lock()
 	taken, last := o.taken, o.last
@@ -34,8 +36,9 @@ func (o *census) get(ctx context.Context, age time.Duration) ([]*pb.StatusRespon
 	return o.take(ctx, true, func(uint64, *pb.NodeStatusResponse, time.Time, time.Time) {})
 }
 
-// take asks all nodes now; leading: see NodeStatusRequest. saw is told, on any goroutine,
-// what each one has said of itself, and between which times of this node's.
+// take asks all nodes now; for leading see NodeStatusRequest. It calls saw, on several
+// goroutines at once, with what each node has said of itself and with this node's times
+// before and after the request.
 func (o *census) take(ctx context.Context, leading bool,
 	saw seenNode) ([]*pb.StatusResponse, error) {
 	now := time.Now()
@@ -45,16 +48,18 @@ func (o *census) take(ctx context.Context, leading bool,
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	// Whoever began later has the newer answers, even if it was done earlier.
 	if now.After(o.taken) {
 		o.taken, o.last = now, all
 	}
 	return all, nil
 }
 
-// seenNode is told what a node has said.
+// seenNode is called with what a node has said, and this node's times by which its clock
+// can be compared.
 type seenNode func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time)
 
-// lately is the census as some jobs see it, which do not mind that it is so old.
+// lately is the census for a job that is content with answers up to age old.
 type lately struct {
 	*census
 	age time.Duration
@@ -65,7 +70,8 @@ func (l lately) Leaders(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return l.get(ctx, l.age)
 }
 
-// ask puts one question to each node, all at once.
+// ask sends one request to each live node, all at once, and waits for all of them;
+// statusTimeout bounds each.
 func (o *census) ask(ctx context.Context, leading bool, saw seenNode) []*pb.StatusResponse {
 	var (
 		mu   sync.Mutex

@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// certificates are those that this node uses. One whose certificate has ended goes on with
-// the connections that it has, and fails whoever connects anew: this says so before it
-// happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
+// certificates are those that this node uses. One whose certificate has ended goes on
+// with the connections that it has, and fails whoever connects anew: this says so before
+// it happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
 // certs.Files.Watch's business, which a worker of changes runs.
 type certificates struct {
 	files *certs.Files // nil: plain text
@@ -23,7 +23,7 @@ type certificates struct {
 // errExpired: nobody can connect to the node any more, nor it to others.
 var errExpired = errors.New("node: a certificate has expired")
 
-// expiries are when the certificates in use end; none in plain text.
+// expiries returns when the certificates in use expire; none in plain text.
 func (c certificates) expiries() []certs.Expiry {
 	if c.files == nil {
 		return nil
@@ -31,7 +31,7 @@ func (c certificates) expiries() []certs.Expiry {
 	return c.files.Expiries()
 }
 
-// status is what a status says of them.
+// status returns what a node's status says of the certificates.
 func (c certificates) status() (out []*pb.CertificateStatus) {
 	for _, e := range c.expiries() {
 		out = append(out, &pb.CertificateStatus{
@@ -41,7 +41,7 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	return out
 }
 
-// expired is why the node is not ready if a certificate has ended.
+// expired returns an error, for readiness, if a certificate has expired.
 func (c certificates) expired() error {
 	for _, e := range c.expiries() {
 		if now := c.now(); e.Expired(now) {
@@ -51,7 +51,8 @@ func (c certificates) expired() error {
 	return nil
 }
 
-// notes are what a probe is told beside whether the node is ready.
+// notes returns the certificates' problems, which a probe is told even if the node is
+// ready.
 func (c certificates) notes() (out []string) {
 	for _, s := range c.status() {
 		if s.Problem != "" {
@@ -64,6 +65,7 @@ func (c certificates) notes() (out []string) {
 var certExpiry = gaugeFamily("certs_expiry_timestamp_seconds",
 	"When a certificate in use ends, in Unix time.", "file")
 
+// collectCerts exports when each certificate expires.
 func (m metrics) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	for _, c := range status.GetCertificates() {
 		at := time.UnixMilli(c.ExpiresUnixMs)

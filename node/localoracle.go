@@ -17,9 +17,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// localOracle is this node's oracle, which gives timestamps while meta is led from here,
-// and the judge of this node's clock. It owns both. Tablets and other nodes ask it on any
-// goroutine, also before it runs and after: then it has nothing to give.
+// localOracle is this node's oracle, which issues timestamps while meta is led from here,
+// and the judge of this node's clock. It owns both. Open's and Close's goroutines start
+// and stop it. Tablets and other nodes ask it on any goroutine, also before it runs and
+// after: then it has nothing to give. In flight may be judgements of the clock, and
+// requests to the meta tablet to confirm that it leads.
 type localOracle struct {
 	self   uint64
 	router *route.Router
@@ -28,11 +30,14 @@ type localOracle struct {
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
-	alone   tablet.Alone // where the meta tablet tells that it leads as its group's only voter
+	// alone is where the meta tablet says that it leads as its group's only voter, so
+	// that timestamps can be issued without a message to it.
+	alone tablet.Alone
 }
 
-// start starts the oracle. It answers where meta is led; elsewhere it says who leads.
-// life ends the judgement of the clock.
+// start starts the oracle. Where meta is not led from here, its requests fail with the
+// leader's name. The end of life cancels judgements of the clock. clock is nil for the
+// system's.
 func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
@@ -52,7 +57,8 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	return err
 }
 
-// stop ends it, if it runs.
+// stop ends the oracle and the judge, as far as they were started. The oracle ends first,
+// because it asks the judge.
 func (l *localOracle) stop() (err error) {
 	if o := l.running.Swap(nil); o != nil {
 		err = o.Stop()
@@ -63,7 +69,7 @@ func (l *localOracle) stop() (err error) {
 	return err
 }
 
-// port is where the oracle is asked; nil: it does not run.
+// port returns the oracle's port; nil: it does not run.
 func (l *localOracle) port() *oracle.Port {
 	if o := l.running.Load(); o != nil {
 		return o.Port()
@@ -71,7 +77,8 @@ func (l *localOracle) port() *oracle.Port {
 	return nil
 }
 
-// now gives so many timestamps if they can be had at once.
+// now returns the first of count consecutive timestamps, if they can be had without
+// waiting.
 func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 	if o := l.running.Load(); o != nil {
 		return o.Now(count)
@@ -79,11 +86,12 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 	return 0, false
 }
 
-// Confirmed implements oracle.Meta.
+// Confirmed implements oracle.Meta. It succeeds only while meta has no other voter.
 func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.alone.Confirmed() }
 
-// Mark implements oracle.Meta: the meta tablet raises its mark, if it leads, and confirms
-// that it does. then is called once, on the tablet's goroutine or at once.
+// Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms
+// that it does. then is called once: on the tablet's goroutine, or before Mark returns if
+// there is no replica here or it can't be asked.
 func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err error)) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
@@ -97,6 +105,7 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 			then(0, 0, r.Err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
 			then(0, 0, &route.NotLeader{Leader: e.LeaderNode})
+		// The oracle tells a full disk from other errors, because waiting may help.
 		case e.GetCode() == pb.Error_CODE_DISK_FULL:
 			then(0, 0, fmt.Errorf("%w: %s", oracle.ErrNoRoom, e.Message))
 		case e != nil:
@@ -110,7 +119,8 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 	}
 }
 
-// otherVoters are the other nodes that vote in meta, as far as this one knows.
+// otherVoters returns the other nodes that vote in meta, as far as this one knows; none
+// if the node is alone. A voter that is on its way out does not count.
 func (l *localOracle) otherVoters() (out []uint64) {
 	if l.others.peers == nil {
 		return nil
@@ -123,8 +133,8 @@ func (l *localOracle) otherVoters() (out []uint64) {
 	return out
 }
 
-// giveMeta has the node lead meta instead of this one. It waits for the new leader, and
-// returns who that is; 0: it is not known, or meta was not led from here.
+// giveMeta transfers meta's leadership to the node. It waits for the new leader and
+// returns it; 0: it is not known, or this node has no replica of meta.
 func (l *localOracle) giveMeta(ctx context.Context, node uint64) (leader uint64, err error) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
@@ -137,7 +147,8 @@ func (l *localOracle) giveMeta(ctx context.Context, node uint64) (leader uint64,
 	return leader, err
 }
 
-// stats are the last timestamp given, how many were, and in how many batches.
+// stats returns the last timestamp issued, how many were issued, and in how many batches;
+// zeros if the oracle does not run.
 func (l *localOracle) stats() (last mvcc.Timestamp, served, batches uint64) {
 	if o := l.running.Load(); o != nil {
 		last, served, batches = o.Stats()

@@ -12,11 +12,13 @@ import (
 )
 
 // locker asks the lock service of the node that leads a row's tablet, so that all who
-// find the row ask the same one. The common case is local. Where the leader is not known
-// or does not answer, locks are granted: losing them may double work, never break it.
+// find the row ask the same one. In the common case that is this node. Where the leader
+// does not answer, locks are granted: the locks only save work, and correctness never
+// rests on them.
 //
-// It owns nothing; scanners call it, on goroutines that wait for the answer. Locks that are
-// given back are on their way afterwards, and may be lost: their leases end them.
+// It owns nothing. Scanners call it, on goroutines that wait for the answer. An unlock
+// may be in flight after Unlock has returned, and may be lost: the lease then ends the
+// lock.
 type locker struct {
 	self   uint64
 	router *route.Router
@@ -26,7 +28,8 @@ type locker struct {
 
 var _ scanner.Locker = (*locker)(nil)
 
-// TryLock implements scanner.Locker.
+// TryLock implements scanner.Locker. It asks the nodes concerned one after another, and
+// never returns an error: a node that does not answer grants.
 func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 	keys ...string) ([]bool, error) {
 	out := make([]bool, len(keys))
@@ -37,13 +40,15 @@ func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 		}
 		granted, err := l.try(ctx, node, owner, lease, mine)
 		for i, k := range at {
+			// A short answer grants too, for the same reason as none.
 			out[k] = err != nil || i >= len(granted) || granted[i]
 		}
 	}
 	return out, nil
 }
 
-// split groups the keys, by index, by the node whose lock service they belong to.
+// split groups the indexes of the keys by the node whose lock service they belong to.
+// Keys whose tablet or leader is not known are this node's.
 func (l *locker) split(keys []string) map[uint64][]int {
 	self := l.self
 	out := map[uint64][]int{}
@@ -61,6 +66,7 @@ func (l *locker) split(keys []string) map[uint64][]int {
 	return out
 }
 
+// try asks one node for its keys. Locally the service is called without a message.
 func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duration,
 	keys []string) ([]bool, error) {
 	if node == l.self {
@@ -73,7 +79,8 @@ func (l *locker) try(ctx context.Context, node, owner uint64, lease time.Duratio
 	return r.GetLockd().GetGranted(), err
 }
 
-// Unlock implements scanner.Locker.
+// Unlock implements scanner.Locker. It does not wait. If the tablet's leader has changed
+// since TryLock, another node is asked in vain, and the lease ends the lock.
 func (l *locker) Unlock(owner uint64, keys ...string) {
 	for node, at := range l.split(keys) {
 		mine := make([]string, len(at))
@@ -93,9 +100,10 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 	}
 }
 
-// unlockTimeout is how long a lock that is given back waits to be sent; its lease ends it anyway.
+// unlockTimeout bounds how long an unlock waits for its answer.
 const unlockTimeout = 5 * time.Second
 
+// keyBytes returns the keys as the message has them.
 func keyBytes(keys []string) [][]byte {
 	out := make([][]byte, len(keys))
 	for i, k := range keys {

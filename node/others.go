@@ -15,8 +15,9 @@ import (
 )
 
 // others are the other nodes of the cluster: which of them are alive, and how they are
-// asked. It owns nothing that changes, beside what members and peers keep themselves; any
-// goroutine may call it. On a node that is alone nobody is alive, and every question fails.
+// asked. It owns nothing that changes beside what members and peers keep themselves.
+// openPeers sets the fields; after that any goroutine may call it. The number of requests
+// in flight is bounded by peers. On a node that is alone every request fails.
 type others struct {
 	self    uint64
 	members cluster.Members
@@ -25,9 +26,10 @@ type others struct {
 	remote  *remoting.Link // what peers use; nil: a part's
 }
 
+// errAlone is the error of requests on a node without others.
 var errAlone = errors.New("node: there are no other nodes")
 
-// alive returns those that are believed alive.
+// alive returns the other nodes that gossip believes alive.
 func (o *others) alive() (ids []uint64) {
 	if o.peers == nil {
 		return nil
@@ -40,13 +42,14 @@ func (o *others) alive() (ids []uint64) {
 	return ids
 }
 
-// isAlive reports whether the node is believed alive; this one is.
+// isAlive reports whether gossip believes the node alive. It is true of this node.
 func (o *others) isAlive(node uint64) bool {
 	_, alive := o.members.Member(node)
 	return alive
 }
 
-// call asks a node. An answer that is an error is returned as one.
+// call asks a node and waits for the answer. An answer that is an error is returned as a
+// *txn.ServerError; for other errors see peer.Peers.Call.
 func (o *others) call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	if o.peers == nil {
@@ -59,7 +62,9 @@ func (o *others) call(ctx context.Context, node uint64,
 	return r, err
 }
 
-// tell has a node asked, and does not wait for it.
+// tell asks a node and does not wait. then is called once, on any goroutine, perhaps
+// before tell returns, and must not block. Unlike call, it leaves an answer that is an
+// error to then.
 func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	if o.peers == nil {
@@ -69,7 +74,7 @@ func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	o.peers.Tell(node, deadline, req, then)
 }
 
-// status asks a node how it is.
+// status asks another node for its status. How much is in it depends on req.
 func (o *others) status(ctx context.Context, node uint64,
 	req *pb.NodeStatusRequest) (*pb.NodeStatusResponse, error) {
 	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Status{Status: req}})
@@ -79,20 +84,20 @@ func (o *others) status(ctx context.Context, node uint64,
 	return r.GetStatus(), nil
 }
 
-// clock asks a node what time it is there.
+// clock asks another node for its time, in Unix milliseconds.
 func (o *others) clock(ctx context.Context, node uint64) (unixMs int64, err error) {
 	s, err := o.status(ctx, node, &pb.NodeStatusRequest{Brief: true})
 	return s.GetUnixMs(), err
 }
 
-// survey asks a node which of its tablets have nothing for observers.
+// survey asks another node which of its tablets have nothing for observers.
 func (o *others) survey(ctx context.Context, node uint64,
 	q *wire.SurveyRequest) (*wire.Survey, error) {
 	r, err := o.call(ctx, node, &wire.PeerRequest{Body: &wire.PeerRequest_Survey{Survey: q}})
 	return r.GetSurvey(), err
 }
 
-// sendChunk asks a node to take a piece of a snapshot.
+// sendChunk sends a piece of a snapshot to another node. then is called as tell calls it.
 func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.SnapshotChunk,
 	then func(*wire.SnapshotAnswer, error)) {
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Snapshot{Snapshot: chunk}}

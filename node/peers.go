@@ -19,9 +19,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// openPeers makes the node one among others: it learns who they are, can ask them, and
-// carries operations to tablets and to the oracle. On a node that is alone everything is
-// asked of itself.
+// This file connects the node to the others: who they are (gossip), the way to them
+// (remoting), and the answers to what they ask. Open's goroutine calls openPeers once;
+// gossip's goroutines call onMember, and those that read from connections call
+// peerHandler. Any number of requests may be in flight; each part that answers them
+// bounds its queue.
+
+// openPeers opens members and the way to them, and makes what carries operations to
+// tablets and to the oracle. On a node that is alone everything is asked of itself.
 func (n *Node) openPeers() error {
 	open := n.parts.Members
 	if open == nil {
@@ -41,6 +46,7 @@ func (n *Node) openPeers() error {
 	if d := n.joining.metaDescriptor(); d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
+	// No address for peers and no part: the node is alone.
 	link := n.parts.Link
 	if link == nil && n.joining.peerAddr() != "" {
 		link = func(peer.Self) (peer.Link, error) { return o.openRemoting(n.joining) }
@@ -63,13 +69,15 @@ func (n *Node) openPeers() error {
 		o.peers = peer.New(way, self, h, peer.Config{System: n.system, Logger: n.cfg.Logger})
 		peers = o.peers
 	} else {
-		members = nil
+		members = nil // the carrier must not look for nodes that it cannot reach
 	}
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.NewMeta(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets)
 	n.policy.follow(n.meta, n.changes.wake)
+	// Requests that came before this have been refused. Members are watched last, since
+	// onMember uses the router and the peers.
 	if o.peers != nil {
 		close(n.peersOpen)
 		o.unwatch = o.members.Watch(n.tablets.onMember)
@@ -77,7 +85,8 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// openRemoting is the way to other nodes if no part says so. Where they are, gossip knows.
+// openRemoting opens the usual way to other nodes, and leaves it to gossip where they
+// are. A node that gossip takes for dead has no address.
 func (o *others) openRemoting(e *joining) (peer.Link, error) {
 	l, err := remoting.Open(remoting.Config{
 		Listen: e.peerAddr(), Files: e.files, Logger: e.cfg.Logger,
@@ -93,7 +102,7 @@ func (o *others) openRemoting(e *joining) (peer.Link, error) {
 	return l, nil
 }
 
-// member is this node as others are to see it.
+// member returns this node as gossip shows it to others.
 func (e *joining) member(self join.Identity) cluster.Member {
 	return cluster.Member{
 		NodeID: self.NodeID, Incarnation: self.Incarnation, Zone: e.cfg.Labels["zone"],
@@ -101,7 +110,8 @@ func (e *joining) member(self join.Identity) cluster.Member {
 	}
 }
 
-// onMember is told by gossip of every node that comes, changes or goes. It must not block.
+// onMember is called by gossip for every node that comes, changes or goes. It must not
+// block: what takes time is left to the worker of changes, which moved wakes.
 func (t *tablets) onMember(e cluster.MemberEvent) {
 	id, incarnation := e.Member.NodeID, e.Member.Incarnation
 	if id == t.node {
@@ -110,10 +120,12 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 	if e.Alive {
 		t.others.peers.Down(id, incarnation-1) // earlier incarnations have ended
 		t.ticker.Alive(id)
+		// A hint, for want of a better one: the node's own knowledge is newer.
 		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
 			t.router.Led(cluster.MetaTablet, id)
 		}
 	} else {
+		// Whoever waits for it learns so at once, and elections begin before their time.
 		t.others.peers.Down(id, incarnation)
 		t.router.Lost(id)
 		t.ticker.Suspect(id)
@@ -122,9 +134,9 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 }
 
 // peerHandler answers other nodes. It owns nothing. The goroutines that read from other
-// nodes call it, and nothing here blocks: questions go on to actors, which answer on their
-// own goroutines, and the few that take a goroutine's time go to the node's changes worker.
-// What has no room in a queue is answered at once: overloaded.
+// nodes call it, and nothing here blocks: requests go on to actors, which answer on their
+// own goroutines, and the few that wait for something go to the worker of changes. A
+// request that has no room in a queue is refused at once as overloaded.
 type peerHandler struct {
 	self    join.Identity
 	now     func() time.Time
@@ -139,10 +151,11 @@ type peerHandler struct {
 
 var _ peer.Handler = (*peerHandler)(nil)
 
-// Raft implements peer.Handler.
+// Raft implements peer.Handler. It also takes messages while the node starts: replicas
+// drop those that they can't use yet.
 func (h *peerHandler) Raft(m *wire.RaftMessage) { h.tablets.replicas.Deliver(m) }
 
-// Request implements peer.Handler.
+// Request implements peer.Handler. reply is called once, perhaps before Request returns.
 func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerRequest,
 	reply func(*wire.PeerResponse)) {
 	select {
@@ -153,6 +166,8 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	}
 	switch body := req.Body.(type) {
 	case *wire.PeerRequest_Status:
+		// Answered here, so that the time in it is not old by a wait in a queue: clocks
+		// are compared by it.
 		if body.Status.GetBrief() {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
 				ClusterId: h.self.ClusterID, NodeId: h.self.NodeID, Incarnation: h.self.Incarnation,
@@ -177,17 +192,19 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		reply(&wire.PeerResponse{
 			Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)},
 		})
-	default:
+	default: // of a node that runs a later version
 		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
 	}
 }
 
+// refused returns an answer that is an error.
 func refused(code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
 	return &wire.PeerResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// tablet hands an operation to this node's replica. What fails surely before it has begun
-// is said to have not been done; anything else is unknown.
+// tablet hands an operation to this node's replica. A refusal says that nothing was done
+// only where that is sure; after any other failure the outcome is unknown, and the caller
+// is told so.
 func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 	reply func(*wire.PeerResponse)) {
 	answer := func(r *pb.TabletResponse) {
@@ -198,6 +215,7 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
 	}
+	// What finishes a transaction, or keeps it alive, bypasses the queue's limit.
 	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes),
 		func(r actorkit.Result[*pb.TabletResponse]) {
 			if r.Err != nil {
@@ -211,8 +229,8 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 	}
 }
 
-// timestamps asks this node's oracle, which answers only where meta is led. Its queue
-// limit does not count: a node asks for all its callers at once.
+// timestamps asks this node's oracle, which answers only where meta is led. The request
+// bypasses its queue limit: one request carries those of all callers of a node.
 func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
@@ -243,7 +261,8 @@ func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	}
 }
 
-// locks asks this node's lock service.
+// locks asks this node's lock service. A request that only unlocks bypasses its queue
+// limit: if it were refused, the locks would last until their leases end.
 func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 	reply func(*wire.PeerResponse)) {
 	l := h.lockd.Load()

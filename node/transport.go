@@ -13,8 +13,8 @@ import (
 )
 
 // transport is the node's own txn.Transport: what the router can do by itself, changes of
-// the schema in meta, and what takes the rest of the node. It owns nothing; the node's own
-// client and remote clients' servers call it, on goroutines that may wait.
+// the schema in meta, and what takes the rest of the node. It owns nothing; the node's
+// own client and remote clients' servers call it, on goroutines that may wait.
 type transport struct {
 	*route.Transport
 	n *Node
