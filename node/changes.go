@@ -10,13 +10,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// changes is what the node does when something around it has changed: who leads meta, who
-// is alive. Goroutines of its own do it, for it waits for meta: one for changes, one for
-// other nodes' questions that take a while, and three that look at meta.
+// changes reacts when something around the node has changed: who leads meta, who is
+// alive. It has goroutines of its own, because reacting means waiting for meta: the
+// worker (run), one that answers other nodes' requests that wait for something (answer),
+// those that look at meta, at the catalogue and at the tablet map from time to time, and,
+// with certificates, one that watches their files. The runner of registration is one
+// more.
 //
-// It owns who was alive and whether this node led meta when it last looked, and the
-// questions that wait. Tablets and gossip wake it, on any goroutine and without waiting.
-// One look may be under way, and one more is owed however often it is woken meanwhile.
+// It owns who was alive and in which term this node led meta when it last looked, and the
+// requests that wait. Tablets and gossip wake the worker, on any goroutine and without
+// waiting. One look may be under way, and at most one more is owed, however often the
+// worker is woken meanwhile.
 type changes struct {
 	n      *Node
 	again  chan struct{} // capacity 1: something may have changed
@@ -29,11 +33,12 @@ type changes struct {
 	sight     *metaSight
 	publisher publisher
 	members   map[uint64]cluster.Member // as of the last look; the worker's own
-	// in which this node led meta, as of the last look, or 0; likewise
+	// term is the one in which this node led meta at the last look, 0 if it did not. Only
+	// the worker uses it.
 	term uint64
 }
 
-// peerAsk is another node's question.
+// peerAsk is another node's request that waits for answer. reply is called once.
 type peerAsk struct {
 	deadline time.Time
 	req      *wire.PeerRequest
@@ -41,15 +46,17 @@ type peerAsk struct {
 }
 
 const (
-	// lookPause is how often the node looks who leads meta although nobody has told it of
-	// a change. Tablets and gossip do.
+	// lookPause is the interval between looks while nothing wakes the worker: a wake-up
+	// that was missed costs at most that long.
 	lookPause = time.Second
-	// maxAsked bounds the questions of other nodes that wait.
+	// maxAsked bounds the requests of other nodes that wait.
 	maxAsked = 256
 	// honourTimeout bounds the reading of the catalogue after a change of the members.
 	honourTimeout = 2 * time.Second
 )
 
+// newChanges returns the changes of a node whose parts do not exist yet. wake and ask may
+// be called at once; start begins the work.
 func newChanges(n *Node) *changes {
 	c := &changes{
 		n: n, again: make(chan struct{}, 1), asked: make(chan peerAsk, maxAsked),
@@ -64,7 +71,7 @@ func newChanges(n *Node) *changes {
 	return c
 }
 
-// start begins the work, once the node has a client.
+// start begins the work, once the node has a client. stop joins the goroutines.
 func (c *changes) start() {
 	c.publisher = publisher{members: c.n.others.members, tablets: c.n.tablets}
 	if !c.n.cfg.Store.InMemory {
@@ -77,7 +84,9 @@ func (c *changes) start() {
 	if files := c.n.certs.files; files != nil {
 		c.runs.Go(func() { files.Watch(c.ctx) })
 	}
-	router := c.n.router // it hears of no tablet that it has no replica of
+	// A node with a replica of every tablet hears of all changes from them; others have
+	// to read the map.
+	router := c.n.router
 	holdsSome := func() bool { return len(router.Held()) < len(router.All()) }
 	c.runs.Go(func() { rereadMap(c.ctx, holdsSome, router.Refresh) })
 }
@@ -86,11 +95,12 @@ func (c *changes) start() {
 func (c *changes) wake() {
 	select {
 	case c.again <- struct{}{}:
-	default:
+	default: // a look is owed already, and will see this change too
 	}
 }
 
-// run looks at what may have changed, when it is told to and from time to time.
+// run is the worker: it looks at what may have changed when it is woken, and every
+// lookPause. The jobs follow the leadership first; then gossip is told of it.
 func (c *changes) run() {
 	tick := time.NewTicker(lookPause)
 	defer tick.Stop()
@@ -98,7 +108,9 @@ func (c *changes) run() {
 		term := c.n.tablets.leadsMeta(c.ctx)
 		c.jobs.follow(c.ctx, term != 0)
 		if term != c.term && term != 0 {
-			c.n.observers.registration.wake() // what another node has left half told
+			// The node that led meta before may have changed the catalogue and ended
+			// before it had told every tablet.
+			c.n.observers.registration.wake()
 		}
 		c.term = term
 		c.publisher.publish(c.ctx, term)
@@ -112,10 +124,13 @@ func (c *changes) run() {
 	}
 }
 
-// stop ends the goroutines, then the jobs, as far as ctx allows.
+// stop ends the goroutines and waits for them, refuses the requests that still wait, and
+// then ends the jobs, for which it waits as long as ctx allows.
 func (c *changes) stop(ctx context.Context) error {
 	c.cancel()
 	c.runs.Wait()
+	// Nobody takes requests any more. One that is queued after this loop gets no answer:
+	// its caller waits until its deadline, or until gossip knows that this node has gone.
 	for {
 		select {
 		case a := <-c.asked:
@@ -128,9 +143,9 @@ func (c *changes) stop(ctx context.Context) error {
 	return c.jobs.end(ctx)
 }
 
-// look compares the members with those of the last look. What an incarnation that is gone
-// held of advisory locks is given back, and after a node has come this one reads the
-// catalogue again: it may be this one that was cut off.
+// look compares the members with those of the last look. Advisory locks of an incarnation
+// that is gone are released. After a node has come, this one honours the catalogue again:
+// it may have been this node that was cut off and missed changes.
 func (c *changes) look() {
 	now := map[uint64]cluster.Member{}
 	for _, m := range c.n.others.members.Alive() {
@@ -140,6 +155,7 @@ func (c *changes) look() {
 	for id, m := range now {
 		before, known := c.members[id]
 		came = came || !known
+		// Restarted between two looks: the process of before is gone all the same.
 		if known && before.Incarnation != m.Incarnation {
 			c.gone(before)
 		}
@@ -149,7 +165,7 @@ func (c *changes) look() {
 			c.gone(m)
 		}
 	}
-	first := len(c.members) == 0
+	first := len(c.members) == 0 // observers.start honours the catalogue by itself
 	if c.term != 0 && (came || len(now) != len(c.members)) {
 		c.n.observers.registration.wake() // one that has gone may have left something half told
 	}
@@ -167,7 +183,9 @@ func (c *changes) look() {
 	}
 }
 
-// rememberNodes has the node table at hand for when meta does not answer: it changes as nodes come.
+// rememberNodes reads the node table after a node has come, so that operators can be told
+// it while meta does not answer. An error is not worth more than a line for debugging:
+// the table that was read before stays.
 func (c *changes) rememberNodes() {
 	if c.n.others.peers == nil || !c.n.serving.Load() {
 		return
@@ -180,7 +198,9 @@ func (c *changes) rememberNodes() {
 	}
 }
 
-// gone gives back what an incarnation of a node held. What it may have died of is run with care.
+// gone releases the advisory locks that an incarnation of a node held in this node's lock
+// service, and marks what has changed until now as suspect: the process may have died of
+// running an observer on it.
 func (c *changes) gone(m cluster.Member) {
 	c.n.observers.suspect()
 	if l := c.n.lockd.Load(); l != nil {
@@ -189,7 +209,8 @@ func (c *changes) gone(m cluster.Member) {
 	}
 }
 
-// ask takes another node's question. It never blocks.
+// ask queues another node's request for answer. It never blocks: if maxAsked requests
+// wait, this one is refused.
 func (c *changes) ask(deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse)) {
 	select {
 	case c.asked <- peerAsk{deadline, req, reply}:
@@ -198,7 +219,8 @@ func (c *changes) ask(deadline time.Time, req *wire.PeerRequest, reply func(*wir
 	}
 }
 
-// answer answers other nodes' questions, one after the other.
+// answer answers other nodes' requests one after another, which bounds what they can make
+// this node do at once.
 func (c *changes) answer() {
 	for {
 		select {
@@ -210,6 +232,7 @@ func (c *changes) answer() {
 	}
 }
 
+// respond answers one request, within its deadline. It waits for meta and for tablets.
 func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	ctx, cancel := context.WithDeadline(c.ctx, a.deadline)
 	defer cancel()
@@ -226,6 +249,8 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 		if err := c.n.observers.honour(ctx); err != nil {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
 		}
+		// The same request serves as the hint to look for back-fills, see
+		// observers.wakeBackfills.
 		c.jobs.wakeBackfills()
 		return &wire.PeerResponse{
 			Body: &wire.PeerResponse_Honour{
@@ -236,11 +261,12 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 	return refused(pb.Error_CODE_INVALID, "unknown question")
 }
 
-// ownersOfOne is how many owners of advisory locks one process may be.
+// ownersOfOne is the number of owners of advisory locks that one process can have.
 const ownersOfOne = 1 << 16
 
-// ownerOf is the first number by which an incarnation of a node owns advisory locks. Two
-// incarnations with the same number may do work twice, as without locks.
+// ownerOf returns the first of the ownersOfOne numbers under which an incarnation of a
+// node owns advisory locks; it is never 0. The numbers are a hash. If two incarnations
+// share them, both may do the same work, as they would without locks.
 func ownerOf(node, incarnation uint64) uint64 {
 	const spread = 0x9e3779b97f4a7c15 // odd: neighbours are far apart
 	return max(1, (node*spread+incarnation)<<16)

@@ -18,7 +18,8 @@ import (
 // dropped is in meta's catalogue, and how far collection has come in the tablets. The
 // job's goroutine calls it; of two nodes that do, for a moment, both may.
 
-// startCollector starts the job that bounds history (invariant 11 of design section 4).
+// startCollector starts the job that bounds history (invariant 11 of design section 4),
+// unless the policy forbids it.
 func (l *leaderJobs) startCollector() error {
 	tune, history := l.cfg.Collection, policy.Millis(l.policy.GetHistoryMs())
 	if l.policy.GetNoCollection() {
@@ -55,12 +56,14 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 		return false, err
 	}
 	for _, t := range tablets {
-		// a push that was cut short: the tablet does not know what to delete
+		// A push was cut short: the tablet does not know yet what to delete.
 		if t.CatalogueVersion < c.Version {
 			return true, d.meta.Sync(ctx)
 		}
 	}
 	err = d.meta.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
+		// A table is gone once every tablet that has a part of its range has passed the
+		// drop and has nothing left to delete.
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {

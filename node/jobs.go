@@ -19,17 +19,18 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// job is work that the node that leads meta does in the background, an actor of its own
-// each. Two nodes may do it at once for a moment, when the leadership changes: all of it
-// goes by conditional writes.
+// job is background work of the node that leads meta; each job is an actor of its own.
+// Two nodes may run the same job for a moment when the leadership changes, so jobs change
+// meta only by conditional writes.
 type job interface {
-	// Stop ends it and waits, as far as ctx allows.
+	// Stop ends the job and waits for it until ctx ends.
 	Stop(ctx context.Context) error
 }
 
-// leaderJobs are the jobs, which run while this node leads meta. It owns which of them run,
-// and by which policy. The worker of changes starts and ends them, and so waits for them;
-// anybody may wake one, or ask how it is.
+// leaderJobs are the jobs that run while this node leads meta: placement, collection of
+// history, splits and back-fills. It owns which of them run, and by which policy. The
+// worker of changes starts and ends them, and so may wait for them; any goroutine may
+// wake one or ask for its status.
 type leaderJobs struct {
 	cfg     Config
 	system  *actor.ActorSystem
@@ -51,9 +52,9 @@ type leaderJobs struct {
 	placement *placement.Placement // nil: replicas are not placed from here
 }
 
-// startBackfills starts the job that fills for observers and removes retired ones. It
-// does not need observers to be registered: one that was retired, and is linked again,
-// waits for its removal.
+// startBackfills starts the job that marks existing rows for new observers and removes
+// retired observers. It must not wait until this node's observers are registered: one
+// that was retired, and is linked again, can register only after its removal.
 func (l *leaderJobs) startBackfills() error {
 	j, err := backfill.Spawn(l.system, backfill.Config{
 		Meta: l.meta, Client: l.client, Logger: l.cfg.Logger,
@@ -65,16 +66,19 @@ func (l *leaderJobs) startBackfills() error {
 	return nil
 }
 
-// jobsTimeout bounds the end of the jobs when the leadership has gone.
+// jobsTimeout bounds the wait for jobs that end because the leadership has gone, the
+// policy has changed, or one of them could not be started.
 const jobsTimeout = 10 * time.Second
 
-// follow starts or stops the jobs as this node has come to lead meta or does so no more,
-// and starts them anew after a change of the cluster's policy.
+// follow starts the jobs when this node has come to lead meta and ends them when it no
+// longer does. After a change of the cluster's policy it restarts them. Errors are
+// logged; what could not be started is tried again by the next call.
 func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	changed := l.started && l.policy.GetVersion() != l.known.now().GetVersion()
 	if ctx.Err() != nil || leads == l.started && !changed {
 		return
 	}
+	// A job keeps the policy that it was started with, so a change of it ends them all.
 	if l.started {
 		ending, cancel := context.WithTimeout(ctx, jobsTimeout)
 		defer cancel()
@@ -94,8 +98,9 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	l.started = true
 }
 
-// start starts them all, by the policy as it is now; those that did are stopped again if
-// one does not. They may rely on everything but observers and listeners.
+// start starts all jobs by the policy as it is now. If one fails, those that were started
+// are stopped again. When start is first called, the node's observers and listeners may
+// not run yet.
 func (l *leaderJobs) start(ctx context.Context) (err error) {
 	reading, cancel := context.WithTimeout(ctx, policyTimeout)
 	defer cancel()
@@ -104,6 +109,7 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	}
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
 	if err != nil {
+		// Not under ctx, which may be what has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
 		defer cancel()
 		return errors.Join(err, l.end(ctx))
@@ -111,7 +117,8 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// began takes note of a job that runs.
+// began records a job that runs. note is called under the lock, to set the job's own
+// field.
 func (l *leaderJobs) began(j job, note func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +126,8 @@ func (l *leaderJobs) began(j job, note func()) {
 	note()
 }
 
-// end stops them, last started first. It is the worker's, or called after the worker's end.
+// end stops the jobs, last started first, and forgets them even if one does not end in
+// time. Only the worker calls it, or changes.stop after the worker has ended.
 func (l *leaderJobs) end(ctx context.Context) error {
 	l.mu.Lock()
 	running := l.running
@@ -133,7 +141,7 @@ func (l *leaderJobs) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wakeBackfills has the back-fills look at once what is to be done, if they run here.
+// wakeBackfills makes the back-fills look for work at once, if they run here.
 func (l *leaderJobs) wakeBackfills() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +150,7 @@ func (l *leaderJobs) wakeBackfills() {
 	}
 }
 
-// collection is what the collector says of itself; nil if it does not run here.
+// collection returns the collector's status; nil if it does not run here.
 func (l *leaderJobs) collection() *pb.HistoryStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,11 +12,16 @@ import (
 	"github.com/percolator-go/percolator/cluster/admin"
 )
 
-// metaSight knows whether meta answers this node, for those who ask whether it is ready.
-// What it says is confirmed by an answer of a moment ago: groups at rest do not notice
-// that they have lost their quorum, so after a quiet time who asks first waits for an
-// answer, within a bound. However often it is asked, meta is asked one question at a
-// time, with a pause after each. Where nobody asks, meta rests.
+// metaSight knows whether meta answers this node, for probes of readiness. What it says
+// rests on a recent answer: groups at rest do not notice that they have lost their
+// quorum, so the first probe after a quiet time waits for an answer, within a bound.
+// However often it is probed, it asks meta one question at a time, with a pause after
+// each. While nobody probes and meta answers, it asks nothing, so that meta's group can
+// rest.
+//
+// It owns the time and outcome of the last question. Probes call confirm on any
+// goroutine; watch, a goroutine of changes, asks. Status requests, which ask meta anyway,
+// record their outcome too.
 type metaSight struct {
 	ask   func(ctx context.Context) error // one question to meta
 	asked chan struct{}                   // capacity 1: somebody wants to know
@@ -51,11 +56,12 @@ func newMetaSight(ask func(ctx context.Context) error) *metaSight {
 func (s *metaSight) confirm(ctx context.Context) error {
 	select {
 	case s.asked <- struct{}{}:
-	default:
+	default: // watch is yet to take an earlier probe's
 	}
 	s.mu.Lock()
 	age, looked, err := time.Since(s.answered), s.looked, s.err
 	s.mu.Unlock()
+	// After an error watch asks until meta answers: what it finds need not be waited for.
 	if err == nil && age >= sightFresh {
 		bound := time.NewTimer(sightTimeout + sightTimeout/4)
 		defer bound.Stop()
@@ -73,7 +79,8 @@ func (s *metaSight) confirm(ctx context.Context) error {
 	return s.lost()
 }
 
-// lost says since when meta does not answer. The caller holds mu.
+// lost returns an error that says for how long meta has not answered. The caller holds
+// mu.
 func (s *metaSight) lost() error {
 	why := s.err
 	if why == nil {
@@ -86,7 +93,7 @@ func (s *metaSight) lost() error {
 		time.Since(s.answered).Round(time.Second), why)
 }
 
-// status is what is known without asking.
+// status returns what is known without asking.
 func (s *metaSight) status() *pb.MetaSight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +104,9 @@ func (s *metaSight) status() *pb.MetaSight {
 	return out
 }
 
-// record takes note of how a question ended that began then.
+// record notes the outcome of a question that began at the given time, and wakes those
+// who wait for one. An answer counts from when the question began: it may have been long
+// on its way.
 func (s *metaSight) record(began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +117,8 @@ func (s *metaSight) record(began time.Time, err error) {
 	s.looked = make(chan struct{})
 }
 
-// watch asks meta when somebody wants to know, and then until it answers, until ctx ends.
-// It is a worker of the node.
+// watch asks meta when somebody wants to know, and after a failure until it answers. It
+// is a goroutine of changes and returns when ctx ends.
 func (s *metaSight) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -119,7 +128,7 @@ func (s *metaSight) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !lost {
+		if !lost { // rest until a probe
 			select {
 			case <-s.asked:
 			case <-ctx.Done():
@@ -131,7 +140,7 @@ func (s *metaSight) watch(ctx context.Context) {
 	}
 }
 
-// look asks once; it reports whether there was no answer.
+// look asks once and reports whether there was no answer.
 func (s *metaSight) look(ctx context.Context) bool {
 	began := time.Now()
 	attempt, cancel := context.WithTimeout(ctx, sightTimeout)
@@ -141,16 +150,17 @@ func (s *metaSight) look(ctx context.Context) bool {
 	return err != nil
 }
 
-// mapPause is how long a node that does not hold every tablet goes on with the tablet map
-// that it knows, at least; a tenth of it at most is added by chance. Splits that it is
-// not asked about, and does not hit upon, are known to it by then.
+// mapPause is the least time between two readings of the tablet map by a node that does
+// not hold every tablet; up to a tenth is added at random, so that nodes do not read
+// together. It bounds how long the node can go without knowing of a split that no request
+// meets.
 const mapPause = 20 * time.Second
 
-// mapTimeout bounds one reading.
+// mapTimeout bounds one reading of the tablet map.
 const mapTimeout = 5 * time.Second
 
-// rereadMap reads the tablet map from time to time while needed says so, until ctx ends.
-// It is a worker of the node.
+// rereadMap reads the tablet map from time to time while needed returns true. It is a
+// goroutine of changes and returns when ctx ends.
 func rereadMap(ctx context.Context, needed func() bool, read func(context.Context) error) {
 	for {
 		pause := time.NewTimer(mapPause + rand.N(mapPause/10))

@@ -12,7 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// startPlacement starts the job that decides where replicas and leaders are.
+// This file gives placement what it needs of the node: it starts the job and shows it the
+// cluster. It owns what placement remembers of the nodes' answers (polling). The job's
+// own goroutine calls placed; anybody may wake it or read its status.
+
+// startPlacement starts the job that decides where replicas and leaders are, unless this
+// node is configured without.
 func (l *leaderJobs) startPlacement() error {
 	tune := l.cfg.Placement
 	if tune.Off {
@@ -40,7 +45,7 @@ func (l *leaderJobs) place() {
 	}
 }
 
-// placementStatus is how placement stands; nil if it does not run here.
+// placementStatus returns placement's status; nil if it does not run here.
 func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,16 +62,17 @@ type placed struct {
 	*polling
 }
 
-// polling is what placement, which is one goroutine, remembers of its questions.
+// polling is what placement remembers of the nodes' answers. It begins anew with each
+// start of the job.
 type polling struct {
 	clocks oracle.Offsets
 	disks  seenDisks
 	asked  int // how often
 }
 
-// wholePoll is every which of the questions is about all replicas. The others are about
-// those tablets that nodes know themselves to lead: most replicas follow, and have
-// nothing to tell. One that leads unknown to its node is found so.
+// wholePoll is the number of polls of which one is about all replicas. The others are
+// about those tablets that nodes know themselves to lead: most replicas follow, and have
+// nothing to tell. The whole poll finds a leader that its node does not know of.
 const wholePoll = 12
 
 // Alive implements placement.Cluster.

@@ -19,14 +19,15 @@ import (
 
 // This file holds what the node knows of the cluster's policy. Meta has the policy
 // itself. The node reads it when it opens, when another node has changed it, and every
-// relinkPause; the jobs of meta's leader read it anew when they start, and are started
-// anew when it has changed. The node's own configuration counts only for the policy of a
-// cluster that has none yet.
+// relinkPause. The jobs of meta's leader read it when they start, and are restarted when
+// it has changed. The node's own configuration counts only for the policy of a cluster
+// that has none yet. Reading waits for meta, on the caller's goroutine; several may read
+// at once, and the newest version wins.
 
 // clusterPolicy is the newest policy that the node has read. It may be used concurrently.
 type clusterPolicy struct {
 	own       *pb.Policy      // what the node's configuration says
-	given     map[string]bool // the settings that it says on purpose
+	given     map[string]bool // the settings that somebody chose, which are not defaults
 	observers []percolator.ObserverSpec
 	say       func(text string, args ...any) // logs a warning
 
@@ -38,7 +39,8 @@ type clusterPolicy struct {
 	differs []string   // the settings whose own value it overrules, for operators
 }
 
-// newClusterPolicy begins with the configuration.
+// newClusterPolicy returns a clusterPolicy that knows only the node's configuration. A
+// setting counts as given if the configuration says so or it differs from the default.
 func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterPolicy {
 	p := &clusterPolicy{
 		own: policyOf(cfg), given: map[string]bool{}, observers: observers, say: cfg.Logger.Warn,
@@ -56,12 +58,14 @@ func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterP
 	return p
 }
 
-// policyOf is the policy that a cluster founded by a node with the configuration has.
+// policyOf returns the policy that a node with the configuration gives a cluster that it
+// founds.
 func policyOf(cfg Config) *pb.Policy {
 	p := &pb.Policy{
 		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off),
 		NoSplits: proto.Bool(cfg.Splits.Off),
 	}
+	// 0 means the default, which Complete fills in.
 	number := func(into **uint64, v uint64) {
 		if v > 0 {
 			*into = &v
@@ -77,7 +81,8 @@ func policyOf(cfg Config) *pb.Policy {
 	return policy.Complete(p)
 }
 
-// now is the newest policy that the node knows; its own configuration's before it has read one.
+// now returns the newest policy that the node has read, and before that its own. It must
+// not be changed.
 func (p *clusterPolicy) now() *pb.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,20 +92,21 @@ func (p *clusterPolicy) now() *pb.Policy {
 	return p.known
 }
 
-// overruled are the settings of the node that the policy overrules.
+// overruled says, for operators, which settings of the node the policy overrules.
 func (p *clusterPolicy) overruled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.differs
 }
 
-// follow has the policy read from meta from now on, and changed told of newer ones.
+// follow sets where the policy is read, and the function that is told of newer ones. It
+// is called once, before any reading.
 func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) {
 	p.meta, p.changed = meta, changed
 }
 
-// note takes note of a policy that was read, if it is newer, and warns of what the node
-// was told otherwise.
+// note keeps a policy that was read, if it is newer than the one known, and warns of
+// settings of this node that differ from it.
 func (p *clusterPolicy) note(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,12 +131,11 @@ func (p *clusterPolicy) note(read *pb.Policy) {
 	}
 }
 
-// policyTimeout bounds how long the jobs of meta's leader wait for the policy before they
-// are tried again.
+// policyTimeout bounds one attempt of the jobs of meta's leader to read the policy.
 const policyTimeout = 2 * time.Second
 
-// read reads the policy from meta. Where it has changed, the jobs of meta's leader are
-// told, if they run here.
+// read reads the policy from meta and returns the newest that the node knows. If it has
+// changed, the worker of changes is woken, which restarts the jobs if they run here.
 func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
 	read, err := p.meta.Policy(ctx)
 	if err != nil {
@@ -140,7 +145,7 @@ func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
 	return p.now(), nil
 }
 
-// learn notes a policy, and tells if it is a newer one.
+// learn keeps a policy as note does, and calls changed if it is newer.
 func (p *clusterPolicy) learn(read *pb.Policy) {
 	before := p.now().GetVersion()
 	if p.note(read); p.now().GetVersion() != before {
@@ -148,7 +153,9 @@ func (p *clusterPolicy) learn(read *pb.Policy) {
 	}
 }
 
-// found is read for the leader of meta: it writes its own where there is none.
+// found is like read, but for the leader of meta: if the cluster has no policy, it makes
+// the node's own the cluster's. It does not call changed, since its callers use what it
+// returns.
 func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
 	read, err := p.meta.FoundPolicy(ctx, p.own)
 	if err != nil {
@@ -158,8 +165,8 @@ func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
 	return read, nil
 }
 
-// open reads the policy before the node lets others in: it may have founded the cluster
-// just now.
+// open reads the policy before the node lets others in, and founds it if the node has
+// just founded the cluster. Its error is final for this start.
 func (p *clusterPolicy) open(ctx context.Context,
 	leadsMeta func(context.Context) (term uint64)) error {
 	read, err := p.read(ctx)
@@ -172,8 +179,8 @@ func (p *clusterPolicy) open(ctx context.Context,
 	return checkDeadlines(p.observers, policy.Millis(read.GetHistoryMs()))
 }
 
-// checkDeadlines: an observer that may run longer than the history could find its
-// snapshot gone (invariant 11).
+// checkDeadlines returns an error if an observer may run longer than history is kept: it
+// could find its snapshot collected (invariant 11 of design section 4).
 func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) error {
 	var errs []error
 	for _, o := range observers {
@@ -186,8 +193,8 @@ func checkDeadlines(observers []percolator.ObserverSpec, history time.Duration) 
 	return errors.Join(errs...)
 }
 
-// checkFounder finds what open would refuse before the node founds a cluster whose policy
-// says it.
+// checkFounder checks what open would refuse, before the node founds a cluster with a
+// policy that its own observers cannot live with.
 func (p *clusterPolicy) checkFounder(self join.Identity, cfg Config) error {
 	if !self.Fresh() || (len(cfg.Join) > 0 && cfg.Expect <= 1) {
 		return nil // its cluster has a policy

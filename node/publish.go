@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// publisher has others hear by gossip what this node is like, when that has changed or
-// some time has passed. It owns what they were told last. The worker that looks after
-// changes calls it, nobody else.
+// publisher tells others by gossip what this node leads, holds and does, when that has
+// changed or some time has passed. It owns what they were told last. Only the worker of
+// changes calls it; it waits up to a second for this node's replicas.
 type publisher struct {
 	members cluster.Members
 	tablets *tablets
@@ -25,15 +25,15 @@ type publisher struct {
 type holding struct{ replicas, leaders int }
 
 const (
-	// loadPause is how often a node tells how much it has to do.
+	// loadPause is the longest time between two announcements of the load.
 	loadPause = 5 * time.Second
-	// holdingPause is how often at most it does because it holds more or less than
-	// before, such as while it is drained.
+	// holdingPause is the least time between two announcements that come of holding more
+	// or less than before, such as while the node is drained.
 	holdingPause = time.Second
 )
 
-// publish changes what a node says of itself, where Members lets it: gossip does, and
-// what a node without it is alone in.
+// publish changes what the node says of itself, if members has a method for that: gossip
+// has; members that a test replaces may have none.
 func publish(members cluster.Members, change func(m *cluster.Member)) {
 	if s, ok := members.(interface {
 		Set(change func(m *cluster.Member))
@@ -42,8 +42,9 @@ func publish(members cluster.Members, change func(m *cluster.Member)) {
 	}
 }
 
-// publish tells others that this node leads meta, or does no more, at once; what it holds
-// soon after that has changed; and from time to time what its load is.
+// publish tells others whether this node leads meta, at once when that changes; what it
+// holds, soon after that changes; and every loadPause its load. leadsMeta is a term, or
+// 0.
 func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	holding := p.tablets.holding()
 	if !p.due(time.Now(), leadsMeta, holding) {
@@ -60,7 +61,7 @@ func (p *publisher) due(now time.Time, leadsMeta uint64, h holding) bool {
 	return leadsMeta != p.leadsMeta || since >= loadPause || h != p.holding && since >= holdingPause
 }
 
-// holding counts what this node holds. It asks no replica.
+// holding counts what this node holds, by the router. It asks no replica.
 func (t *tablets) holding() holding {
 	held := t.router.Held()
 	h := holding{replicas: len(held)}
@@ -72,7 +73,8 @@ func (t *tablets) holding() holding {
 	return h
 }
 
-// load is how much this node holds and does.
+// load measures how much this node holds and does. Replicas that do not answer within the
+// second are left out.
 func (p *publisher) load(ctx context.Context) cluster.MemberLoad {
 	out := cluster.MemberLoad{}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

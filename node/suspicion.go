@@ -7,12 +7,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// suspicion is up to when changes may have been met by a process that has died since, and
-// perhaps of that: one of this node before this one, or one of another node. Safe for
-// concurrent use.
+// suspicion is a timestamp: changes up to it may have been handled by a process that has
+// died since, perhaps of handling them. That process is this node's previous one, or one
+// of another node. The dispatcher runs observers for such changes with care. suspicion
+// only grows. It owns nothing else, and is safe for concurrent use: the worker of changes
+// raises it, the dispatcher reads it.
 type suspicion struct{ until atomic.Uint64 }
 
-// raise puts it up to the present, about, by the oracle's clock.
+// raise sets the timestamp to now, a time by the oracle's clock, unless it is later
+// already.
 func (s *suspicion) raise(now time.Time) {
 	ts := uint64(mvcc.TimestampAt(now.UnixMilli()))
 	for before := s.until.Load(); before < ts &&
@@ -20,4 +23,5 @@ func (s *suspicion) raise(now time.Time) {
 	}
 }
 
+// get returns the timestamp.
 func (s *suspicion) get() mvcc.Timestamp { return mvcc.Timestamp(s.until.Load()) }
