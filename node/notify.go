@@ -19,23 +19,25 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// notifications are the parts that find dirty cells and run observers (§2.4): the
+// notifications holds the parts that find dirty cells and run observers (§2.4): the
 // dispatcher, which lives as long as the node, and the scanners, which are started anew
-// when a table that is observed was made anew. A cell in hand is with one of them; what is
-// not acknowledged is found again, here or on another node.
+// when an observed table was made anew. Both are actors. Cells that one of them has in
+// hand are in memory only: what is not acknowledged is found again, here or on another
+// node.
 type notifications struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
 	suspect    *suspicion
 
-	// What the scanners look for, and how often they were started. Held with honouring.
+	// What the scanners look for, how often they were started, and whether stop has
+	// begun. Guarded by honouring.
 	scanned []notify.Target
 	starts  int
 	ended   bool
 }
 
-// start enters the observers in the catalogue, as far as that is possible
-// now, and starts what runs them.
+// start enters the observers in the catalogue, as far as that is possible now, and starts
+// the dispatcher and the scanners. Open's goroutine calls it.
 func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	registered, err := obs.registration.begin(ctx, r.Observers())
 	if err != nil {
@@ -45,7 +47,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		registered = nil
 	}
 	suspect := &suspicion{}
-	suspect.raise(obs.client.OracleTime())
+	suspect.raise(obs.client.OracleTime()) // this node may have died of what it ran last
 	dispatcher, err := observer.Spawn(obs.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(obs.client),
 		Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
@@ -66,13 +68,15 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	}
 	obs.honouring <- struct{}{}
 	defer func() { <-obs.honouring }()
-	// Before anything can run: a pause outlives the process. Tablets that are away are told later.
+	// Before anything can run: a pause outlives the process. Tablets that are away are
+	// told later.
 	if err := obs.honourNow(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
 	return obs.startScanners(x)
 }
 
+// infoOf returns an observer's entry in the catalogue.
 func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
 	return &pb.ObserverInfo{
 		Name: o.Name, Table: uint32(table), TableName: o.Column.Table,
@@ -80,6 +84,7 @@ func infoOf(o percolator.ObserverSpec, table mvcc.TableID) *pb.ObserverInfo {
 	}
 }
 
+// namesOf returns the observers' names.
 func namesOf(observers []observer.Registered) []string {
 	out := make([]string, 0, len(observers))
 	for _, o := range observers {
@@ -88,7 +93,8 @@ func namesOf(observers []observer.Registered) []string {
 	return out
 }
 
-// startScanners starts them for what the dispatcher is linked to now. The caller holds honouring.
+// startScanners starts the scanners for the columns that the dispatcher is linked to now.
+// The caller holds honouring, and has stopped the scanners of before.
 func (obs *observers) startScanners(x *notifications) error {
 	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
@@ -112,6 +118,7 @@ func (obs *observers) startScanners(x *notifications) error {
 	if !tune.NoLockd {
 		cfg.Locker = obs.locks
 	}
+	// Each start gives the actors names of their own.
 	if x.starts++; x.starts > 1 {
 		cfg.Name = fmt.Sprintf("scanner-again-%d", x.starts)
 	}
@@ -130,6 +137,7 @@ func (obs *observers) startScanners(x *notifications) error {
 	return nil
 }
 
+// hintsOf returns how the scanners treat hints.
 func hintsOf(t config.Notifications) scanner.Hints {
 	switch {
 	case t.NoHints:
@@ -140,13 +148,13 @@ func hintsOf(t config.Notifications) scanner.Hints {
 	return scanner.HintsOn
 }
 
-// places are the tablets as scanners see them.
+// places is the tablet map as scanners see it. It owns nothing.
 type places struct {
 	router *route.Router
 }
 
-// Tablets implements scanner.Places: those that this node leads, or all that it knows of.
-// Meta has no observers.
+// Tablets implements scanner.Places. It returns the tablets that this node leads, or all
+// that it knows of, without meta's, which has no observers.
 func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, error) {
 	all := p.router.All()
 	if local {
@@ -160,7 +168,8 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	return nil, nil
 }
 
-// stop ends them: what is just being linked anew starts no more scanners after this.
+// stop ends the scanners and the dispatcher. It takes honouring first, so that nobody
+// starts scanners anew after this.
 func (obs *observers) stop(ctx context.Context) error {
 	x := obs.runs.Load()
 	if x == nil {
@@ -176,14 +185,16 @@ func (obs *observers) stop(ctx context.Context) error {
 	return x.stop(ctx)
 }
 
-// suspect has what has changed until now be run with care: a process has died, perhaps of it.
+// suspect marks everything that has changed until now to be run with care: a process has
+// died, perhaps of running an observer on it.
 func (obs *observers) suspect() {
 	if x := obs.runs.Load(); x != nil {
 		x.suspect.raise(obs.client.OracleTime())
 	}
 }
 
-// stop lets the runs that are under way end, as far as ctx allows.
+// stop waits for the runs that are under way, as far as ctx allows. Scanners end first,
+// so that nothing more is submitted.
 func (x *notifications) stop(ctx context.Context) error {
 	var errs []error
 	if s := x.scanners.Load(); s != nil {
@@ -196,6 +207,7 @@ func (x *notifications) stop(ctx context.Context) error {
 // itself, but may have a lot to do.
 const rowsTimeout = 100 * time.Millisecond
 
+// observerRows returns the rows as messages have them.
 func observerRows(rows []observer.Row) []*pb.ObserverRow {
 	var out []*pb.ObserverRow
 	for _, r := range rows {
@@ -207,7 +219,8 @@ func observerRows(rows []observer.Row) []*pb.ObserverRow {
 	return out
 }
 
-// status describes the observers of this process.
+// status describes the observers of this process; none if x is nil. It waits for the
+// dispatcher up to rowsTimeout, and then leaves the rows out.
 func (x *notifications) status() []*pb.ObserverStatus {
 	if x == nil {
 		return nil

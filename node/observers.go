@@ -25,13 +25,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// observers are the observers that this node's program links (§2.4): it owns whether they
-// are entered in the catalogue, what runs them, and which version of the catalogue they
-// go by. One goroutine at a time holds honouring, and changes what runs.
+// observers runs the observers that this node's program links (§2.4). It owns whether
+// they are entered in the catalogue (registration), and what runs them (runs). Whoever
+// holds the token of honouring, one goroutine at a time, may change what runs.
 //
-// The node starts and stops it; its workers, other nodes' questions and operators have it
-// honour the newest catalogue, on goroutines of theirs that may wait. What an observer has
-// begun goes on until stop.
+// The node starts and stops it. The goroutines of changes and of operators' requests make
+// it honour the newest catalogue; they may wait. Runs of observers may be in flight until
+// stop.
 type observers struct {
 	cfg     Config
 	self    join.Identity
@@ -50,14 +50,17 @@ type observers struct {
 	wakeJob func()
 
 	registration *registration
-	honouring    chan struct{} // holds a token while the dispatcher is told what the catalogue says
-	runs         atomic.Pointer[notifications]
-	last         admin.LastAnswer[[]*pb.ObserverState] // for the metrics
+	// honouring has capacity 1 and holds a token while somebody tells the dispatcher what
+	// the catalogue says. A channel, not a mutex, so that waiting for it ends with ctx.
+	honouring chan struct{}
+	runs      atomic.Pointer[notifications]
+	last      admin.LastAnswer[[]*pb.ObserverState] // for the metrics
 }
 
 // honour makes this node's observers do what the newest catalogue says of them, and reads
-// the cluster's policy. Whoever learns of a newer version calls it; calls are one after
-// another, so that an older version never comes last.
+// the cluster's policy. Whoever learns of a newer version calls it. Calls take turns, and
+// each reads the catalogue in its turn, so that an older version never comes last. The
+// error may wrap meta.ErrUntold.
 func (obs *observers) honour(ctx context.Context) error {
 	if _, err := obs.policy.read(ctx); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (obs *observers) honour(ctx context.Context) error {
 	return obs.honourNow(ctx)
 }
 
-// honourNow is honour for who holds honouring.
+// honourNow is the part of honour for which the caller holds honouring.
 func (obs *observers) honourNow(ctx context.Context) error {
 	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
@@ -79,8 +82,9 @@ func (obs *observers) honourNow(ctx context.Context) error {
 	}
 	x := obs.runs.Load()
 	if x == nil {
-		return nil
+		return nil // start honours the catalogue before anything runs
 	}
+	// Whatever relinking came to, pauses and limits are honoured.
 	c, failed := obs.relink(ctx, x, c)
 	if err := x.dispatcher.Control(ctx, append(c.GetObservers(),
 		forgotten(c, x.dispatcher.Registered())...)); err != nil {
@@ -89,9 +93,9 @@ func (obs *observers) honourNow(ctx context.Context) error {
 	return errors.Join(failed, obs.rescan(ctx, x))
 }
 
-// forgotten are those of the observers that have no entry in the catalogue although their
-// table is still there: they were retired, and what they left was removed before this
-// node read that they were. One that start could not enter in time counts as forgotten
+// forgotten returns, as retired, those of the observers that have no entry in the
+// catalogue although their table is still there: they were retired, and their entry was
+// removed before this node read it. One that start could not enter in time is returned
 // too, until it is entered: no tablet notifies anybody of its column before that.
 func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.ObserverInfo {
 	var out []*pb.ObserverInfo
@@ -109,8 +113,9 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 	return out
 }
 
-// honourEverywhere has every node that is alive honour the newest catalogue. A node that
-// dies meanwhile, or is not there now, reads it before it runs anything.
+// honourEverywhere returns when every node that is alive has honoured the newest
+// catalogue, or with an error when ctx ends. A node that dies meanwhile, or is away now,
+// reads the catalogue before it runs anything.
 func (obs *observers) honourEverywhere(ctx context.Context) error {
 	if err := obs.honour(ctx); err != nil {
 		return err
@@ -122,14 +127,15 @@ func (obs *observers) honourEverywhere(ctx context.Context) error {
 	return group.Wait()
 }
 
-// honourAttempt bounds one question to another node, honourPause is the pause before the next.
+// honourAttempt bounds one request to another node; honourPause is the pause before the
+// next.
 const (
 	honourAttempt = 2 * time.Second
 	honourPause   = 50 * time.Millisecond
 )
 
-// haveHonoured asks one node until it has honoured the catalogue or is not believed to be
-// alive any more.
+// haveHonoured asks one node until it has honoured the catalogue or gossip no longer
+// believes it alive. The error is that ctx has ended before.
 func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
@@ -150,8 +156,8 @@ func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 	}
 }
 
-// wakeBackfills has whoever leads meta look for back-fills. It is a hint: without it they
-// are found a few seconds later.
+// wakeBackfills makes the node that leads meta look for back-fills. It does not wait. It
+// is a hint: without it the back-fills are found a few seconds later.
 func (obs *observers) wakeBackfills() {
 	obs.wakeJob()
 	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
@@ -161,8 +167,8 @@ func (obs *observers) wakeBackfills() {
 	}
 }
 
-// waiting lists the catalogue's observers with what waits for them, without what
-// nodes do about it.
+// waiting lists the catalogue's observers with the notifications that wait for them. It
+// asks meta and the tablets; what nodes are doing for the observers is left out.
 func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
 	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
@@ -192,8 +198,9 @@ func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) 
 	return out, nil
 }
 
-// states is what waits for observers, for the metrics: as of now, else as it was
-// last found, and how long ago.
+// states returns what waits for observers, for the metrics: as of now, or, if meta and
+// the tablets do not answer within a second, as it was last found. age is how long ago
+// that was; ok is false if it was never found.
 func (obs *observers) states() (states []*pb.ObserverState, age time.Duration, ok bool) {
 	ctx, cancel := context.WithTimeout(obs.life, time.Second)
 	defer cancel()
@@ -205,7 +212,7 @@ func (obs *observers) states() (states []*pb.ObserverState, age time.Duration, o
 	return obs.last.Get()
 }
 
-// linked are the observers that some node which is alive runs.
+// linked returns the names of the observers that some live node runs.
 func (obs *observers) linked(ctx context.Context) (map[string]bool, error) {
 	if obs.others.peers == nil { // no question to meta: this node's status must not wait for it
 		here := map[string]bool{}

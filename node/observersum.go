@@ -12,9 +12,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// An observer runs on every node whose program links it. Who lists the observers wants what all of
-// them do: this file asks the nodes that are alive, all at once, and adds up. It runs on the
-// asker's goroutine and keeps nothing.
+// An observer runs on every node whose program links it, and whoever lists the observers
+// wants to know what all of these do. This file asks the live nodes, all at once, and
+// adds up. It keeps nothing. The asker's goroutine waits; one goroutine for each node is
+// in flight until it does not.
 
 const (
 	// runsPatience bounds the question to other nodes: they answer from memory.
@@ -23,14 +24,14 @@ const (
 	maxSummedRows = 64
 )
 
-// observerSums are what all nodes do for observers.
+// observerSums says what all nodes do for observers. Nodes are in order of their ids.
 type observerSums struct {
 	status map[string]*pb.ObserverStatus // by observer
 	nodes  map[string][]uint64           // those that run it, by observer
 	silent []uint64                      // alive, and have not answered in time
 }
 
-// status is the status of this node's observers alone.
+// status returns a status of this node with its observers alone.
 func (obs *observers) status() *pb.NodeStatusResponse {
 	return &pb.NodeStatusResponse{
 		NodeId: obs.self.NodeID, Incarnation: obs.self.Incarnation,
@@ -38,7 +39,8 @@ func (obs *observers) status() *pb.NodeStatusResponse {
 	}
 }
 
-// sum asks all nodes.
+// sum asks all live nodes and returns after runsPatience at the latest. Nodes that have
+// not answered by then are in silent.
 func (obs *observers) sum(ctx context.Context) *observerSums {
 	ctx, cancel := context.WithTimeout(ctx, runsPatience)
 	defer cancel()
@@ -68,7 +70,9 @@ func (obs *observers) sum(ctx context.Context) *observerSums {
 	return sums
 }
 
-// add takes in what a node says of its observers.
+// add adds what a node says of its observers. Counters are added up; the limit is the
+// highest, since it holds for each node; of the rows, those that have run longest stay.
+// The other fields are those of the node that was added first.
 func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		s.nodes[o.Name] = append(s.nodes[o.Name], node)
@@ -94,8 +98,8 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	}
 }
 
-// statesEverywhere is what waits for observers, as meta and the tablets' leaders say, and
-// what all nodes do about it.
+// statesEverywhere returns what waits for observers, as meta and the tablets' leaders
+// say, and what all nodes do about it. It asks both at once.
 func (obs *observers) statesEverywhere(ctx context.Context) ([]*pb.ObserverState, error) {
 	var sums *observerSums
 	var asking sync.WaitGroup

@@ -17,13 +17,14 @@ import (
 )
 
 // registration enters this program's observers in the catalogue and sees to it that every
-// tablet learns of them. All tablets must have heard of an observer before it counts as
-// registered, and some may be away for long: Open waits for them for registerPatience,
-// then the node serves without, and a worker of the node goes on. The worker also goes on
-// where another node has changed the catalogue and has ended before every tablet knew:
-// when this node starts, and while it leads meta.
+// tablet learns of them. An observer counts as registered once all tablets have heard of
+// it, and some may be away for long: Open waits for registerPatience, then the node
+// serves without them, and a goroutine of changes (run) goes on. That goroutine also
+// completes what another node has left when it changed the catalogue and ended before
+// every tablet knew: at the start of this node, and while this node leads meta.
 //
-// The field left is begin's until the worker runs, and the worker's from then on.
+// left belongs to Open's goroutine until run begins, and to run from then on. wake, retry
+// and why may be called on any goroutine. One attempt is in flight at most.
 type registration struct {
 	meta   *meta.Meta
 	logger *slog.Logger
@@ -37,7 +38,7 @@ type registration struct {
 }
 
 const (
-	// registerPatience is how long Open waits for tables and tablets that new observers need.
+	// registerPatience bounds Open's wait for the tables and tablets of new observers.
 	registerPatience = 10 * time.Second
 	// registerAttempt bounds one attempt after that; registerPause is the first pause
 	// between two, maxRegisterPause the longest.
@@ -46,9 +47,9 @@ const (
 	maxRegisterPause = 30 * time.Second
 )
 
-// begin is the first attempt, within Open. It returns the observers with their tables, 0
-// for one that could not be made yet. An error is one that trying again can't help, or
-// that ctx has ended.
+// begin makes the first attempt, within Open. It returns the observers with their tables;
+// a table that could not be made yet is 0. Only what trying again cannot help is an
+// error, or the end of ctx.
 func (r *registration) begin(ctx context.Context,
 	observers []percolator.ObserverSpec) ([]observer.Registered, error) {
 	first, cancel := context.WithTimeout(ctx, registerPatience)
@@ -95,8 +96,9 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 	return tables, missing
 }
 
-// tables are the tables of the observers that are left, by name; those that are missing
-// are made, within half of the time.
+// tables returns the tables of the observers that are left, by name. It makes those that
+// are missing, for which it takes at most half of the remaining time: entering the
+// observers whose tables are there must not fail for want of it.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
 	var missing []percolator.ObserverSpec
@@ -129,7 +131,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 	return out, nil
 }
 
-// note notes what came of an attempt.
+// note records the outcome of an attempt, and logs it.
 func (r *registration) note(err error) {
 	r.mu.Lock()
 	before := r.pending
@@ -144,7 +146,7 @@ func (r *registration) note(err error) {
 	}
 }
 
-// why is what is missing; empty if nothing is.
+// why says what is missing; empty if nothing is.
 func (r *registration) why() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +156,7 @@ func (r *registration) why() string {
 	return r.pending.Error()
 }
 
-// wake has the worker look whether there is something to tell. It never blocks.
+// wake makes run look whether there is something to tell. It never blocks.
 func (r *registration) wake() {
 	select {
 	case r.again <- struct{}{}:
@@ -162,13 +164,14 @@ func (r *registration) wake() {
 	}
 }
 
-// retry has the worker go on with what could not be told in time.
+// retry leaves to run what could not be told in time.
 func (r *registration) retry(err error) {
 	r.note(err)
 	r.wake()
 }
 
-// run goes on with what is left until ctx ends. It is a worker of the node.
+// run goes on with what is left until ctx ends. While nothing is missing it waits for
+// wake.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
 		if r.why() != "" {
@@ -190,7 +193,8 @@ func (r *registration) run(ctx context.Context) {
 	}
 }
 
-// once is one attempt. Observers that have got a table by it are linked to it at once.
+// once makes one attempt. Observers that have got a table by it are linked to it at once.
+// It leaves out that tablets are untold when honour says so: Sync has said it already.
 func (r *registration) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerAttempt)
 	defer cancel()
@@ -205,8 +209,8 @@ func (r *registration) once(ctx context.Context) error {
 	return err
 }
 
-// rest waits for a pause, shortened by chance so that nodes that wait for the same tablet
-// do not ask it together; false if ctx has ended.
+// rest waits between half of wait and all of it, so that nodes that wait for the same
+// tablet do not ask it together. It returns false if ctx has ended.
 func (r *registration) rest(ctx context.Context, wait time.Duration) bool {
 	pause := time.NewTimer(wait/2 + rand.N(wait/2))
 	defer pause.Stop()

@@ -12,13 +12,18 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A program observes a table by its name, tablets and scanners know it by its id. A table
-// that is dropped and made anew has another id, and its observers went from the catalogue
-// with the old one: every node registers those that it runs again, before CreateTable
-// returns, so that no change after that is missed.
+// A program observes a table by its name; tablets and scanners know it by its id. A table
+// that is dropped and made anew has another id, and its observers have gone from the
+// catalogue with the old one. So every node registers those that it runs again, before
+// CreateTable returns, and no change after that is missed.
+//
+// This file adds to observers and owns nothing more. linkAnew runs on the goroutine of
+// whoever makes a table, watchTables on one of changes; what they start takes turns by
+// honouring.
 
 const (
-	// relinkTimeout bounds how long CreateTable waits for nodes that are believed to be alive.
+	// relinkTimeout bounds CreateTable's wait for live nodes, and one look of
+	// watchTables.
 	relinkTimeout = 5 * time.Second
 	// relinkPause is how often a node looks by itself whether one of its observers'
 	// tables was made anew, at least; a tenth of it at most is added by chance. It is for
@@ -26,7 +31,8 @@ const (
 	relinkPause = 10 * time.Second
 )
 
-// linkAnew has the nodes look at the catalogue if it lacks an observer that one of them runs.
+// linkAnew makes all live nodes honour the catalogue if it lacks an observer that one of
+// them runs. Otherwise creating a table costs no request to other nodes.
 func (obs *observers) linkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
@@ -64,7 +70,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 		if err != nil {
 			return c, err
 		}
-		if t == nil {
+		if t == nil { // nobody has made it anew
 			continue
 		}
 		tables[o.Spec.Name] = mvcc.TableID(t.Id)
@@ -102,8 +108,8 @@ func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 }
 
 // watchTables looks from time to time whether a table of this node's observers was made
-// anew, and for a new version of the cluster's policy, until ctx ends. It is a worker of
-// the node.
+// anew, and for a new version of the cluster's policy. It is a goroutine of changes and
+// returns when ctx ends.
 func (obs *observers) watchTables(ctx context.Context) {
 	for {
 		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))
@@ -114,6 +120,7 @@ func (obs *observers) watchTables(ctx context.Context) {
 			return
 		}
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
+		// Without observers here, only the policy may concern this node.
 		look := obs.honour
 		if x := obs.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
 			look = func(ctx context.Context) error { _, err := obs.policy.read(ctx); return err }
