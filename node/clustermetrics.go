@@ -2,6 +2,9 @@ package node
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// Traffic with other nodes: snapshots of tablets, requests and batches (peer),
+// connections (remoting). All are counters of the parts themselves, read when somebody
+// scrapes.
 var (
 	snapshotSent = counterFamily("snapshot_sent_total",
 		"Snapshots of tablets that another node's replica has taken from this node.")
@@ -61,6 +64,7 @@ type counted struct {
 	value  uint64
 }
 
+// sendAll sends each value as a metric.
 func sendAll(out chan<- prometheus.Metric, all ...counted) {
 	for _, c := range all {
 		out <- prometheus.MustNewConstMetric(c.family.desc, c.family.kind, float64(c.value))

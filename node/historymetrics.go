@@ -8,6 +8,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
+// How far the collection of history has come, and the room on the node's disk.
 var (
 	historyBound = gaugeFamily("history_bound_age_seconds",
 		"Age of the bound below which reads are refused, the oldest of all tablets; 0: none yet.")

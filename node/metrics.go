@@ -28,6 +28,7 @@ type metrics struct {
 	oracles   *route.Oracles
 }
 
+// family is a metric's description and kind.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -58,8 +59,8 @@ var (
 	tabletLogLength = gaugeFamily("tablet_log_entries", "Entries in the Raft log.", "tablet")
 )
 
-// age is how long ago the timestamp was given out; 0 for none. The oracle's clock is this
-// node's, or ahead of it.
+// age returns how long ago the timestamp was issued; 0 for none. The newest timestamp
+// seen counts as the present if it is ahead of this node's clock.
 func (m metrics) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0
@@ -99,6 +100,7 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectCluster(out)
 }
 
+// gatherer returns what one scrape reads: the node's metrics, Go's and the process's.
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(metrics{n.status, n.observers, n.tablets, n.others, n.oracles},

@@ -51,6 +51,8 @@ var (
 		"1 while a back-fill of the observer has rows left.", "observer")
 )
 
+// collectObservers exports what this node does for observers, and what the cluster says
+// of them, for which it may wait a second.
 func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
 	send := func(f family, value float64, observer string) {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, observer)
@@ -88,6 +90,7 @@ func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.Obser
 	}
 }
 
+// oneIf returns yes as a metric's value.
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1

@@ -29,6 +29,8 @@ var (
 		"Turns of placement that failed since this node leads meta.")
 )
 
+// collectPlacement exports placement's figures, s, or the last ones while nobody is known
+// to lead meta. They are forgotten once another node leads it.
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
 	last := &m.status.placement
 	if leader := m.status.router.Leader(cluster.MetaTablet); s != nil {

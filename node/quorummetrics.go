@@ -21,6 +21,7 @@ var (
 		"For how long the first of them has known of none.")
 )
 
+// collectQuorum exports whether meta answers and which replicas know of no leader.
 func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	send := func(f family, value float64) {
 		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value)

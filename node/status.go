@@ -17,10 +17,10 @@ import (
 )
 
 // statuses puts together what this node says of itself, from what its parts say. What
-// operators ask for is partly kept in meta, and meta may be without a quorum just when they
-// ask: then the node answers with what it was told last, and how long ago that was. Those
-// last answers it owns, but for the node table, which package admin has. HTTP, operators,
-// other nodes and the metrics call it, on any goroutine.
+// operators ask for is partly kept in meta, and meta may be without a quorum just when
+// they ask: then the node answers with what it was told last, and how long ago that was.
+// Those last answers it owns, but for the node table, which package admin has. HTTP,
+// operators, other nodes and the metrics call it, on any goroutine.
 type statuses struct {
 	cfg       Config
 	self      join.Identity
@@ -43,7 +43,7 @@ type statuses struct {
 	placement admin.LastAnswer[*pb.PlacementStatus] // for the metrics
 }
 
-// earlyStatus is what can be told of a node that does not serve yet.
+// earlyStatus returns what can be said of a node that does not serve yet.
 func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 	return &pb.NodeStatusResponse{Version: Version(), StartedUnixMs: started.UnixMilli()}
 }
@@ -54,6 +54,7 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
+	// Nothing up to the test of leading asks another node; what follows may ask meta.
 	commits, requests := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
@@ -73,7 +74,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if err := s.store.Damaged(); err != nil {
 		out.Damaged = err.Error()
 	}
-	if leading {
+	if leading { // for the census, which must know that no replica is missing
 		return out, ctx.Err()
 	}
 	s.metaSight(asker, out)
@@ -87,10 +88,11 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	return out, asker.Err()
 }
 
-// statusTimeout bounds how long one node is asked what its tablets say.
+// statusTimeout bounds the wait for one node's status.
 const statusTimeout = 2 * time.Second
 
-// of is a node's status, whichever node that is; leading: see NodeStatusRequest.
+// of returns the status of a node, this one or another; for leading see
+// NodeStatusRequest.
 func (s *statuses) of(ctx context.Context, id uint64,
 	leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -101,10 +103,12 @@ func (s *statuses) of(ctx context.Context, id uint64,
 	return s.others.status(ctx, id, &pb.NodeStatusRequest{Leading: leading})
 }
 
-// linkedPatience bounds the question to meta that a status is made with.
+// linkedPatience bounds the question to meta of one status. It is short, because a status
+// must come while meta is away too.
 const linkedPatience = 300 * time.Millisecond
 
-// metaSight fills in which observers are linked, and whether meta, which knows that, answers.
+// metaSight fills in which observers are linked, and whether meta, which knows that,
+// answers.
 func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedPatience)
 	defer cancel()
@@ -118,6 +122,7 @@ func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
 		slices.Sort(names)
 		s.linked.Set(names)
 	}
+	// Without an answer, the last one and its age.
 	out.Linked, out.LinkedAgeMs = s.linked.GetMs()
 	if err == nil {
 		out.LinkedAgeMs = 0
@@ -125,6 +130,7 @@ func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
 	if s.others.peers == nil {
 		return // meta was not asked: it is here
 	}
+	// If the asker has given up, the error says nothing of meta.
 	if ctx.Err() == nil {
 		s.sight.record(began, err)
 	}
@@ -132,7 +138,8 @@ func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 
-// history is how far collection has come: the collector's view and the tablets' own figures.
+// history says how far collection has come: the collector's view, and the lowest bound
+// and safepoint of the given tablets.
 func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
 	if c := s.jobs.collection(); c != nil {
@@ -158,7 +165,7 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	return out
 }
 
-// disk says how much room there is.
+// disk fills in how much room there is; nothing if the store is in memory.
 func (s *statuses) disk(out *pb.NodeStatusResponse) {
 	if s.cfg.Store.InMemory {
 		return
