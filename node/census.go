@@ -43,6 +43,7 @@ func (o *census) take(ctx context.Context, leading bool,
 	saw seenNode) ([]*pb.StatusResponse, error) {
 	now := time.Now()
 	all := o.ask(ctx, leading, saw)
+	// What was cut short is not kept: it would be taken for all there is.
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

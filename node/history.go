@@ -52,6 +52,7 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 	if err != nil || len(c.GetDroppedTables()) == 0 {
 		return false, err
 	}
+	// A drop gets its timestamp once every tablet knows of it, see DateDrops.
 	if err := d.meta.DateDrops(ctx, d.client.Timestamp); err != nil {
 		return false, err
 	}

@@ -86,11 +86,12 @@ type Node struct {
 	waiting atomic.Pointer[string]
 	failed  chan error // has room for one: why this process must end
 
-	// What other nodes may ask before everything runs.
-	peersOpen chan struct{} // closed when the node's carrier is there
+	// peersOpen is closed when the node's carrier is there. Until then other nodes'
+	// requests are refused.
+	peersOpen chan struct{}
 
 	mu     sync.Mutex
-	closed bool
+	closed bool // Close has begun
 }
 
 // Open starts a node. Every fault in cfg is reported at once. When it returns, the node

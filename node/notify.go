@@ -66,6 +66,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	if err := obs.meta.Link(ctx, obs.worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
+	// Others may have begun to honour once runs was stored above.
 	obs.honouring <- struct{}{}
 	defer func() { <-obs.honouring }()
 	// Before anything can run: a pause outlives the process. Tablets that are away are
@@ -113,7 +114,7 @@ func (obs *observers) startScanners(x *notifications) error {
 		Now: obs.client.OracleTime,
 	}
 	if obs.cfg.Scanners == 0 {
-		cfg.Scanners = -1
+		cfg.Scanners = -1 // 0 would mean the default
 	}
 	if !tune.NoLockd {
 		cfg.Locker = obs.locks

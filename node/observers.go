@@ -142,6 +142,7 @@ func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 		_, err := obs.others.call(attempt, node,
 			&wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
 		cancel()
+		// A node that is gone reads the catalogue when it comes back.
 		if err == nil || !obs.others.isAlive(node) {
 			return nil
 		}
@@ -160,6 +161,7 @@ func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 // is a hint: without it the back-fills are found a few seconds later.
 func (obs *observers) wakeBackfills() {
 	obs.wakeJob()
+	// Where meta is led from here, or by nobody known, that was all.
 	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
 		obs.others.tell(leader, time.Now().Add(honourAttempt), req,

@@ -55,6 +55,7 @@ func (obs *observers) sum(ctx context.Context) *observerSums {
 			s, err := obs.others.status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
 			defer mu.Unlock()
+			// Named, so that nobody takes the sum for complete.
 			if err != nil {
 				sums.silent = append(sums.silent, node)
 				return

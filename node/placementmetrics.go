@@ -33,6 +33,7 @@ var (
 // to lead meta. They are forgotten once another node leads it.
 func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
 	last := &m.status.placement
+	// With nobody known to lead meta, the last figures stay, and their age grows.
 	if leader := m.status.router.Leader(cluster.MetaTablet); s != nil {
 		last.Set(s)
 	} else if leader != 0 && leader != m.status.self.NodeID {

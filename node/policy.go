@@ -110,13 +110,15 @@ func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) {
 func (p *clusterPolicy) note(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Version 0 stands for no policy, and so is never newer.
 	if read.GetVersion() <= p.known.GetVersion() {
-		return // version 0: there is none yet
+		return
 	}
 	p.known, p.differs = read, nil
 	for _, s := range policy.Settings() {
 		own, _ := s.Get(p.own)
 		cluster, _ := s.Get(read)
+		// A default that differs from the policy is nobody's wish.
 		if own == cluster || !p.given[s.Name] {
 			continue
 		}

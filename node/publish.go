@@ -16,6 +16,7 @@ type publisher struct {
 	tablets *tablets
 	store   *store.Store // nil: it has no disk
 
+	// As told last; leadsMeta is a term, or 0.
 	leadsMeta uint64
 	holding   holding
 	loadAt    time.Time // when the load was told last
@@ -50,7 +51,7 @@ func (p *publisher) publish(ctx context.Context, leadsMeta uint64) {
 	if !p.due(time.Now(), leadsMeta, holding) {
 		return
 	}
-	load := p.load(ctx)
+	load := p.load(ctx) // every announcement carries a fresh load
 	p.leadsMeta, p.holding, p.loadAt = leadsMeta, holding, time.Now()
 	publish(p.members, func(m *cluster.Member) { m.LeadsMeta, m.Load = leadsMeta, load })
 }

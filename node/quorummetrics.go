@@ -29,7 +29,7 @@ func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStat
 	answers, age := true, time.Duration(0) // a node that is alone has meta itself
 	if s := status.GetMeta(); s != nil {
 		answers, age = s.Error == "", time.Duration(s.AnsweredAgoMs)*time.Millisecond
-		if s.AnsweredAgoMs < 0 {
+		if s.AnsweredAgoMs < 0 { // it never has
 			age = time.Since(m.status.started)
 		}
 	}

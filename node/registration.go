@@ -56,6 +56,7 @@ func (r *registration) begin(ctx context.Context,
 	defer cancel()
 	r.left = observers
 	tables, err := r.attempt(first)
+	// If only registerPatience has run out, run goes on with what is left.
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return nil, err
 	}
@@ -72,6 +73,7 @@ func (r *registration) begin(ctx context.Context,
 // far as they are there.
 func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, error) {
 	tables, missing := r.tables(ctx)
+	// A table that took too long to make must not keep the others' observers waiting.
 	if missing != nil && !errors.Is(missing, context.DeadlineExceeded) {
 		return nil, missing
 	}
@@ -89,6 +91,8 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 			return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
 		}
 	}
+	// From here on the observers are in the catalogue, whether or not the tablets can be
+	// told now. Sync also tells what other nodes have left untold.
 	r.left = left
 	if err := r.meta.Sync(ctx); err != nil {
 		return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
@@ -141,7 +145,7 @@ func (r *registration) note(err error) {
 	case err != nil:
 		r.logger.Warn("not every tablet knows the observers; it is tried again, and changes of what those tablets hold are not noticed until then",
 			"error", err)
-	case before != nil:
+	case before != nil: // said once, after a warning
 		r.logger.Info("every tablet knows the observers")
 	}
 }
@@ -174,6 +178,7 @@ func (r *registration) retry(err error) {
 // wake.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
+		// Something is missing: try again by itself. Nothing is: rest until woken.
 		if r.why() != "" {
 			if !r.rest(ctx, wait) {
 				return
@@ -187,6 +192,7 @@ func (r *registration) run(ctx context.Context) {
 				return
 			}
 		}
+		// The end of ctx is no word on the tablets.
 		if err := r.once(ctx); ctx.Err() == nil {
 			r.note(err)
 		}

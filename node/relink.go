@@ -44,6 +44,7 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What is left is run somewhere and has no entry.
 	for _, o := range c.GetObservers() {
 		delete(linked, o.GetName())
 	}
@@ -63,6 +64,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	tables := map[string]mvcc.TableID{}
 	var infos []*pb.ObserverInfo
 	for _, o := range x.dispatcher.Registered() {
+		// Linked, and its table is still there.
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
@@ -88,6 +90,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	}
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
+	// The dispatcher is linked by now: what tablets notify from here on is admitted.
 	if err = obs.meta.Sync(ctx); err != nil {
 		obs.registration.retry(err)
 	}
@@ -101,6 +104,7 @@ func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
 		return nil
 	}
+	// Scanners look for the targets that they were started with.
 	if err := old.Stop(ctx); err != nil {
 		return fmt.Errorf("node: stop the scanners of a dropped table: %w", err)
 	}

@@ -115,6 +115,8 @@ func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) 
 	return observers, tables
 }
 
+// Why a node is not ready: errStarting before it serves, errStopping once Close has
+// begun.
 var (
 	errStarting = errors.New("node: starting, or waiting to join a cluster")
 	errStopping = errors.New("node: stopping")

@@ -40,17 +40,18 @@ func (t *transport) SplitTablet(ctx context.Context, table, row string) error {
 	return t.n.meta.SplitTablet(ctx, table, row)
 }
 
-// NodeStatus implements txn.Transport.
+// NodeStatus implements txn.Transport: the status of the node that serves the request.
 func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return t.n.status.get(ctx, false)
 }
 
-// Observers implements txn.Transport.
+// Observers implements txn.Transport. It asks all live nodes.
 func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return t.n.observers.statesEverywhere(ctx)
 }
 
-// HoldHistory implements txn.Transport.
+// HoldHistory implements txn.Transport. The answer says how long history is kept without
+// a hold, by the policy.
 func (t *transport) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	now, err := t.n.client.Timestamp(ctx)
