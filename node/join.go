@@ -33,10 +33,10 @@ import (
 // order: openJoining, enter, openGossip, open, takeOver, quit, close. After a start that
 // failed half-way, quit and close come at once.
 //
-// It owns the bound addresses, and which server answers at the clients' address. Only the
-// goroutines of Open and Close call it. In flight may be the server that answers early,
-// and one goroutine (upkeep) that first looks for other nodes and later keeps this one
-// registered; quit ends it.
+// It owns the bound addresses, and which server answers at the clients' address. The
+// goroutines of Open and Close call it; gossip calls known. In flight may be the server
+// that answers early, and one goroutine (upkeep) that first looks for other nodes and
+// later keeps this one registered; quit ends it.
 type joining struct {
 	cfg   Config
 	files *certs.Files // nil: plain text

@@ -99,7 +99,7 @@ type Node struct {
 func Open(ctx context.Context, cfg Config) (*Node, error) { return OpenWith(ctx, cfg, Parts{}) }
 
 // OpenWith is like Open but replaces some of the node's parts. When it fails, it closes
-// what had been opened, for at most closeTimeout.
+// what had been opened, and drains it for at most closeTimeout.
 func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 const metaPatience = 10 * time.Second
 
 // openTablets makes this node's tablets, its oracle and the survey of what tablets have
-// for observers. None of them runs before its start.
+// for observers. Neither the tablets nor the oracle run before their start.
 func (n *Node) openTablets() {
 	self := n.identity.NodeID
 	n.others = &others{self: self}

@@ -142,7 +142,7 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := serves(); err != nil {
 		return err
 	}
-	// That may have taken seconds, in which the node may have been closed.
+	// The wait may take seconds, in which the node may be closed: look again after it.
 	meta := n.changes.sight.confirm(ctx)
 	if err := serves(); err != nil {
 		return err

@@ -264,8 +264,7 @@ func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	}
 }
 
-// Hint implements tablet.Host. The function is called without the lock, so that it may
-// take its time without holding up setHint.
+// Hint implements tablet.Host. It calls the function without holding the lock.
 func (t *tablets) Hint(cells []mvcc.Cell) {
 	t.mu.Lock()
 	hint := t.hint
