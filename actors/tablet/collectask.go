@@ -7,7 +7,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// checkCollect refuses a request that asks for none, or several, of the steps.
+// collect refuses a request that asks for none, or several, of the steps.
 func (c *check) collect(r *pb.CollectRequest) {
 	n := 0
 	for _, ts := range []uint64{r.GetBound(), r.GetConfirm(), r.GetSafepoint()} {
