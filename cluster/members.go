@@ -7,6 +7,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file holds what gossip tells the other rooms (Members), and the stand-in for a
+// node that has no gossip (Alone). Both are read on any goroutine. Watchers are called on
+// a goroutine of the implementation's, and what they hear may be out of date already.
+
 // Member is a node as gossip knows it: a hint, never a ground for a decision that must be
 // right (design section 9).
 type Member struct {

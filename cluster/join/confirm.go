@@ -23,13 +23,15 @@ import (
 // The notes are changed by the service Membership on any goroutine, and by Upkeep; the
 // answers are the door's.
 
-// seenStart is the last start of another node that this one has heard of.
+// seenStart is the last start of another node that this one has heard of. Start is its
+// random number.
 type seenStart struct {
 	Incarnation uint64 `json:"incarnation"`
 	Start       uint64 `json:"start"`
 }
 
-// readSeen reads what is known of others' starts. The Self is not shared yet.
+// readSeen reads what is known of other nodes' starts. It is called before the Self is
+// shared.
 func (s *Self) readSeen(snap *store.Snap) error {
 	data, ok, err := snap.Record(startsRecord)
 	if err == nil && ok {
@@ -38,11 +40,13 @@ func (s *Self) readSeen(snap *store.Snap) error {
 	return wrapf(err, "join: read the starts of other nodes")
 }
 
-// learnSeen adds to the batch what the records of nodes tell that is newer, and returns
-// what is known then. Called with mu held.
+// learnSeen adds newer starts from the records of nodes to the batch and returns all that
+// are known then. The caller holds mu, commits the batch and sets s.seen afterwards, so
+// that memory never knows more than the disk.
 func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart, error) {
 	seen := maps.Clone(s.seen)
 	for _, n := range nodes {
+		// A record without a start is of a version that did not number them.
 		if n.Start != 0 && n.NodeId != s.record.NodeID &&
 			n.Incarnation > seen[n.NodeId].Incarnation {
 			seen[n.NodeId] = seenStart{n.Incarnation, n.Start}
@@ -59,9 +63,9 @@ func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart
 	return seen, nil
 }
 
-// Confirm notes another node's start, the last of those of its directory, if the
-// directory knows the last one that this node has heard of; else it is an old copy, and
-// false is returned. The note is durable.
+// Confirm notes another node's start, the last in starts, if that directory knows the
+// last start that this node has heard of. Otherwise it is an old copy, and Confirm
+// returns false. The note is durable when it returns true.
 func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) {
 	if node == 0 || len(starts) == 0 || len(starts) > maxStarts {
 		return false, nil
@@ -72,6 +76,7 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 	if ok && !slices.Contains(starts, known.Start) {
 		return false, nil
 	}
+	// The notes are bounded; nodes that are in them already are still confirmed.
 	if !ok && len(s.seen) >= cluster.MaxNodes {
 		return false, nil
 	}
@@ -82,6 +87,7 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 	if err != nil {
 		return false, err
 	}
+	// The same process asks many times: only the first time there is something to write.
 	if b.Len() > 0 {
 		if err := s.st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 			return false, fmt.Errorf("join: note the start of node %d: %w", node, err)
@@ -91,15 +97,16 @@ func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) 
 	return true, nil
 }
 
-// History are the numbers of this directory's last starts, the present one at the end.
-// Not to be changed.
+// History returns the numbers of this directory's last starts, oldest first, the present
+// one last. The slice must not be changed.
 func (s *Self) History() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.History
 }
 
-// answers are what other nodes have said of this start, by node. The door's mutex guards them.
+// answers is what other nodes have said of this start, by node id. The door's mutex
+// guards it.
 type answers map[uint64]pb.HelloResponse_Start
 
 // confirmed reports whether a majority of those that this node votes with, itself
@@ -108,6 +115,7 @@ func (d *Door) confirmed() (ok bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	self := d.cfg.Self.Identity().NodeID
+	// This node votes too, and knows its own start.
 	all, noted := 1, 1
 	var silent, refusing []uint64
 	for _, node := range d.cfg.Voters {
@@ -137,7 +145,8 @@ func (d *Door) confirmed() (ok bool, why string) {
 	return false, why
 }
 
-// hold waits a little for others to confirm this start, and says so.
+// hold pauses for one round while others have yet to confirm this start, and tells the
+// log and DoorConfig.Waiting why.
 func (d *Door) hold(ctx context.Context, why string) error {
 	d.say("waiting: the node neither votes nor serves until a majority of those that it votes with confirms that its directory is no old copy",
 		"missing", why)

@@ -14,7 +14,9 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// GRPCContact is Contact over gRPC.
+// GRPCContact is a Contact over gRPC. It keeps one connection per address, made at the
+// first use. Enter, Seek and Upkeep call it on their goroutines, for several addresses at
+// once; a call is bounded by its context alone.
 type GRPCContact struct {
 	creds credentials.TransportCredentials
 
@@ -24,15 +26,17 @@ type GRPCContact struct {
 
 var _ Contact = (*GRPCContact)(nil)
 
-// NewGRPCContact returns a contact with the credentials of a node.
+// NewGRPCContact returns a GRPCContact that shows the credentials of a node.
 func NewGRPCContact(creds credentials.TransportCredentials) *GRPCContact {
 	return &GRPCContact{creds: creds, conns: map[string]*grpc.ClientConn{}}
 }
 
-// maxConns bounds the connections that are kept; when there are so many, all are made anew.
+// maxConns bounds the connections that are kept. When one more is needed all are closed
+// and made anew: addresses that nobody answers at would stay otherwise.
 const maxConns = 128
 
-// client is a client of the node at the address.
+// client returns a client over the connection to addr. It does not wait until that is
+// made.
 func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +94,14 @@ func (c *GRPCContact) Found(ctx context.Context, addr string,
 	return m.Found(ctx, req)
 }
 
-// Close ends the connections. They are made anew when the contact is used again.
+// Close ends the connections. A later call makes new ones.
 func (c *GRPCContact) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closeAll()
 }
 
+// closeAll ends the connections. The caller holds mu.
 func (c *GRPCContact) closeAll() error {
 	var errs []error
 	for addr, conn := range c.conns {

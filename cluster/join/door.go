@@ -21,6 +21,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file is the server's side of the door: what this node tells and promises others,
+// on the goroutines of the Membership service, many at a time. Enter, Seek and Upkeep
+// (joining.go, founding.go) ask others on goroutines of the node. Both sides meet in the
+// Door's mutex, which is never held during a call to another node; what must survive a
+// crash is Self's.
+
 // ErrOtherCluster: the node belongs to another cluster than the one that it asks.
 var ErrOtherCluster = errors.New("join: the node belongs to another cluster")
 
@@ -32,12 +38,13 @@ type Contact interface {
 	Found(ctx context.Context, addr string, req *pb.FoundRequest) (*pb.FoundResponse, error)
 }
 
-// Registry is what a node of a cluster needs to let others in. MetaRegistry is the real one.
+// Registry is what a node of a cluster needs to let others in. meta.Registry is the real
+// one.
 type Registry interface {
 	// Register records an incarnation of a node in meta. Errors: ErrStaleIncarnation,
 	// ErrDuplicateNode, or that it was not possible now.
 	Register(ctx context.Context, r *wire.NodeRecord) error
-	// Contacts is what a node that joins must know: the nodes, and where meta is.
+	// Contacts returns what a node that joins must know: the nodes, and where meta is.
 	Contacts(ctx context.Context) (*pb.JoinResponse, error)
 }
 
@@ -57,7 +64,7 @@ type DoorConfig struct {
 	// Voters are the nodes that this one votes with, by what its store has of Raft
 	// groups; it may be among them.
 	Voters []uint64
-	// Waiting is told why a node that comes back has to wait; nil: nobody wants to know.
+	// Waiting is told why a node that comes back has to wait; may be nil.
 	Waiting func(why string)
 	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
@@ -70,7 +77,7 @@ type DoorConfig struct {
 	Logger      *slog.Logger // nil: discarded
 }
 
-// DoorTiming says how often things are done; zero fields take the defaults.
+// DoorTiming holds the door's intervals and timeouts. Zero fields take the defaults.
 type DoorTiming struct {
 	Round time.Duration // between two rounds of questions to all addresses; default 250 ms
 	Call  time.Duration // how long one answer is waited for; default 2 s
@@ -98,9 +105,12 @@ func (t DoorTiming) withDefaults() DoorTiming {
 	}
 }
 
-// Door is how a node comes into a cluster (Enter), and lets others in: it serves
-// Membership, from before the node belongs to a cluster until it stops. How several fresh
-// nodes found one together: see the package's documentation.
+// Door brings a node into a cluster (Enter) and lets others in: it serves Membership from
+// before the node belongs to a cluster until it stops. The package's documentation says
+// how several fresh nodes found a cluster together.
+//
+// The mutex guards the fields from fresh to saidAt. attempts belongs to the goroutine of
+// Enter, and so does the founding of a cluster.
 type Door struct {
 	pb.UnimplementedMembershipServer
 	cfg DoorConfig
@@ -124,7 +134,7 @@ type Door struct {
 	completeAt time.Time
 }
 
-// freshNode is another node that belongs to no cluster, as far as was heard.
+// freshNode is another node that, by what was heard last, belongs to no cluster.
 type freshNode struct {
 	node     *pb.Node
 	expect   uint32
@@ -138,7 +148,7 @@ type freshNode struct {
 // maxFresh bounds the fresh nodes that are remembered.
 const maxFresh = 64
 
-// NewDoor returns a closed door: it tells who it is, and lets nobody in before Open.
+// NewDoor returns a closed door: it answers Hello but lets nobody in before Open.
 func NewDoor(cfg DoorConfig) *Door {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -154,7 +164,8 @@ func NewDoor(cfg DoorConfig) *Door {
 	}
 }
 
-// LookAgain has Upkeep note at once who is in the cluster: somebody has come. It never blocks.
+// LookAgain makes Upkeep note at once who is in the cluster, because somebody has come.
+// It never blocks.
 func (d *Door) LookAgain() {
 	select {
 	case d.again <- struct{}{}:
@@ -162,16 +173,20 @@ func (d *Door) LookAgain() {
 	}
 }
 
-// Open lets others in from now on.
+// Open lets others in through r from now on.
 func (d *Door) Open(r Registry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.registry = r
 }
 
-// Hello implements pb.MembershipServer.
+// Hello implements pb.MembershipServer. It says who this node is and, while it is fresh,
+// which other fresh nodes it has heard of. To one of the own cluster that tells its
+// starts it also says whether they are known; that note is durable before the answer goes
+// out.
 func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
+	// Before the lock: the note may have to be written to disk.
 	start, err := d.judge(id, req)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -201,7 +216,7 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	return r, nil
 }
 
-// hear remembers a fresh node that was spoken of. Called with mu held.
+// hear remembers a fresh node that called or was spoken of. The caller holds mu.
 func (d *Door) hear(node uint64, listen string) {
 	if node == 0 || listen == "" || len(listen) > maxAddress ||
 		node == d.cfg.Self.Identity().NodeID {
@@ -219,7 +234,7 @@ func (d *Door) hear(node uint64, listen string) {
 	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
 }
 
-// meet remembers where a node of the own cluster gossips. Called with mu held.
+// meet remembers where a node of the own cluster gossips. The caller holds mu.
 func (d *Door) meet(node uint64, gossip string) {
 	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" ||
 		len(gossip) > maxAddress {
@@ -230,8 +245,8 @@ func (d *Door) meet(node uint64, gossip string) {
 	}
 }
 
-// called remembers where a node of the own cluster that calls listens: it is asked back,
-// also if nobody knows that address. Called with mu held.
+// called remembers where a node of the own cluster listens that has called, so that it is
+// asked back even if no other source knows that address. The caller holds mu.
 func (d *Door) called(node uint64, listen string) {
 	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" ||
 		len(listen) > maxAddress {
@@ -242,7 +257,8 @@ func (d *Door) called(node uint64, listen string) {
 	}
 }
 
-// judge says what this node knows of the start of the one that asks.
+// judge confirms the start of the node that asks, if it is of the same cluster and tells
+// its starts; otherwise it has nothing to say (UNSPECIFIED).
 func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start, error) {
 	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 ||
 		req.NodeId == id.NodeID {
@@ -255,18 +271,18 @@ func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start,
 	return pb.HelloResponse_START_CONFIRMED, nil
 }
 
-// Met are the addresses at which nodes of the cluster gossip, as far as they have said so
-// to this process: newer than what it knew when it started.
+// Met returns the addresses at which nodes of the cluster gossip, as they have told this
+// process: newer than what it knew when it started.
 func (d *Door) Met() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Values(d.met))
 }
 
-// maxAddress bounds an address that another node names.
+// maxAddress bounds, in bytes, an address that another node names.
 const maxAddress = 256
 
-// forget drops fresh nodes that were not heard of for long. Called with mu held.
+// forget drops fresh nodes that have not been heard of for long. The caller holds mu.
 func (d *Door) forget() {
 	for id, f := range d.fresh {
 		if time.Since(f.heard) > 4*d.cfg.Timing.Fresh {
@@ -275,8 +291,8 @@ func (d *Door) forget() {
 	}
 }
 
-// recent are the fresh nodes with a sign of life that still counts, as they are now.
-// Called with mu held.
+// recent returns copies of the fresh nodes whose sign of life still counts. The caller
+// holds mu, and may use the copies without it.
 func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
 	var out []*freshNode
 	for _, f := range d.fresh {
@@ -288,7 +304,8 @@ func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
 	return out
 }
 
-// Join implements pb.MembershipServer.
+// Join implements pb.MembershipServer: it registers the caller in meta and returns whom
+// it must know. The calls to the registry may take long, so mu is not held.
 func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse, error) {
 	id := d.cfg.Self.Identity()
 	d.mu.Lock()
@@ -325,13 +342,15 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 	return r, nil
 }
 
-// Found implements pb.MembershipServer.
+// Found implements pb.MembershipServer: it promises another node that it may found the
+// cluster, or takes such a promise back. Either is durable before the answer.
 func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse, error) {
 	id := d.cfg.Self.Identity()
 	named := false
 	for _, node := range req.Nodes {
 		named = named || node == id.NodeID
 	}
+	// A founder with another idea of who belongs together must not get a promise.
 	if !named || req.Founder == 0 || req.Founder == id.NodeID ||
 		len(req.Nodes) != int(req.Expect) || int(req.Expect) != d.cfg.Expect {
 		return nil, status.Error(codes.FailedPrecondition, "this node does not expect that cluster")
@@ -346,7 +365,8 @@ func (d *Door) Found(_ context.Context, req *pb.FoundRequest) (*pb.FoundResponse
 	return &pb.FoundResponse{Granted: holder == req.Founder, Founder: holder}, nil
 }
 
-// refusals are the errors of Join that say more than "not now", each by its code.
+// refusals pairs the errors of Join that waiting does not help with the codes they travel
+// by. Any other error travels as Unavailable.
 var refusals = []struct {
 	code codes.Code
 	err  error
@@ -357,7 +377,7 @@ var refusals = []struct {
 	{codes.NotFound, cluster.ErrForgotten},
 }
 
-// joinStatus is how an error travels.
+// joinStatus returns the gRPC status by which an error travels.
 func joinStatus(err error) error {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
@@ -367,7 +387,7 @@ func joinStatus(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// joinError is what joinStatus was given.
+// joinError undoes joinStatus.
 func joinError(err error) error {
 	for _, r := range refusals {
 		if status.Code(err) == r.code {
@@ -377,7 +397,7 @@ func joinError(err error) error {
 	return err
 }
 
-// refusal is another node's refusal, in its words.
+// refusal is another node's refusal, in its words, and which error it stands for.
 type refusal struct {
 	text string
 	kind error

@@ -16,21 +16,22 @@ import (
 // ErrClock: this node's clock and those of the others differ by too much.
 var ErrClock = errors.New("join: the clocks differ")
 
-// clockReading is another node's clock beside this one's, at the middle of the question.
+// clockReading is another node's clock beside this one's, at the middle of the question:
+// halfway between asking and hearing is the best guess of when the other one looked.
 type clockReading struct {
 	addr string
 	own  time.Time
 	off  time.Duration // how far this node's clock is ahead of the other's
 }
 
-// readClock is what an answer that came between the times says of the other node's clock;
-// false: it says nothing, for it is of an earlier version.
+// readClock returns what an answer that came between began and ended says of the other
+// node's clock. It returns false if the answer, of an earlier version, does not tell.
 func readClock(addr string, began, ended time.Time, unixMs int64) (clockReading, bool) {
 	middle := began.Add(ended.Sub(began) / 2)
 	return clockReading{addr, middle, middle.Sub(time.UnixMilli(unixMs))}, unixMs != 0
 }
 
-// clock is the time by this node's clock.
+// clock returns the time by this node's clock.
 func (d *Door) clock() time.Time {
 	if d.cfg.Clock != nil {
 		return d.cfg.Clock()
@@ -60,7 +61,7 @@ func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err e
 	return sorted[first:], nil
 }
 
-// clockText names both clocks and the limit.
+// clockText describes both clocks and the limit.
 func (d *Door) clockText(r clockReading) string {
 	const layout = "2006-01-02 15:04:05.000 MST"
 	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the one that is wrong, and start again",

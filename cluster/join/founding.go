@@ -13,6 +13,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
+// This file founds a cluster together with other fresh nodes. All of it runs on Enter's
+// goroutine, one attempt at a time; withdraw alone asks several nodes at once, and joins
+// them. What is in flight when the process ends are promises of others, which they keep:
+// the next process asks for them again under a higher attempt.
+
 // found founds the cluster that so many fresh nodes expect, if it is this node's turn:
 // all of them must let it, itself included. See the package's documentation for why that
 // makes one cluster.
@@ -23,6 +28,8 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	}
 	id := d.cfg.Self.Identity()
 	d.attempts++ // by one goroutine only
+	// The incarnation makes attempts of a later process higher than all of an earlier
+	// one.
 	req := &pb.FoundRequest{
 		Founder: id.NodeID, Expect: uint32(d.cfg.Expect), Attempt: id.Incarnation<<32 | d.attempts,
 	}
@@ -38,11 +45,14 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 			d.say("waiting to found a cluster: a node does not answer", "addr", f.node.Listen,
 				"error", err)
 			return false, nil
+		// Another node has this promise. Holding on to the others would block it for
+		// ever.
 		case holder != id.NodeID:
 			d.sayPromised(f, holder, req.Nodes)
 			return false, d.withdraw(ctx, set, req)
 		}
 	}
+	// All have promised, and all promises are durable: nobody else can get them.
 	if err := d.cfg.Self.Found(d.cfg.Bootstrap); err != nil {
 		return false, err
 	}
@@ -51,9 +61,10 @@ func (d *Door) found(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// withdraw gives an attempt up, and whatever was promised for earlier ones: so that of
-// two nodes that hold each other up, which takes another node's loss of its directory,
-// one goes on. Who does not hear of it is told after the next attempt.
+// withdraw gives up an attempt and all promises for earlier ones, so that of two nodes
+// that block each other, as may happen after a third has lost its directory, one can go
+// on. The own promise is given up first. A node that does not hear of it is told after
+// the next attempt.
 func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequest) error {
 	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
 		return err
@@ -78,7 +89,8 @@ func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequ
 	return nil
 }
 
-// promise asks one node, or this one, for its promise; the answer is who has it.
+// promise asks one node, perhaps this one itself, for its promise and returns who holds
+// it.
 func (d *Door) promise(ctx context.Context, f *freshNode,
 	req *pb.FoundRequest) (holder uint64, err error) {
 	if f.node.NodeId == req.Founder {
@@ -90,15 +102,16 @@ func (d *Door) promise(ctx context.Context, f *freshNode,
 	if err != nil {
 		return 0, err
 	}
+	// Such an answer contradicts itself, so it must not be counted.
 	if r.Granted && r.Founder != req.Founder {
 		return 0, fmt.Errorf("join: %s grants what it has promised to another", f.node.Listen)
 	}
 	return r.Founder, nil
 }
 
-// expected are the fresh nodes that have answered lately and expect the same, this one
-// included, by node id, and whether it is this node's turn to found: they are exactly as
-// many as are expected, and those before it had time to.
+// expected returns the fresh nodes that have answered lately and expect the same number,
+// this one included, ordered by node id, and whether it is this node's turn to found:
+// they are exactly as many as expected, and those with lower ids have had time to do it.
 func (d *Door) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
 	d.mu.Lock()
@@ -125,6 +138,7 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 		}
 		names, addrs = append(names, fmt.Sprint(f.node.NodeId)), append(addrs, f.node.Listen)
 	}
+	// The set has changed, so everybody's time to found begins anew.
 	if all := strings.Join(names, " "); all != d.complete {
 		d.complete, d.completeAt = all, time.Now()
 	}
@@ -146,7 +160,7 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 	return set, false
 }
 
-// sayPromised says whom a promise keeps waiting.
+// sayPromised logs whose promise to whom keeps this node waiting.
 func (d *Door) sayPromised(f *freshNode, holder uint64, nodes []uint64) {
 	if slices.Contains(nodes, holder) {
 		d.say("waiting to found a cluster: another node is about to", "founder", holder)

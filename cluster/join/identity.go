@@ -16,7 +16,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Identity is who a node is. It lives in the node's store, beside the tablets' state.
+// This file keeps the node's own record in its store. It is read once, when the store is
+// opened, and from then on memory follows the disk: each change writes a new record and
+// only then replaces the one in memory, under the mutex. Callers are the door, on any
+// goroutine, and the node while it starts; no write is in flight when a method has
+// returned.
+
+// Identity says who a node is. It lives in the node's store beside the tablets' state.
 type Identity struct {
 	ClusterID string `json:"cluster_id"` // empty: the node belongs to no cluster yet
 	NodeID    uint64 `json:"node_id"`
@@ -25,7 +31,7 @@ type Identity struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// Fresh reports that the node belongs to no cluster yet.
+// Fresh reports whether the node belongs to no cluster yet.
 func (i Identity) Fresh() bool { return i.ClusterID == "" }
 
 // Names of the node's records in its store.
@@ -35,7 +41,7 @@ const (
 	startsRecord   = "starts"
 )
 
-// selfRecord is what is stored of a node.
+// selfRecord is what is stored of a node, as JSON.
 type selfRecord struct {
 	Identity
 	// Waiting: the node was started to join a cluster, or to found one together with
@@ -60,8 +66,8 @@ type selfRecord struct {
 	Outlive uint64 `json:"outlive,omitempty"`
 }
 
-// maxStarts bounds them. Beyond it those after the first are forgotten, of starts that
-// came to nothing most likely.
+// maxStarts bounds Starts and History. Of Starts the first is kept, which meta knows, and
+// the oldest after it are forgotten; those most likely came to nothing.
 const maxStarts = 64
 
 // Self is the node's own record in its store. Every change is durable before it returns.
@@ -75,8 +81,8 @@ type Self struct {
 	seen     map[uint64]seenStart
 }
 
-// OpenSelf reads the node's record and begins its next incarnation. In an empty store it
-// makes up a node id.
+// OpenSelf reads the node's record and begins its next incarnation, which is durable when
+// it returns. In an empty store it makes up a node id.
 func OpenSelf(st *store.Store) (*Self, error) {
 	s := &Self{st: st, contacts: &pb.JoinResponse{}, seen: map[uint64]seenStart{}}
 	known, err := s.read()
@@ -93,6 +99,7 @@ func OpenSelf(st *store.Store) (*Self, error) {
 		return nil, err
 	}
 	next := s.record
+	// Above the incarnation of any copy of this directory that the others have seen.
 	next.Incarnation = max(next.Incarnation, next.Outlive) + 1
 	next.Outlive = 0
 	if len(next.History) == 0 { // of a version that did not keep it
@@ -106,7 +113,7 @@ func OpenSelf(st *store.Store) (*Self, error) {
 	return s, s.write(next, &store.Batch{})
 }
 
-// randomID is a number that is not 0.
+// randomID returns a random odd number of 63 bits: never 0, which means none.
 func randomID() (uint64, error) {
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -115,7 +122,7 @@ func randomID() (uint64, error) {
 	return binary.BigEndian.Uint64(b[:])>>1 | 1, nil
 }
 
-// read takes what the store has; false: it is empty.
+// read loads what the store has. It returns false if the store is empty.
 func (s *Self) read() (known bool, err error) {
 	snap := s.st.Snap()
 	defer snap.Close()
@@ -136,6 +143,7 @@ func (s *Self) read() (known bool, err error) {
 	return true, s.readSeen(snap)
 }
 
+// wrapf puts text before an error; nil stays nil.
 func wrapf(err error, text string) error {
 	if err == nil {
 		return nil
@@ -143,7 +151,8 @@ func wrapf(err error, text string) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// write stores the record in the batch. Called with mu held, or before the Self is shared.
+// write commits the record together with what is in b, and then replaces the one in
+// memory. The caller holds mu, or has not shared the Self yet.
 func (s *Self) write(next selfRecord, b *store.Batch) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -157,20 +166,20 @@ func (s *Self) write(next selfRecord, b *store.Batch) error {
 	return nil
 }
 
-// Identity is who the node is now.
+// Identity returns who the node is now.
 func (s *Self) Identity() Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Identity
 }
 
-// maxOutlived bounds what another process can make of this node's incarnations: they must
-// be able to grow for good.
+// maxOutlived bounds how far another process can raise this node's incarnations, which
+// must be able to grow for good.
 const maxOutlived = 1 << 48
 
-// Outlive has the next start be a later incarnation than one that another process, on a
-// copy of this directory, has run as: the others take any earlier one for dead as long as
-// they live.
+// Outlive makes the next start a later incarnation than one that another process, on a
+// copy of this directory, has run as. The others would take any earlier one for dead as
+// long as they live.
 func (s *Self) Outlive(incarnation uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,16 +191,16 @@ func (s *Self) Outlive(incarnation uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Starts are the numbers by which this process, and the directory that it runs on, is
-// registered. Not to be changed.
+// Starts returns the numbers by which this process and its directory register. The slice
+// must not be changed.
 func (s *Self) Starts() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record.Starts
 }
 
-// Contacts are the nodes that it knew last, and where meta was: the last answer to a
-// Join. Not to be changed.
+// Contacts returns the last answer to a Join: the nodes, and where meta was. The message
+// must not be changed.
 func (s *Self) Contacts() *pb.JoinResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +214,8 @@ var ErrWaiting = errors.New("join: this directory waits to become part of a clus
 // errNotFresh: the node belongs to a cluster already.
 var errNotFresh = errors.New("join: the node belongs to a cluster already")
 
-// Begin makes the node a cluster of its own, unless it has waited for others: bootstrap
-// adds the first tablets' state to the same atomic batch.
+// Begin makes the node a cluster of its own, unless it has waited for others
+// (ErrWaiting). bootstrap adds the first tablets' state to the same atomic batch.
 func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +226,8 @@ func (s *Self) Begin(bootstrap func(b *store.Batch, node uint64)) error {
 	return s.found(bootstrap)
 }
 
-// Found makes the node a cluster that others wait for: all of them have promised it.
+// Found makes the node the founder of a cluster that others wait for. All of them have
+// promised it that; here only the own promise is checked.
 func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,10 +237,12 @@ func (s *Self) Found(bootstrap func(b *store.Batch, node uint64)) error {
 	return s.found(bootstrap)
 }
 
+// found makes the node a member of a new cluster. The caller holds mu.
 func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	if !s.record.Fresh() {
 		return errNotFresh
 	}
+	// Waiting and promises end here: they mean nothing to a node that has a cluster.
 	b, next := &store.Batch{}, selfRecord{
 		Identity: s.record.Identity, Starts: s.record.Starts, History: s.record.History,
 		Outlive: s.record.Outlive,
@@ -240,7 +252,8 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	return s.write(next, b)
 }
 
-// Wait notes that the node waits for others.
+// Wait notes durably that the node waits for others, so that it never begins a cluster
+// alone.
 func (s *Self) Wait() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +265,8 @@ func (s *Self) Wait() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Promise lets the node found the cluster in this attempt of its, unless another one has
-// the promise: the answer is who has it.
+// Promise promises founder that it may found the cluster, unless another node has the
+// promise, and returns who holds it. The promise is durable when Promise returns.
 func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +284,9 @@ func (s *Self) Promise(founder, attempt uint64) (holder uint64, err error) {
 	return founder, s.write(next, &store.Batch{})
 }
 
-// Withdraw takes back a promise that its founder gives up, if it was not given for a
-// later attempt. Nobody else may ask for that: the founder may have founded the cluster.
+// Withdraw takes back a promise that its founder gives up, unless it has been given for a
+// later attempt. Only the founder may ask for that, because it may have founded the
+// cluster.
 func (s *Self) Withdraw(founder, attempt uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,15 +298,17 @@ func (s *Self) Withdraw(founder, attempt uint64) error {
 	return s.write(next, &store.Batch{})
 }
 
-// Joined makes the node one of the cluster that has taken it in, or notes what that
-// cluster said to a node that came back. This start is registered then.
+// Joined stores what the cluster answered. A fresh node becomes one of the cluster; for
+// one that came back this start is registered now.
 func (s *Self) Joined(r *pb.JoinResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.ClusterId == "" || (!s.record.Fresh() && r.ClusterId != s.record.ClusterID) {
 		return fmt.Errorf("%w: %q", ErrOtherCluster, r.ClusterId)
 	}
+	// Meta knows the present start now, so earlier ones need not be proven any more.
 	last := len(s.record.Starts) - 1
+	// Upkeep comes here again and again, and mostly nothing has changed.
 	if !s.record.Fresh() && last == 0 && proto.Equal(r, s.contacts) {
 		return nil
 	}

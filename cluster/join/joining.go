@@ -16,12 +16,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Enter returns when the node belongs to a cluster: it begins one, founds one with others
-// or joins one, and waits for that as long as ctx allows. A node that belongs to one
-// already looks for a short time only for somebody who registers its new incarnation: all
-// nodes may be starting, and then Upkeep does it later. Errors that waiting does not
-// help: ErrOtherCluster, ErrDuplicateNode, ErrStaleIncarnation, ErrForgotten, ErrWaiting,
-// ErrClock.
+// This file is the client's side of the door. Enter runs on the goroutine that opens the
+// node and ends before Upkeep begins; Seek and Upkeep run on goroutines of their own
+// until their context ends, and may ask the same nodes at once. Questions to many nodes
+// go out in parallel, each on a goroutine that is joined before greet returns.
+
+// Enter brings the node into a cluster: it begins one, founds one with others or joins
+// one, and waits for that as long as ctx allows. A node that belongs to one already looks
+// only for a short time for somebody who registers its new incarnation: all nodes may be
+// starting, and then Upkeep registers it later.
+//
+// These errors are not worth another try: ErrOtherCluster, ErrDuplicateNode,
+// ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock.
 func (d *Door) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
@@ -35,6 +41,8 @@ func (d *Door) Enter(ctx context.Context) error {
 	var suspect time.Time // since when another process seems to have this node's identity
 	for {
 		done, err := d.round(ctx)
+		// This node's own last process may have been killed a moment ago and count as
+		// alive: only after a while is it another one.
 		if errors.Is(err, cluster.ErrDuplicateNode) {
 			if suspect.IsZero() {
 				suspect = time.Now()
@@ -53,11 +61,12 @@ func (d *Door) Enter(ctx context.Context) error {
 	}
 }
 
+// pause waits about so long, with jitter, or for the end of ctx, whose cause it returns.
 func (d *Door) pause(ctx context.Context, wait time.Duration) error {
 	return d.pauseUnless(ctx, wait, nil)
 }
 
-// pauseUnless is a pause that ends early when something comes.
+// pauseUnless is like pause but also returns when something is received.
 func (d *Door) pauseUnless(ctx context.Context, wait time.Duration,
 	something <-chan struct{}) error {
 	t := time.NewTimer(wait/2 + rand.N(wait))
@@ -72,7 +81,7 @@ func (d *Door) pauseUnless(ctx context.Context, wait time.Duration,
 	}
 }
 
-// greeting is a node's answer to Hello.
+// greeting is one address's answer to Hello, or the error instead; then r is nil.
 type greeting struct {
 	addr string
 	r    *pb.HelloResponse
@@ -82,7 +91,7 @@ type greeting struct {
 	told  bool // it has told its clock
 }
 
-// round asks every address once, and then joins, founds, or neither.
+// round asks every address once and then joins, founds, or does neither.
 func (d *Door) round(ctx context.Context) (done bool, err error) {
 	greetings := d.greet(ctx, d.targets())
 	var in []greeting
@@ -91,6 +100,7 @@ func (d *Door) round(ctx context.Context) (done bool, err error) {
 			in = append(in, g)
 		}
 	}
+	// A cluster that exists comes first: founding a second one would split the nodes.
 	if len(in) > 0 {
 		return d.join(ctx, in)
 	}
@@ -101,7 +111,8 @@ func (d *Door) round(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// targets are whom to ask: those that were named, and fresh nodes that were heard of.
+// targets returns whom to ask: the addresses that the operator named, and those of fresh
+// nodes that were heard of.
 func (d *Door) targets() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +124,8 @@ func (d *Door) targets() []string {
 	return slices.Compact(out)
 }
 
-// greet asks all addresses at once who is there.
+// greet says Hello to all addresses at once, waits for the answers at most Timing.Call,
+// and remembers what they say. It returns one greeting per address.
 func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
 	defer cancel()
@@ -162,7 +174,8 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	return out
 }
 
-// join asks nodes of a cluster to take this node in.
+// join asks one node of the cluster after another to take this node in, and returns true
+// as soon as one has. It returns an error only for what asking again cannot help.
 func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 	id := d.cfg.Self.Identity()
 	for _, g := range in {
@@ -196,6 +209,7 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 				id.NodeID, "incarnation", id.Incarnation, "by", g.addr)
 			return true, nil
 		}
+		// The cluster has decided; every other node would say the same.
 		if err = joinError(err); isRefusal(err) {
 			return false, fmt.Errorf("join: %s does not let this node in: %w", g.addr, err)
 		}
@@ -207,18 +221,20 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 	return false, nil
 }
 
+// isRefusal reports whether an error is a decision of the cluster against this node, as
+// opposed to "not now".
 func isRefusal(err error) bool {
 	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
 		errors.Is(err, cluster.ErrStaleIncarnation) ||
 		errors.Is(err, cluster.ErrForgotten)
 }
 
-// maxAskedBack bounds how many known nodes a node that comes back asks of those that it
-// does not vote with.
+// maxAskedBack bounds how many of the known nodes that it does not vote with are asked by
+// a node that comes back.
 const maxAskedBack = 32
 
-// comeBack registers the new incarnation with whoever answers. If nobody can do that, for
-// all may be starting, the node goes on as soon as its start is confirmed, and Upkeep
+// comeBack registers the new incarnation with whoever answers. If nobody can, because all
+// may be starting, the node goes on as soon as its start is confirmed, and Upkeep
 // registers it later.
 func (d *Door) comeBack(ctx context.Context) error {
 	began := time.Now()
@@ -238,6 +254,8 @@ func (d *Door) comeBack(ctx context.Context) error {
 			err = d.pause(ctx, d.cfg.Timing.Round)
 		case isRefusal(err):
 			return err
+		// Not registered, but safe to vote: meta may need this very node to get its
+		// quorum.
 		case confirmed:
 			if len(addrs) > 0 {
 				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be starting too", "asked", addrs)
@@ -252,8 +270,8 @@ func (d *Door) comeBack(ctx context.Context) error {
 	}
 }
 
-// acquainted are the addresses of nodes that this one was told of, or was in a cluster
-// with: all of those that it votes with, and some others.
+// acquainted returns the addresses of the nodes that this one knows: those named by the
+// operator, all that it votes with, some others, and those that have called.
 func (d *Door) acquainted() []string {
 	addrs := slices.Clone(d.cfg.Join)
 	others := 0
@@ -274,17 +292,18 @@ func (d *Door) acquainted() []string {
 	})
 }
 
-// Seek asks the nodes that this one knows of where they are now, again and again, until
-// Upkeep goes on or ctx ends: as long as meta is not reached, nobody else tells it of
-// addresses that have changed since its last life.
+// Seek asks the nodes that this one knows where they are now, again and again, until this
+// incarnation is registered or ctx ends. Until meta is reached nobody else tells it of
+// addresses that have changed since it last ran.
 func (d *Door) Seek(ctx context.Context) {
 	for d.pause(ctx, d.cfg.Timing.ComeBack) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
 	}
 }
 
-// ofCluster leaves out who belongs to no cluster, and nodes of another one at addresses
-// that the operator has not named: an address may have been given to somebody else.
+// ofCluster drops greetings of fresh nodes, and those of another cluster at addresses
+// that the operator has not named: such an address may have been given to somebody else.
+// Those that the operator named stay, for join to refuse.
 func (d *Door) ofCluster(all []greeting) []greeting {
 	own := d.cfg.Self.Identity().ClusterID
 	return slices.DeleteFunc(all, func(g greeting) bool {
@@ -293,8 +312,8 @@ func (d *Door) ofCluster(all []greeting) []greeting {
 	})
 }
 
-// Register registers this incarnation through the registry, now that the node can reach
-// meta by itself: once, unless it is done.
+// Register registers this incarnation through r, once the node can reach meta by itself.
+// If that is done already it does nothing.
 func (d *Door) Register(ctx context.Context, r Registry) error {
 	if d.registered.Load() {
 		return nil
@@ -310,9 +329,9 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 	return err
 }
 
-// Upkeep registers, as often as it takes, and then keeps what the node knows of the
-// others up to date for its next start, until ctx ends. It returns an error only if the
-// node is refused: it must stop then.
+// Upkeep registers the node, as often as it takes, and from then on keeps what it knows
+// of the others up to date for its next start, until ctx ends. It returns an error only
+// if the node is refused, and must stop.
 func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 	for {
 		wait := d.cfg.Timing.Upkeep
@@ -341,7 +360,7 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 	}
 }
 
-// noteContacts stores whom this node knows.
+// noteContacts stores whom the registry knows.
 func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 	contacts, err := r.Contacts(ctx)
 	if err != nil {
@@ -358,7 +377,8 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 	return d.cfg.Self.Joined(contacts)
 }
 
-// say logs what the node waits for: when that is something new, and then now and then.
+// say logs what the node waits for: at once if it is something new, else every
+// Timing.Log.
 func (d *Door) say(text string, args ...any) {
 	d.mu.Lock()
 	now := time.Now()
@@ -372,7 +392,7 @@ func (d *Door) say(text string, args ...any) {
 	}
 }
 
-// sayWaiting says why there is nobody to join.
+// sayWaiting logs why there is nobody to join.
 func (d *Door) sayWaiting(all []greeting) {
 	var fresh, silent []string
 	var why error

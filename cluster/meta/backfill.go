@@ -9,7 +9,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixBackfill begins the rows of back-fills' records, one an observer: the last one.
+// This file keeps the records of back-fills. It holds nothing in memory: each method
+// reads its rows and writes them back by a conditional write, on its caller's goroutine.
+// Callers are the Admin service (start, cancel, read) and the back-fill actor beside
+// meta's leader (save). While leadership moves there may be two such actors, and a
+// cancellation may race either: changeBackfill sees to it that none undoes another.
+
+// prefixBackfill begins the rows of back-fill records, one per observer, each of its last
+// back-fill.
 const prefixBackfill = "backfill/"
 
 // Backfill reads the record of the observer's last back-fill; nil if there was none. An
@@ -26,7 +33,8 @@ func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) 
 	return b, err
 }
 
-// backfill is the record, and its bytes.
+// backfill returns the record, nil if there is none, and the bytes it was decoded from,
+// which serve as the condition of the next write.
 func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte, error) {
 	value, err := m.get(ctx, prefixBackfill+name)
 	if err != nil || value == nil {
@@ -52,6 +60,7 @@ func (m *Meta) Backfills(ctx context.Context,
 	}
 	values, err := m.getAll(ctx, rows...)
 	for i, value := range values {
+		// This observer never had a back-fill, or it was forgotten.
 		if value == nil {
 			continue
 		}
@@ -69,10 +78,14 @@ func (m *Meta) Backfills(ctx context.Context,
 func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
+		// A retired observer's notifications are being removed; a back-fill would add new
+		// ones.
 		if o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", name)
 		}
 		if wire.BackfillRuns(b) {
+			// Nothing differs, so nothing is written; the answer has the record of the
+			// back-fill that runs.
 			return b, nil
 		}
 		return &pb.Backfill{Name: name, Ts: ts}, nil
@@ -84,6 +97,8 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
+		// One that has ended stays as it is: it was completed, which a cancellation would
+		// hide.
 		if wire.BackfillRuns(b) {
 			b.Cancelled = true
 		}
@@ -97,6 +112,7 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
 	stored, err := m.changeBackfill(ctx, b.Name,
 		func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
+			// The timestamp tells this back-fill from a later one of the same observer.
 			goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
 			if !goesOn {
 				return have, nil
@@ -132,6 +148,7 @@ func (m *Meta) changeBackfill(
 			return true, err
 		}
 		value, err := encode(after)
+		// Encoding is deterministic, so equal bytes mean that fn changed nothing.
 		if err != nil || string(value) == string(old) {
 			return true, err
 		}

@@ -9,6 +9,13 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
+// This file reads and replaces the observer catalogue: one record, whose version grows by
+// one with every write. Writers of one node take turns by the ddl lock, which keeps their
+// conditional writes from failing each other; writers of several nodes are kept apart by
+// those writes alone. Callers are the node's registration of observers, the Admin service
+// and the jobs beside meta's leader, each on a goroutine of its own.
+
+// asServer is errors.As for a *txn.ServerError.
 func asServer(err error, into **txn.ServerError) bool { return errors.As(err, into) }
 
 // Catalogue reads the newest version of the observer catalogue.
@@ -21,10 +28,14 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	return c, decode(rowCatalogue, value, c)
 }
 
-// changeCatalogue writes a new version, if fn changes anything, in one step with the
-// changes that fn returns, and tells every tablet the newest. fn is called again if
-// another was faster. What is waited for without ddl is the tablets: they may be away for
-// long.
+// changeCatalogue lets fn edit the catalogue, writes the result as a new version if it
+// differs, together with the changes that fn returns, and then tells every tablet the
+// newest version.
+//
+// fn is called again if another writer was faster. The ddl lock is given back before the
+// tablets are waited for: they may be away for long, and other schema changes must not
+// wait with this one. ErrUntold means that the write is durable and only the telling
+// failed.
 func (m *Meta) changeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) error {
 	current, err := m.writeCatalogue(ctx, fn)
@@ -34,7 +45,8 @@ func (m *Meta) changeCatalogue(ctx context.Context,
 	return m.tell(ctx, current)
 }
 
-// writeCatalogue is changeCatalogue that tells nobody; it returns the newest version.
+// writeCatalogue is like changeCatalogue but tells nobody. It returns the newest version,
+// whether or not fn changed it.
 func (m *Meta) writeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) (current *pb.Catalogue, err error) {
 	if err := m.ddl.lock(ctx); err != nil {
@@ -50,6 +62,7 @@ func (m *Meta) writeCatalogue(ctx context.Context,
 		if err := decode(rowCatalogue, old, current); err != nil {
 			return false, err
 		}
+		// fn edits current in place, so what it was is encoded first.
 		before, err := encode(current)
 		if err != nil {
 			return false, err
@@ -58,6 +71,8 @@ func (m *Meta) writeCatalogue(ctx context.Context,
 		if err != nil {
 			return false, err
 		}
+		// Without a change there is no new version, and so nothing that tablets would
+		// have to learn.
 		if after, err := encode(current); err != nil || bytes.Equal(before, after) {
 			return true, err
 		}
@@ -71,8 +86,9 @@ func (m *Meta) writeCatalogue(ctx context.Context,
 	return current, err
 }
 
-// Sync tells every tablet the newest catalogue, unless all are known to have it: it goes
-// on where whoever wrote it has given up, or has crashed.
+// Sync tells every tablet the newest catalogue, unless all are known to have it. It
+// finishes what a writer began that has given up or crashed between its write and the
+// last tablet.
 func (m *Meta) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -10,6 +10,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file takes a dropped table from the moment its name is gone to the moment nothing
+// but a range of ids is left of it: dated (DateDrops) once every tablet refuses its
+// cells, then forgotten (ForgetDrops) once its data is deleted. It owns no state. Both
+// run on the collection job of the node that leads meta; two leaders of meta may run them
+// at once, which the catalogue's conditional write resolves.
+
 // DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
 // makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
 // still takes for a dropped table began before the timestamp.
@@ -19,7 +25,11 @@ func (m *Meta) DateDrops(ctx context.Context,
 	if err != nil || !slices.Contains(droppedTS(c), 0) {
 		return err
 	}
+	// Only these are dated below: a drop that is written after the Sync has not been told
+	// to every tablet when the timestamp is taken.
 	undated := undatedDrops(c)
+	// Before the timestamp, not after: a tablet that has not heard of the drop may accept
+	// writes to the table that begin later than any timestamp taken now.
 	if err := m.Sync(ctx); err != nil {
 		return err
 	}
@@ -30,6 +40,7 @@ func (m *Meta) DateDrops(ctx context.Context,
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)
 		for i, id := range c.DroppedTables {
+			// Another leader may have dated it meanwhile; the first date stands.
 			if c.DroppedTs[i] == 0 && slices.Contains(undated, id) {
 				c.DroppedTs[i] = uint64(at)
 			}
@@ -38,6 +49,7 @@ func (m *Meta) DateDrops(ctx context.Context,
 	})
 }
 
+// undatedDrops returns the ids of dropped tables that have no timestamp yet.
 func undatedDrops(c *pb.Catalogue) []uint32 {
 	var out []uint32
 	for i, ts := range droppedTS(c) {
@@ -48,7 +60,8 @@ func undatedDrops(c *pb.Catalogue) []uint32 {
 	return out
 }
 
-// droppedTS is the drops' timestamps, one a dropped table.
+// droppedTS returns the timestamps of the drops in the order of DroppedTables, 0 for each
+// that is not dated. Catalogues of earlier versions have fewer timestamps than tables.
 func droppedTS(c *pb.Catalogue) []uint64 {
 	out := make([]uint64, len(c.DroppedTables))
 	copy(out, c.DroppedTs)
@@ -56,9 +69,11 @@ func droppedTS(c *pb.Catalogue) []uint64 {
 }
 
 // ForgetDrops takes dropped tables of which nothing is left off the list that tablets
-// look through for data to delete. What remains of them are ranges of ids, at most one
-// more than there are tables: a client that has slept through the drop is refused for
-// ever. gone says for a table and the time of its drop whether nothing is left of it.
+// search for data to delete. gone reports, for a table and the time of its drop, whether
+// nothing is left of it.
+//
+// The ids stay in the catalogue as ranges, at most one more than there are tables, so
+// that a client that has slept through the drop is refused for ever.
 func (m *Meta) ForgetDrops(ctx context.Context,
 	gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
 	c, err := m.Catalogue(ctx)
@@ -67,6 +82,8 @@ func (m *Meta) ForgetDrops(ctx context.Context,
 	}
 	done := map[uint32]bool{}
 	for i, ts := range droppedTS(c) {
+		// Without a date nobody can tell whether a transaction from before the drop is
+		// still to come.
 		if id := c.DroppedTables[i]; ts != 0 && gone(mvcc.TableID(id), mvcc.Timestamp(ts)) {
 			done[id] = true
 		}
@@ -85,6 +102,8 @@ func (m *Meta) ForgetDrops(ctx context.Context,
 				continue
 			}
 			c.Gone = addToRanges(c.Gone, id)
+			// The record that keeps the table's name is needed only while the drop may
+			// have to be finished by name (dropUntold).
 			row := droppedRow(id)
 			if value, err := m.get(ctx, row); err != nil {
 				return nil, err
@@ -129,18 +148,22 @@ func IsDropped(c *pb.Catalogue, id uint32) bool {
 		})
 }
 
+// droppedRow returns the row with the last record of a dropped table.
 func droppedRow(id uint32) string { return prefixDropped + strconv.FormatUint(uint64(id), 10) }
 
 // addToRanges adds an id to sorted ranges that neither overlap nor touch.
 func addToRanges(ranges []*pb.TableRange, id uint32) []*pb.TableRange {
 	i := 0
+	// Skip the ranges that end before id and do not even touch it.
 	for i < len(ranges) && ranges[i].Last+1 < id {
 		i++
 	}
+	// It touches no range: a new one is inserted in order.
 	if i == len(ranges) || id+1 < ranges[i].First {
 		return slices.Insert(ranges, i, &pb.TableRange{First: id, Last: id})
 	}
 	ranges[i].First, ranges[i].Last = min(ranges[i].First, id), max(ranges[i].Last, id)
+	// The id has closed the gap to the next range, so the two become one.
 	if i+1 < len(ranges) && ranges[i].Last+1 >= ranges[i+1].First {
 		ranges[i].Last = ranges[i+1].Last
 		ranges = slices.Delete(ranges, i+1, i+2)

@@ -14,7 +14,8 @@ import (
 // is kept, in one record: its directory may hold promises to groups that have gone on
 // without it, and is not let in again.
 
-// rowForgotten is the row of the ids, maxForgotten the most of them, eight bytes each.
+// rowForgotten is the row of the forgotten ids; maxForgotten bounds them, at eight bytes
+// each.
 const (
 	rowForgotten = "forgotten"
 	maxForgotten = 1 << 16
@@ -24,7 +25,8 @@ const (
 // with a txn.ServerError that names the node.
 var ErrNodeInUse = errors.New("meta: the node is in use")
 
-// forgotten are the nodes that were forgotten, and the record's bytes; nil if there is none.
+// forgotten returns the forgotten nodes and the bytes of their record, which are nil if
+// there is none.
 func (m *Meta) forgotten(ctx context.Context) (*wire.ForgottenNodes, []byte, error) {
 	value, err := m.get(ctx, rowForgotten)
 	if err != nil {
@@ -34,8 +36,9 @@ func (m *Meta) forgotten(ctx context.Context) (*wire.ForgottenNodes, []byte, err
 	return f, value, decode(rowForgotten, value, f)
 }
 
-// notForgotten is the condition for a new record of the node: it was not forgotten, and
-// is not meanwhile.
+// notForgotten returns the condition under which a node may get its first record: it has
+// not been forgotten, nor is it until that record is written. Its error is ErrForgotten
+// if it has been.
 func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 	f, old, err := m.forgotten(ctx)
 	if err != nil {
@@ -48,8 +51,9 @@ func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 	return change{row: rowForgotten, old: old, keep: true}, nil
 }
 
-// ForgetNode removes the record of a node that meta's leader has recorded as away and that holds no
-// replica. One that was forgotten already is no error. Errors: ErrNoNode, ErrNodeInUse.
+// ForgetNode removes the record of a node that meta's leader has recorded as away and
+// that holds no replica. It may be repeated: a node that is forgotten already is no
+// error. Errors: ErrNoNode, ErrNodeInUse.
 func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		f, forgotten, err := m.forgotten(ctx)
@@ -60,13 +64,17 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 		switch {
 		case err != nil:
 			return false, err
+		// An earlier call, whose answer may have been lost, has done it.
 		case have == nil && slices.Contains(f.Nodes, id):
 			return true, nil
 		case have == nil:
 			return false, refuseNode(ErrNoNode, "there is no node %d", id)
+		// Silence to this node is not enough: what counts is what the leader of meta has
+		// recorded.
 		case have.GoneSince == 0:
 			return false, refuseNode(ErrNodeInUse,
 				"node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
+		// Dropping an old id instead would let its directory in again.
 		case len(f.Nodes) >= maxForgotten:
 			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d",
 				len(f.Nodes), maxForgotten)
@@ -80,12 +88,15 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 		if err != nil {
 			return false, err
 		}
+		// Record and list change together: without the record nothing else would refuse
+		// the directory.
 		return m.swap(ctx, change{row: nodeRow(id), old: old},
 			change{row: rowForgotten, old: forgotten, value: value})
 	})
 }
 
-// holdsNothing is an error if a tablet has a replica on the node.
+// holdsNothing returns ErrNodeInUse if the tablet map has a replica on the node, of any
+// kind: a learner or an outgoing one counts as well.
 func (m *Meta) holdsNothing(ctx context.Context, id uint64) error {
 	tablets, err := m.Tablets(ctx)
 	if err != nil {

@@ -12,8 +12,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of leases on history: how many processes hold one, how many of one origin (a host),
-// their names and tokens in bytes, and how long one lasts.
+// This file keeps two records: how far history is collected, and the leases of those who
+// still read old versions. A bound is chosen on condition that the leases have not
+// changed, and a lease is granted on condition that the bound has not, so one of two that
+// race sees the other. Callers are the collector beside meta's leader and, for leases,
+// any node on behalf of its clients, each on its own goroutine; nothing is kept in
+// memory.
+
+// Bounds of leases on history: how many there are in all and of one origin (a host), the
+// bytes of a holder's name, an origin and a token, and how long a lease lasts.
 const (
 	maxLeases     = 1024
 	maxLeasesEach = 128
@@ -34,6 +41,7 @@ func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, 
 	return c, l, err
 }
 
+// collection returns the record of collection, empty if there is none, and its bytes.
 func (m *Meta) collection(ctx context.Context) (*wire.Collection, []byte, error) {
 	value, err := m.get(ctx, rowCollection)
 	if err != nil {
@@ -43,6 +51,7 @@ func (m *Meta) collection(ctx context.Context) (*wire.Collection, []byte, error)
 	return c, value, decode(rowCollection, value, c)
 }
 
+// leases returns the record of leases, empty if there is none, and its bytes.
 func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
 	value, err := m.get(ctx, rowLeases)
 	if err != nil {
@@ -53,9 +62,10 @@ func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
 }
 
 // SaveCollection replaces the record from, as it was read, by to, which gets the next
-// version. With seen it also demands that the leases are still those: a lease that was
-// granted meanwhile must be looked at before a bound is chosen. False if another was
-// faster.
+// version. It returns false, and changes nothing, if another writer was faster.
+//
+// If seen is not nil it also requires that the leases are still those: a lease that was
+// granted meanwhile must be looked at before a bound is chosen.
 func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	seen *wire.Leases) (bool, error) {
 	_, old, err := m.collection(ctx)
@@ -63,6 +73,7 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 		return false, err
 	}
 	now := &wire.Collection{}
+	// The version stands for the record: two of one version are the same.
 	if err := decode(rowCollection, old, now); err != nil || now.Version != from.Version {
 		return false, err
 	}
@@ -77,10 +88,13 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 		if err != nil {
 			return false, err
 		}
+		// Leases are compared by their encoding, which is deterministic.
 		want, err := encode(seen)
 		if err != nil || !slices.Equal(have, want) {
 			return false, err
 		}
+		// Written with its own value, so that the leases' record takes part in this
+		// write, too.
 		changes = append(changes, change{row: rowLeases, old: have, value: have})
 	}
 	return m.swap(ctx, changes...)
@@ -104,16 +118,21 @@ func (m *Meta) HoldHistory(
 	if len(req.Token) > maxToken {
 		return nil, refuse(pb.Error_CODE_INVALID, "a holder's token has at most %d bytes", maxToken)
 	}
+	// A longer wish is cut, not refused: the answer says what was granted, and holders
+	// renew.
 	ttl := min(time.Duration(req.TtlMs)*time.Millisecond, maxLeaseTTL)
 	lease := &wire.Lease{
 		Holder: req.Holder, TokenHash: tokenHash(req.Token), Oldest: min(req.Oldest, uint64(now)),
 		Expires: uint64(mvcc.TimestampAt(now.Millis() + ttl.Milliseconds())),
 	}
+	// A lease of no duration is one given back.
 	if ttl == 0 {
 		lease.Oldest = 0
 	}
 	var bound uint64
 	err := retry(ctx, func() (bool, error) {
+		// The bound in the answer is of the very record that the write below is
+		// conditional on.
 		c, collect, err := m.collection(ctx)
 		if err != nil {
 			return false, err
@@ -141,7 +160,8 @@ func (m *Meta) HoldHistory(
 	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
 }
 
-// tokenHash is what is kept of a token: every client can read meta's records.
+// tokenHash returns what is kept of a token, nil for an empty one. A hash, because every
+// client can read meta's records.
 func tokenHash(token []byte) []byte {
 	if len(token) == 0 {
 		return nil
@@ -150,11 +170,14 @@ func tokenHash(token []byte) []byte {
 	return sum[:]
 }
 
-// replaceLease puts the lease in the place of its holder's earlier one, without one if its
-// oldest is 0, and drops what has expired.
+// replaceLease puts lease in the place of its holder's earlier one and drops every lease
+// that has expired by now. With Oldest 0 it only removes. It edits leases in place; on an
+// error the result must not be stored.
 func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) error {
 	mine, others := 0, 0 // leases of that name
 	leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
+		// Every call takes out what has expired, so the record stays bounded without a
+		// job for it.
 		if l.Expires <= uint64(now) {
 			return true
 		}
@@ -169,6 +192,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 		return true
 	})
 	if lease.Oldest == 0 {
+		// Nothing to give back is fine, as it may have expired; another's lease is not.
 		if mine == 0 && others > 0 {
 			return refuse(pb.Error_CODE_PERMISSION,
 				"the lease of %q is given back with the token that it was taken with", lease.Holder)
@@ -190,7 +214,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 	return nil
 }
 
-// ofOrigin is how many of the leases are of the origin.
+// ofOrigin counts the leases of the origin.
 func ofOrigin(leases *wire.Leases, origin string) (n int) {
 	for _, l := range leases.Leases {
 		if _, from := wire.Origin(l.Holder); from == origin {

@@ -21,20 +21,26 @@ import (
 )
 
 // Meta reads and changes the cluster's own tables: raw cells of the meta tablet, each a
-// message, changed by conditional writes. It may be used by any number of goroutines and
-// nodes at once.
+// protobuf message, changed by conditional writes.
+//
+// It keeps no copy of them, so any number of goroutines and nodes may use it at once.
+// Every method runs on its caller's goroutine and blocks for at least one round trip to
+// the leader of meta, wherever that is. What can be in flight is a conditional write
+// whose answer was lost; swap finds out what became of it.
 type Meta struct {
 	send   route.Sender
 	router *route.Router
 
-	// ddl keeps this node's own schema changes apart, so that they do not race each
-	// other's conditional writes.
+	// ddl serializes this node's schema changes, so that they do not fail each other's
+	// conditional writes.
 	ddl ddlLock
-	// pushed is the newest version of the catalogue that this process has told every tablet.
+	// pushed is the newest catalogue version that this process itself has told every
+	// tablet.
 	pushed atomic.Uint64
 }
 
-// NewMeta returns a Meta over the sender.
+// NewMeta returns a Meta that reaches the meta tablet by send and finds user tablets by
+// router.
 func NewMeta(send route.Sender, router *route.Router) *Meta {
 	return &Meta{send: send, router: router, ddl: newDDLLock()}
 }
@@ -52,13 +58,15 @@ const (
 	prefixTablet   = "tablet/"
 )
 
+// metaCell returns the cell that holds the record of a row.
 func metaCell(row string) *pb.Cell {
 	return &pb.Cell{Table: uint32(mvcc.MetaTable), Row: wire.Bytes(row)}
 }
 
+// tabletRow returns the row of a tablet in the tablet map.
 func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 10) }
 
-// get reads one record; nil if there is none.
+// get returns the value of one record, nil if there is none.
 func (m *Meta) get(ctx context.Context, row string) ([]byte, error) {
 	v, err := m.getAll(ctx, row)
 	if err != nil {
@@ -67,7 +75,9 @@ func (m *Meta) get(ctx context.Context, row string) ([]byte, error) {
 	return v[0], nil
 }
 
-// getAll reads records in one message, in the order of rows; nil for each that is not there.
+// getAll returns the values of records in the order of rows, nil for each that does not
+// exist. All are read by one message, but a write may come between two of them: what
+// depends on several makes each a condition of its write.
 func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	cells := make([]*pb.Cell, len(rows))
 	for i, row := range rows {
@@ -82,6 +92,8 @@ func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	for i, v := range r.GetRawGet().GetValues() {
 		switch {
 		case !v.Found:
+		// An empty value exists: it must differ from nil, which conditions take for
+		// absent.
 		case v.Value == nil:
 			out[i] = []byte{}
 		default:
@@ -91,7 +103,9 @@ func (m *Meta) getAll(ctx context.Context, rows ...string) ([][]byte, error) {
 	return out, nil
 }
 
-// retry runs fn until it reports done; it waits a little between tries, for another writer has won.
+// retry calls fn until it reports done or fails. Between calls it pauses, longer each
+// time and with jitter: another writer has won, and the losers must not meet again at
+// once.
 func retry(ctx context.Context, fn func() (done bool, err error)) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		done, err := fn()
@@ -106,7 +120,8 @@ func retry(ctx context.Context, fn func() (done bool, err error)) error {
 	}
 }
 
-// nextID takes a number from a counter that begins at first.
+// nextID takes the next number from the counter in row; the first one is first. A number
+// that was taken is never given out again, also if its taker crashes.
 func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64, err error) {
 	err = retry(ctx, func() (bool, error) {
 		var step change
@@ -118,7 +133,8 @@ func (m *Meta) nextID(ctx context.Context, row string, first uint64) (id uint64,
 	return id, err
 }
 
-// counted is the counter's next number, and the change that takes it.
+// counted returns the counter's next number and the change that takes it, for a caller
+// that takes it together with other changes.
 func (m *Meta) counted(ctx context.Context, row string,
 	first uint64) (id uint64, step change, err error) {
 	old, err := m.get(ctx, row)
@@ -127,6 +143,7 @@ func (m *Meta) counted(ctx context.Context, row string,
 	}
 	id = first
 	if old != nil {
+		// Counters of earlier versions have no random half.
 		if len(old) != 8 && len(old) != 16 {
 			return 0, change{}, fmt.Errorf("meta: counter %s is damaged", row)
 		}
@@ -138,9 +155,11 @@ func (m *Meta) counted(ctx context.Context, row string,
 	return id, change{row: row, old: old, value: value}, nil
 }
 
-// records iterates the records with the prefix.
+// records calls visit for each record with the prefix, in the order of rows, page by
+// page. It is no snapshot: a record that is written during the walk may be seen or not.
 func (m *Meta) records(ctx context.Context, prefix string,
 	visit func(row string, value []byte) error) error {
+	// The first row after all those with the prefix: its last byte, a slash, plus one.
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	from := prefix
 	for {
@@ -161,11 +180,13 @@ func (m *Meta) records(ctx context.Context, prefix string,
 		if r.GetRawScan().GetDone() || len(cells) == 0 {
 			return nil
 		}
+		// The least row above the last one seen.
 		from = wire.String(cells[len(cells)-1].Cell.Row) + "\x00"
 	}
 }
 
-// decode reads a record's message.
+// decode unmarshals the record of row into a message. An absent record, nil, is the empty
+// message.
 func decode(row string, value []byte, into proto.Message) error {
 	if err := proto.Unmarshal(value, into); err != nil {
 		return fmt.Errorf("meta: record %s is damaged: %w", row, err)
@@ -173,7 +194,8 @@ func decode(row string, value []byte, into proto.Message) error {
 	return nil
 }
 
-// encode marshals one of our own messages.
+// encode marshals a record. Equal messages give equal bytes, which conditions rely on,
+// and the result is never nil, which would mean that there is no record.
 func encode(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err == nil && b == nil {
@@ -196,6 +218,8 @@ func (m *Meta) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 			if err := decode(row, old, have); err != nil {
 				return false, err
 			}
+			// Reports overtake each other: one that comes late must not take a newer one
+			// back.
 			if have.Epoch >= d.Epoch {
 				return true, nil
 			}
@@ -208,7 +232,8 @@ func (m *Meta) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	})
 }
 
-// Tablets reads the tablet map.
+// Tablets returns the tablet map in the order of rows, which is not that of ranges. While
+// a split is being reported it may have a gap or an overlap.
 func (m *Meta) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	var out []*pb.TabletDescriptor
 	err := m.records(ctx, prefixTablet, func(row string, value []byte) error {
@@ -219,8 +244,10 @@ func (m *Meta) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	return out, err
 }
 
+// errServer marks every refusal of this package.
 var errServer = errors.New("meta: refused")
 
+// refuse returns a *txn.ServerError with the code and the text.
 func refuse(code pb.Error_Code, format string, args ...any) error {
 	return errors.Join(&txn.ServerError{Code: code, Message: fmt.Sprintf(format, args...)},
 		errServer)

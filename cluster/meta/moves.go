@@ -11,8 +11,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixMove begins the rows of moves that an operator has ordered, one a tablet at most:
-// the request as it was made.
+// This file keeps the orders of operators to move a replica or a leadership, at most one
+// per tablet. OrderMove runs on the goroutine of an Admin call on any node; placement,
+// beside the leader of meta, reads the orders in each of its turns, carries them out and
+// ends them. An order outlives every process in between.
+
+// prefixMove begins the rows of ordered moves, at most one per tablet: the request as it
+// was made.
 const prefixMove = "move/"
 
 // Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
@@ -27,12 +32,13 @@ var (
 	ErrOrdered = errors.New("meta: another move of the tablet is under way")
 )
 
+// moveRow returns the row of the order for a tablet.
 func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tablet, 10) }
 
-// OrderMove records that a replica of a tablet, or its leadership, is to be moved;
-// placement does it, however often the node that leads meta changes. It may be repeated.
-// Errors: ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered. The answer is the tablet as
-// the map has it.
+// OrderMove records that a replica of a tablet, or its leadership, is to be moved. It
+// returns the tablet as the map has it, before the move. Placement carries the order out,
+// however often the leadership of meta changes. The call may be repeated. Errors:
+// ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered.
 func (m *Meta) OrderMove(ctx context.Context,
 	req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
 	err = retry(ctx, func() (bool, error) {
@@ -47,6 +53,7 @@ func (m *Meta) OrderMove(ctx context.Context,
 		if err := decode(tabletRow(req.TabletId), values[0], d); err != nil {
 			return false, err
 		}
+		// A copy of the known fields: it is compared with stored orders byte by byte.
 		order, err := encode(&pb.MoveTabletRequest{
 			TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader,
 		})
@@ -54,6 +61,7 @@ func (m *Meta) OrderMove(ctx context.Context,
 			return false, err
 		}
 		if values[1] != nil {
+			// The same order again, perhaps after a lost answer.
 			if string(values[1]) == string(order) {
 				return true, nil
 			}
@@ -73,7 +81,8 @@ func (m *Meta) OrderMove(ctx context.Context,
 	return d, nil
 }
 
-// checkMove refuses what can't be done as the cluster stands.
+// checkMove refuses a move that cannot be made as the cluster stands. Placement checks
+// again when it makes the move.
 func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.MoveTabletRequest) error {
 	nodes, err := m.Nodes(ctx)
@@ -93,6 +102,7 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	case to.GoneSince != 0:
 		return refuseMove(ErrCannotMove, "node %d is not alive", req.ToNode)
 	}
+	// A leadership moves to a replica that votes already; no replica is made.
 	if req.Leader {
 		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
 			return refuseMove(ErrCannotMove,
@@ -116,12 +126,14 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	return checkZone(d, byID, from, to)
 }
 
-// checkZone: a move into the zone of another replica would be undone by placement, which
-// keeps zones apart first of all.
+// checkZone refuses a move into a zone that would then have more replicas than the zone
+// left behind: placement, which keeps zones apart first of all, would undo it.
 func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 	to *wire.NodeRecord) error {
 	inZone := func(zone string) (n int) {
 		for _, r := range d.Replicas {
+			// Learners do not vote yet, and the replica that moves is no longer where it
+			// was.
 			if !r.Learner && r.NodeId != from.NodeId &&
 				nodes[r.NodeId].GetLabels()["zone"] == zone {
 				n++
@@ -137,7 +149,7 @@ func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 	return nil
 }
 
-// MoveOrders are the moves that are ordered and not done, in the order of rows.
+// MoveOrders returns the moves that are ordered and not done, in the order of rows.
 func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
 	var out []*pb.MoveTabletRequest
 	err := m.records(ctx, prefixMove, func(row string, value []byte) error {
@@ -148,8 +160,8 @@ func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) 
 	return out, err
 }
 
-// EndMove removes an order that is done, or can't be done any more; no error if another
-// has taken its place.
+// EndMove removes an order that is done, or that can no longer be done. If another order
+// has taken its place that one stays, and there is no error.
 func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
 	value, err := encode(proto.CloneOf(order))
 	if err != nil {
@@ -159,6 +171,7 @@ func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
 	return err
 }
 
+// refuseMove returns a refusal that wraps why.
 func refuseMove(why error, format string, args ...any) error {
 	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
 }

@@ -13,11 +13,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prefixNode begins the rows of the nodes' records, one a node that has joined and was
+// This file keeps the node table, the ground truth of who belongs to the cluster. A
+// node's record is changed by the node that registers it (RegisterNode), by operators
+// (SetNodeState) and by placement beside the leader of meta (SetNodeGone), each on its
+// own goroutine and perhaps at once: every change is made of the record as it stands and
+// written on that condition.
+
+// prefixNode begins the rows of node records, one for each node that has joined and was
 // not forgotten.
 const prefixNode = "node/"
 
-// maxNodeRecord bounds a record in bytes.
+// maxNodeRecord is the most bytes that a registered record may have.
 const maxNodeRecord = 4096
 
 // Why the node table refuses a change. Each comes with a txn.ServerError that names the node.
@@ -28,9 +34,10 @@ var (
 	ErrNodeState = errors.New("meta: the node's state does not allow it")
 )
 
+// nodeRow returns the row of a node's record.
 func nodeRow(id uint64) string { return prefixNode + strconv.FormatUint(id, 10) }
 
-// node is a node's record, and its bytes; nil if there is none.
+// node returns a node's record and its bytes, nil if there is none.
 func (m *Meta) node(ctx context.Context, id uint64) (*wire.NodeRecord, []byte, error) {
 	value, err := m.get(ctx, nodeRow(id))
 	if err != nil || value == nil {
@@ -40,13 +47,13 @@ func (m *Meta) node(ctx context.Context, id uint64) (*wire.NodeRecord, []byte, e
 	return r, value, decode(nodeRow(id), value, r)
 }
 
-// Node reads one node's record; nil if it never joined.
+// Node returns a node's record, nil if it never joined or was forgotten.
 func (m *Meta) Node(ctx context.Context, id uint64) (*wire.NodeRecord, error) {
 	r, _, err := m.node(ctx, id)
 	return r, err
 }
 
-// Nodes reads the node table, by node id: every node that has joined and was not forgotten.
+// Nodes returns the node table in the order of node ids.
 func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 	var out []*wire.NodeRecord
 	err := m.records(ctx, prefixNode, func(row string, value []byte) error {
@@ -63,11 +70,13 @@ func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 	return out, err
 }
 
-// RegisterNode records an incarnation of a node: its addresses, labels and version. now
-// is a fresh oracle timestamp; it becomes joined_ts of a node that is new. What meta says
-// of the node's state stays, but a node that was gone is active again. It may be
-// repeated: the same process registers twice without harm. Errors: ErrStaleIncarnation,
-// ErrDuplicateNode. The answer is the record as it stands.
+// RegisterNode records an incarnation of a node, with its addresses, labels and version,
+// and returns the record as it stands then. now, a fresh oracle timestamp, becomes the
+// JoinedTs of a node that is new.
+//
+// A state that an operator has set stays; a node that was gone is active again. The call
+// may be repeated by the same process. Errors: ErrStaleIncarnation, ErrDuplicateNode,
+// ErrForgotten.
 func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
@@ -75,8 +84,11 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 			"a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
 	}
 	return m.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+		// fn may be called again, so r itself stays as it is.
 		to := proto.CloneOf(r)
 		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
+		// Of the starts only the last one, this process's, is kept; the others only prove
+		// that the directory is the right one.
 		to.Starts = to.Starts[max(0, len(to.Starts)-1):]
 		if have == nil {
 			return to, m.roomForNode(ctx)
@@ -95,6 +107,8 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 				"node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
 					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
 		}
+		// Known before: only the addresses, labels, version, incarnation and start are
+		// new.
 		to.JoinedTs = have.JoinedTs
 		if have.State != pb.NodeState_NODE_STATE_GONE {
 			to.State = have.State
@@ -103,7 +117,8 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	})
 }
 
-// sameProcess: two processes cannot have the same addresses.
+// sameProcess reports whether two records of one incarnation are of one process: two
+// processes cannot have the same addresses.
 func sameProcess(a, b *wire.NodeRecord) bool {
 	return a.Listen == b.Listen && a.Peer == b.Peer && a.Gossip == b.Gossip
 }
@@ -119,6 +134,8 @@ func knowsStart(have, r *wire.NodeRecord) bool {
 	return slices.Contains(r.Starts, have.Starts[len(have.Starts)-1])
 }
 
+// roomForNode refuses a further node when there are records of cluster.MaxNodes. Nodes
+// that register at the same moment may exceed the bound by as many.
 func (m *Meta) roomForNode(ctx context.Context) error {
 	all, err := m.Nodes(ctx)
 	if err == nil && len(all) >= cluster.MaxNodes {
@@ -129,9 +146,9 @@ func (m *Meta) roomForNode(ctx context.Context) error {
 	return err
 }
 
-// SetNodeState moves the node to a state, if it is in one of those that are named, or in
-// that state already; no names: in any. Errors: ErrNoNode, ErrNodeState. The answer is
-// the record as it stands.
+// SetNodeState moves the node to a state and returns the record as it stands then. The
+// node must be in one of the states in from, or in that state already; without from it
+// may be in any. Errors: ErrNoNode, ErrNodeState.
 func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 	from ...pb.NodeState) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
@@ -148,8 +165,9 @@ func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 }
 
 // SetNodeGone records since when, in oracle time, the incarnation has not been seen
-// alive; 0: it is alive. It does nothing if another incarnation has registered meanwhile.
-// A node that was declared gone and is seen again is active.
+// alive, 0 if it is alive, and returns the record as it stands then. If another
+// incarnation has registered meanwhile it changes nothing. A node that was declared gone
+// and is seen again becomes active.
 func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
 	since uint64) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
@@ -166,9 +184,9 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
 	})
 }
 
-// changeNode replaces a record by what fn makes of it (nil: there is none), if that is
-// something else. fn is called again if another was faster. A node that was forgotten
-// gets no record any more: ErrForgotten.
+// changeNode replaces a record by what fn makes of it and returns the result. have is nil
+// if there is no record, and fn may edit it in place. fn is called again if another
+// writer was faster. A forgotten node gets no record any more: ErrForgotten.
 func (m *Meta) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
 ) (after *wire.NodeRecord, err error) {
@@ -179,6 +197,8 @@ func (m *Meta) changeNode(
 		}
 		var with []change
 		if have == nil {
+			// A first record is written on condition that the node is not forgotten
+			// meanwhile.
 			unless, err := m.notForgotten(ctx, id)
 			if err != nil {
 				return false, err
@@ -200,6 +220,7 @@ func (m *Meta) changeNode(
 	return after, nil
 }
 
+// refuseNode returns a refusal that wraps why.
 func refuseNode(why error, format string, args ...any) error {
 	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
 }

@@ -13,14 +13,21 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Bounds of an observer's entry: the most runs at once that may be asked for, and its
-// name in bytes.
+// This file holds what is done to observers in the catalogue: registering, controlling,
+// retiring, forgetting. It owns no state beside the record. Nodes register from the
+// goroutine that starts them or links observers, operators control through the Admin
+// service, and the back-fill actor beside meta's leader forgets what has been retired.
+// Each change is a new version of the catalogue.
+
+// Bounds of an observer's entry: the highest limit of concurrent runs that may be asked
+// for, and the bytes of its name.
 const (
 	maxObserverLimit = 1 << 16
 	maxObserverName  = 255
 )
 
-// errRetiring: the name or the column still belongs to an observer whose work is being removed.
+// errRetiring: the name or the column still belongs to an observer whose notifications
+// are being removed.
 var errRetiring = errors.New("meta: observer is being retired")
 
 // Register adds the observers that are not in the catalogue yet and waits until every
@@ -40,25 +47,29 @@ func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error
 	return m.tell(ctx, c)
 }
 
-// Enter is Register that does not wait for the tablets: they are to be told by Sync. It
-// returns the newest catalogue.
+// Enter is like Register but does not wait for the tablets, which Sync tells. It returns
+// the newest catalogue.
 func (m *Meta) Enter(ctx context.Context,
 	observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
 	err = retry(ctx, func() (bool, error) {
 		c, err = m.enter(ctx, observers)
+		// The entry goes when its notifications are removed, which the leader of meta
+		// does in the background: try again until ctx ends.
 		if errors.Is(err, errRetiring) {
 			waited = err
 			return false, nil
 		}
 		return true, err
 	})
+	// The context's error alone would not say what was waited for.
 	if err != nil && waited != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", waited, err)
 	}
 	return c, err
 }
 
+// enter is one attempt of Enter. All of the observers are entered, or none.
 func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
 	return m.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
@@ -74,7 +85,8 @@ func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Cat
 	})
 }
 
-// find looks the observer up and refuses what contradicts it.
+// find reports whether the catalogue has the observer already, and refuses one that
+// contradicts an entry.
 func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	if o.Name == "" || len(o.Name) > maxObserverName {
 		return false, refuse(pb.Error_CODE_INVALID, "an observer's name has 1 to %d bytes, not %d",
@@ -83,6 +95,8 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 	for _, have := range c.Observers {
 		sameColumn := have.Table == o.Table && string(have.Column) == string(o.Column)
 		switch {
+		// First of all: of a retired entry neither name nor column may be used, whatever
+		// else matches.
 		case have.Retired && (have.Name == o.Name || sameColumn):
 			return false, errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
 				"observer %q of %s.%q is being retired, and its notifications are still being removed: try again later, or leave observer %q out",
@@ -123,12 +137,14 @@ func (m *Meta) ControlObserver(ctx context.Context,
 		if o.Retired && (req.Paused != nil || req.Limit != nil) {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is being retired", o.Name)
 		}
+		// Fields that the request leaves out stay as they are.
 		if req.Paused != nil {
 			o.Paused = req.GetPaused()
 		}
 		if req.Limit != nil {
 			o.Limit = req.GetLimit()
 		}
+		// Retiring is never taken back, so notifications that are gone are not missed.
 		o.Retired = o.Retired || req.GetRetire()
 		after = proto.CloneOf(o)
 		return nil, nil
@@ -136,7 +152,8 @@ func (m *Meta) ControlObserver(ctx context.Context,
 	return after, err
 }
 
-// observer is the entry of that name; if there is none, the error lists those that there are.
+// observer returns the entry of that name. If there is none, the error lists the first of
+// those that there are.
 func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 	const listed = 20
 	names := make([]string, 0, len(c.Observers))
@@ -157,14 +174,15 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 	return nil, refuse(pb.Error_CODE_INVALID, "there is no observer %q; there are: %s", name, text)
 }
 
-// ForgetObserver takes a retired observer out of the catalogue, and the record of its
-// back-fill with it: its name and its column are free from then on. The caller has
-// removed its notifications after every tablet had applied that it is retired. One that
-// is gone is no error.
+// ForgetObserver removes a retired observer from the catalogue, together with the record
+// of its back-fill; its name and its column are free from then on. The caller has removed
+// its notifications after every tablet had applied the retirement. One that is gone
+// already is no error.
 func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
 		var refused *txn.ServerError
+		// There is no such entry: an earlier call has done it.
 		if asServer(err, &refused) {
 			return nil, nil
 		}
@@ -175,8 +193,9 @@ func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 	})
 }
 
-// removeObservers takes entries out of the catalogue and returns the changes that take
-// the records of their back-fills away: a later observer of the name has had none.
+// removeObservers deletes the entries for which which returns true and returns the
+// changes that delete the records of their back-fills: a later observer of the same name
+// must not inherit one.
 func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue,
 	which func(*pb.ObserverInfo) bool) ([]change, error) {
 	var with []change

@@ -17,6 +17,8 @@ import (
 // rowPolicy is the row of the policy.
 const rowPolicy = "policy"
 
+// policy returns the stored policy, without the defaults, and its bytes, which are nil if
+// there is none.
 func (m *Meta) policy(ctx context.Context) (*pb.Policy, []byte, error) {
 	value, err := m.get(ctx, rowPolicy)
 	if err != nil {
@@ -36,7 +38,8 @@ func (m *Meta) Policy(ctx context.Context) (*pb.Policy, error) {
 	return policy.Complete(p), nil
 }
 
-// FoundPolicy is Policy that makes first the cluster's own if there is none yet.
+// FoundPolicy is like Policy, but if there is no policy yet it makes first the cluster's
+// own. Of several nodes that do so at once one wins, and all return the same.
 func (m *Meta) FoundPolicy(ctx context.Context, first *pb.Policy) (p *pb.Policy, err error) {
 	err = retry(ctx, func() (bool, error) {
 		var old []byte
@@ -73,10 +76,12 @@ func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err
 				"the cluster has no policy yet: the node that leads meta writes it, as soon as it is of a "+
 					"version that knows of one")
 		}
+		// The version is meta's to count, whatever set says.
 		version := p.Version
 		p = policy.Complete(p)
 		proto.Merge(p, set)
 		p.Version = version + 1
+		// Again, for the whole: settings that are right one by one may not go together.
 		if err := policy.Check(p); err != nil {
 			return false, refuse(pb.Error_CODE_INVALID, "%v", err)
 		}
@@ -92,10 +97,10 @@ func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err
 	return p, nil
 }
 
-// roomForTablets refuses boundaries in the table with the id that would make more tablets
-// than the policy allows. Those that are there already count for nothing. Nodes that make
-// tablets at the same moment do not know of each other's: each may get as many past the
-// bound as one request makes.
+// roomForTablets refuses new boundaries at keys in the table with the id if they would
+// make more tablets than the policy allows. A boundary that exists costs nothing. Nodes
+// that make tablets at the same moment do not see each other's: each may exceed the bound
+// by what one request makes.
 func (m *Meta) roomForTablets(ctx context.Context, id uint32, keys ...string) error {
 	tablets, err := m.Tablets(ctx)
 	if err != nil {
@@ -115,6 +120,7 @@ func (m *Meta) roomForTablets(ctx context.Context, id uint32, keys ...string) er
 			more++
 		}
 	}
+	// Nothing is made, so the request is allowed also where the bound was lowered since.
 	if more == 0 {
 		return nil
 	}

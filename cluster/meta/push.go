@@ -29,7 +29,8 @@ import (
 // meta, while some tablets could not be told in time. Sync goes on with it.
 var ErrUntold = errors.New("meta: not every tablet has been told of the newest observers and dropped tables")
 
-// rowTold has the newest version of the catalogue that every tablet is known to have, as 8 bytes.
+// rowTold is the row with the newest catalogue version that every tablet is known to
+// have, as 8 bytes, big-endian.
 const rowTold = "told"
 
 const (
@@ -43,7 +44,8 @@ const (
 	maxPushPause = 5 * time.Second
 )
 
-// toldVersion is the newest version of the catalogue that every tablet is known to have.
+// toldVersion returns the newest catalogue version that every tablet is known to have, 0
+// if none is, and the bytes of the note.
 func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, err error) {
 	value, err = m.get(ctx, rowTold)
 	if err != nil || value == nil {
@@ -55,8 +57,8 @@ func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, e
 	return binary.BigEndian.Uint64(value), value, nil
 }
 
-// tell gives the catalogue to every tablet and notes that they have it. If that is noted
-// already, nothing is done.
+// tell gives the catalogue to every tablet and then notes that they have it. If that is
+// noted already it does nothing.
 func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
 	if told, _, err := m.toldVersion(ctx); err != nil || told >= c.Version {
 		return err
@@ -69,7 +71,8 @@ func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
 	return nil
 }
 
-// raisePushed notes that this process has told every tablet the version.
+// raisePushed notes that this process has told every tablet the version. Several
+// goroutines may raise it at once; it never falls.
 func (m *Meta) raisePushed(version uint64) {
 	for {
 		before := m.pushed.Load()
@@ -79,6 +82,7 @@ func (m *Meta) raisePushed(version uint64) {
 	}
 }
 
+// noteTold raises the note in meta to the version, unless it is that high already.
 func (m *Meta) noteTold(ctx context.Context, version uint64) error {
 	return retry(ctx, func() (bool, error) {
 		told, old, err := m.toldVersion(ctx)
@@ -91,9 +95,10 @@ func (m *Meta) noteTold(ctx context.Context, version uint64) error {
 	})
 }
 
-// push gives the catalogue to every tablet of user tables, round after round, until what
-// those that have taken it hold is everything, or ctx ends. A split inherits the version,
-// so what is made of a tablet after it was asked has it.
+// push gives the catalogue to every tablet of user tables, in rounds, until the tablets
+// that have taken it cover the whole key space, or ctx ends. Coverage is what counts, not
+// a list of tablets: a split inherits the version, so a tablet made after its parent was
+// asked has it.
 func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 	left := []gap{{from: wire.Position{Table: mvcc.FirstUserTable}}}
 	for wait := pushPause; ; wait = min(2*wait, maxPushPause) {
@@ -112,7 +117,8 @@ func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 	}
 }
 
-// pushRound asks each tablet of some ranges once.
+// pushRound asks each tablet of some ranges once. Up to pushAtOnce questions are under
+// way, each on a goroutine of its own; run joins them.
 type pushRound struct {
 	meta      *Meta
 	catalogue *pb.Catalogue
@@ -123,10 +129,13 @@ type pushRound struct {
 	why    error                  // of the first of them to fail
 }
 
+// run asks the tablets that the router knows in the ranges. An error is one that another
+// round cannot help.
 func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(pushAtOnce)
 	for _, g := range ranges {
+		// Walk the range tablet by tablet, by the ends that they are believed to have.
 		for at := g.from; ; {
 			held, err := r.meta.router.Find(within, at.Table, at.Row, 1)
 			if err != nil || len(held) == 0 { // it may be found in the next round
@@ -144,8 +153,9 @@ func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	return group.Wait()
 }
 
-// ask gives the catalogue to the tablet if it has the range that it is believed to have.
-// An error is one that asking again can't help.
+// ask gives the catalogue to the tablet, provided that the tablet still has the epoch,
+// and so the range, that the router believes. An error is one that asking again cannot
+// help.
 func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
 	defer cancel()
@@ -161,6 +171,8 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		defer r.mu.Unlock()
 		r.taken = append(r.taken, d)
 		return nil
+	// Silence, a moved boundary or a full disk may pass: the range stays a gap for the
+	// next round.
 	case attempt.Err() != nil, asServer(err, &refused) && passes(refused.Code):
 		r.note(d.TabletId, err)
 		return nil
@@ -168,13 +180,14 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	return fmt.Errorf("meta: give tablet %d the catalogue: %w", d.TabletId, err)
 }
 
-// passes reports whether a tablet that refuses the catalogue for this reason may take it later.
+// passes reports whether a tablet that refuses the catalogue with this code may accept it
+// later.
 func passes(code pb.Error_Code) bool {
 	return code == pb.Error_CODE_WRONG_TABLET || code == pb.Error_CODE_DISK_FULL
 }
 
-// note takes note of a tablet that did not take the catalogue; 0: it is not known which
-// one there is.
+// note records that a tablet did not take the catalogue; 0 stands for a range whose
+// tablet is not known.
 func (r *pushRound) note(tablet uint64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +197,8 @@ func (r *pushRound) note(tablet uint64, why error) {
 	r.failed = append(r.failed, tablet)
 }
 
-// missing says which tablets did not take the catalogue. The round has ended.
+// missing describes the tablets that did not take the catalogue. It must be called after
+// run has returned.
 func (r *pushRound) missing() string {
 	const listed = 8
 	slices.Sort(r.failed)
@@ -204,13 +218,13 @@ func (r *pushRound) missing() string {
 	return text
 }
 
-// gap is a range of rows that is held by tablets which are not known to have the catalogue.
+// gap is a range of rows whose tablets are not known to have the catalogue.
 type gap struct {
 	from, to wire.Position
 	bounded  bool // else it has no end
 }
 
-// uncovered is what the tablets leave of the gaps.
+// uncovered returns the parts of gaps that the tablets do not cover.
 func uncovered(gaps []gap, tablets []*pb.TabletDescriptor) (out []gap) {
 	slices.SortFunc(tablets, route.ByStart)
 	for _, g := range gaps {
@@ -219,20 +233,24 @@ func uncovered(gaps []gap, tablets []*pb.TabletDescriptor) (out []gap) {
 	return out
 }
 
-// without is what the tablets, in order of their starts, leave of the gap.
+// without returns the parts of the gap that the tablets, ordered by start, do not cover.
 func (g gap) without(tablets []*pb.TabletDescriptor) (out []gap) {
 	for _, d := range tablets {
 		start := wire.StartOf(d)
 		end, bounded := wire.EndOf(d)
+		// It lies before the gap.
 		if bounded && !g.from.Less(end) {
 			continue
 		}
+		// It lies behind the gap, and so do all that follow.
 		if g.bounded && !start.Less(g.to) {
 			break
 		}
+		// A hole before the tablet stays open.
 		if g.from.Less(start) {
 			out = append(out, gap{from: g.from, to: start, bounded: true})
 		}
+		// It reaches beyond the gap: nothing is left.
 		if !bounded || g.bounded && !end.Less(g.to) {
 			return out
 		}

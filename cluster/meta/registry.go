@@ -13,14 +13,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Registry has nodes registered in the node table. It implements join.Registry, over
-// the node table and gossip.
+// This file is what the door of this node (package join) needs of meta when another node
+// asks to be let in. It owns nothing; its methods run on the goroutines of the Membership
+// service and of this node's own Upkeep.
+
+// Registry registers nodes in the node table. It implements join.Registry over the node
+// table and gossip.
 type Registry struct {
 	Meta    *Meta
 	Members cluster.Members
-	// Now is a fresh timestamp of the oracle.
+	// Now returns a fresh timestamp of the oracle.
 	Now func(ctx context.Context) (mvcc.Timestamp, error)
-	// Tablet is the meta tablet's descriptor, as this node knows it.
+	// Tablet returns the meta tablet's descriptor as this node knows it.
 	Tablet func() *pb.TabletDescriptor
 }
 
@@ -42,8 +46,9 @@ func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	return err
 }
 
-// Contacts implements join.Registry. Where nodes are that are alive gossip knows best, also of
-// those that are yet to register.
+// Contacts implements join.Registry. Addresses of living nodes are gossip's, the newest
+// there are, including those of nodes that have yet to register; all others are the node
+// table's.
 func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	nodes, err := r.Meta.Nodes(ctx)
 	if err != nil {
@@ -55,9 +60,12 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	}
 	out := &pb.JoinResponse{Meta: r.Tablet()}
 	for _, n := range nodes {
+		// Meta knows this incarnation, or a later one: its record is as good as gossip's
+		// word.
 		if m, ok := alive[n.NodeId]; ok && m.Incarnation <= n.Incarnation {
 			delete(alive, n.NodeId)
 		}
+		// Nobody is to be sent to a node that has been declared gone.
 		if n.State == pb.NodeState_NODE_STATE_GONE {
 			continue
 		}
@@ -65,6 +73,8 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 			NodeId: n.NodeId, Incarnation: n.Incarnation, Listen: n.Listen, Peer: n.Peer,
 			Gossip: n.Gossip, Http: n.Http, Labels: n.Labels,
 		}
+		// The last start lets the one that joins recognize old copies of others'
+		// directories.
 		if last := len(n.Starts) - 1; last >= 0 {
 			known.Start = n.Starts[last]
 		}
@@ -73,6 +83,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int {
 		return cmp.Compare(a.NodeID, b.NodeID)
 	}) {
+		// It says nowhere where it could be asked.
 		if m.Listen == "" {
 			continue
 		}
@@ -80,6 +91,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 			NodeId: m.NodeID, Incarnation: m.Incarnation, Listen: m.Listen, Peer: m.Peer,
 			Gossip: m.Gossip, Http: m.HTTP,
 		}
+		// What is left in alive is newer than the node table: it replaces the record.
 		out.Nodes = slices.DeleteFunc(out.Nodes, func(n *pb.Node) bool {
 			return n.NodeId == m.NodeID
 		})

@@ -11,15 +11,22 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// change is one record's conditional write: old nil means that there must be none; value
-// nil deletes it. With keep it is the condition alone.
+// This file holds the one way in which records of meta change: a conditional write of one
+// or more of them. It owns nothing and runs on its caller's goroutine. A copy of a write
+// that was given up for lost may still arrive later; its conditions, and values that name
+// their writer, make that harmless.
+
+// change is the conditional write of one record: it must have the value old, and gets the
+// value value. A nil old means that the record must not exist, a nil value deletes it.
+// With keep the condition alone is meant, and value is ignored.
 type change struct {
 	row        string
 	old, value []byte
 	keep       bool
 }
 
-// swap makes all changes if every old value still stands; false if one does not.
+// swap makes all changes at once if every old value still stands. It returns false if one
+// does not.
 //
 // When an answer was lost the records are read back. If they are as this change makes
 // them, it is done: what is written names its writer, or is the same whoever writes it.
@@ -39,6 +46,8 @@ func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
 			return true, nil
 		case err == nil && status != pb.Status_STATUS_MISMATCH:
 			return false, fmt.Errorf("meta: write %s: unexpected status %v", changes[0].row, status)
+		// The one attempt that was made was surely refused. After a lost answer a
+		// mismatch may be this change's own earlier copy, so the records are read back.
 		case err == nil && !unsure:
 			return false, nil
 		}
@@ -49,6 +58,8 @@ func (m *Meta) swap(ctx context.Context, changes ...change) (bool, error) {
 	}
 }
 
+// swapRequest returns the changes as one raw write: all conditions, and the writes of
+// those that are more than a condition.
 func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	w := &pb.RawWriteRequest{}
 	for _, c := range changes {
@@ -68,8 +79,9 @@ func swapRequest(changes []change) *pb.TabletRequest_RawWrite {
 	return &pb.TabletRequest_RawWrite{RawWrite: w}
 }
 
-// readBack tells how the records stand after a lost answer: as the changes make them, or
-// as they were before. A change that changes nothing counts as before.
+// readBack reports how the records stand after a lost answer: done if they are as the
+// changes make them, before if they are as they were. Changes that change nothing count
+// as before.
 func (m *Meta) readBack(ctx context.Context, changes []change) (done, before bool, err error) {
 	rows := make([]string, len(changes))
 	for i, c := range changes {
@@ -79,6 +91,7 @@ func (m *Meta) readBack(ctx context.Context, changes []change) (done, before boo
 	if err != nil {
 		return false, false, err
 	}
+	// Absent (nil) and empty are different values.
 	same := func(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 	done, before = true, true
 	for i, c := range changes {

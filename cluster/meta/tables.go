@@ -15,13 +15,20 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of one request: a table's name in bytes, and its split keys, each of which makes a tablet.
+// This file makes, splits and drops tables. A table comes into being in three steps that
+// each survive a crash: its name reserves an id, the tablet boundaries are made, the
+// record with the name is written. It owns no state; calls run on the goroutines of
+// clients' requests on any node, one at a time on each node (ddl), and of the splitter
+// beside meta's leader.
+
+// Bounds of one request: the bytes of a table's name, and its split keys, each of which
+// makes a tablet.
 const (
 	maxTableName = 255
 	maxSplitKeys = 1024
 )
 
-// Table reads a table's record; nil if there is no such table.
+// Table returns a table's record, nil if there is no such table.
 func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
 	value, err := m.get(ctx, prefixTable+name)
 	if err != nil || value == nil {
@@ -31,7 +38,7 @@ func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
 	return t, decode(prefixTable+name, value, t)
 }
 
-// Tables lists the tables by name.
+// Tables returns all tables in the order of names.
 func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 	var out []*pb.Table
 	err := m.records(ctx, prefixTable, func(row string, value []byte) error {
@@ -42,9 +49,10 @@ func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return out, err
 }
 
-// CreateTable makes the table, or adds missing split keys to the one there is. It may be
-// repeated after any failure: the record that gives the name its id is written last, when
-// the tablet boundaries are there; until then the id is reserved.
+// CreateTable creates the table, or adds missing split keys to the one there is, and
+// returns its record. It may be repeated after any failure: the record that gives the
+// name its id is written last, when the tablet boundaries exist; until then the id is
+// reserved.
 func (m *Meta) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
@@ -68,6 +76,7 @@ func (m *Meta) CreateTable(ctx context.Context, name string,
 		if t != nil {
 			return t, m.addSplitKeys(ctx, t, splitKeys)
 		}
+		// Before an id is taken: a refusal must leave nothing behind.
 		if err := m.roomForTable(ctx, name, splitKeys); err != nil {
 			return nil, err
 		}
@@ -95,16 +104,19 @@ func (m *Meta) CreateTable(ctx context.Context, name string,
 	}
 }
 
-// roomForTable is roomForTablets for a table that is to be made: before an id is reserved for it.
+// roomForTable is roomForTablets for a table that is yet to be made.
 func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string) error {
 	reserved, err := m.get(ctx, prefixCreating+name)
 	if err != nil {
 		return err
 	}
 	keys := append([]string{""}, splitKeys...)
+	// An earlier attempt has made some of the boundaries already; those are not counted
+	// twice.
 	if len(reserved) == 4 {
 		return m.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
 	}
+	// The id that it would get now. The counter is not raised.
 	next, _, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
 	if err != nil {
 		return err
@@ -112,9 +124,9 @@ func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string
 	return m.roomForTablets(ctx, uint32(next), keys...)
 }
 
-// reserveTable is the id of a table that is being made, as four bytes: an attempt that
-// ended half-way, as one with many split keys does that takes longer than its caller
-// waits, is gone on with. A new id would leave its tablets to nobody.
+// reserveTable returns the id, as four bytes, of a table that is being made. An attempt
+// that timed out, as one with many split keys may, is resumed with the same id; a new id
+// would orphan its tablets.
 func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
 	err = retry(ctx, func() (bool, error) {
 		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
@@ -134,7 +146,7 @@ func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, 
 	return reserved, err
 }
 
-// addSplitKeys splits an existing table at the keys it lacks and notes them in its record.
+// addSplitKeys splits an existing table at the keys it lacks and records them.
 func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
 	old, err := encode(t)
 	if err != nil {
@@ -158,7 +170,8 @@ func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) err
 	return err
 }
 
-// splitTable makes the boundaries and adds them to the table's split keys.
+// splitTable makes a boundary at each key that t does not list, and appends it to
+// t.SplitKeys. The empty key is the table's start, which is not listed.
 func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
 	for _, key := range keys {
 		if slices.ContainsFunc(t.SplitKeys, func(k []byte) bool { return string(k) == key }) {
@@ -174,12 +187,13 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 	return nil
 }
 
-// DropTable takes the name away from the table with the id and tells all tablets, which
-// then refuse reads and writes of its cells. The id is never used again. It may be
-// repeated after any failure: a drop of which some tablets may not have heard is
+// DropTable removes the name of the table with the id and tells all tablets, which then
+// refuse reads and writes of its cells. The id is never used again.
+//
+// It may be repeated after any failure: a drop that some tablets may not have heard of is
 // finished, and a table that is dropped already is no error, whoever has its name by now.
-// With the id 0, for who saw no table of that name, it finishes an earlier drop.
-// CODE_NO_TABLE if the name and the id are not of one table.
+// With the id 0, for a caller that saw no table of that name, it finishes an earlier
+// drop. CODE_NO_TABLE if the name and the id are not of one table.
 func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		if id != 0 && IsDropped(c, id) {
@@ -215,16 +229,20 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 	})
 }
 
-// split makes a tablet boundary before (table, row). A boundary that is there already is no error.
+// split makes a tablet boundary before (table, row). One that exists is no error.
 func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error {
 	return retry(ctx, func() (bool, error) {
 		held, err := m.router.Find(ctx, table, row, 1)
+		// The map in meta lags behind the tablets: look again.
 		if err != nil || len(held) == 0 {
 			return false, err
 		}
+		// It is there, made by an earlier attempt or by another.
 		if wire.StartOf(held[0]) == (wire.Position{Table: table, Row: row}) {
 			return true, nil
 		}
+		// A fresh id for each attempt: if the last one was done after all, its id is in
+		// use.
 		id, err := m.nextID(ctx, rowNextTablet, cluster.FirstFreeTablet)
 		if err != nil {
 			return false, err
@@ -237,6 +255,7 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 		if errors.Is(err, route.ErrUnknown) {
 			return false, nil
 		}
+		// Another split has moved the place to a different tablet.
 		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
 			return false, nil
 		}
@@ -247,6 +266,8 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 			if d == nil {
 				continue
 			}
+			// This node knows at once; the others learn from meta, or from the tablets
+			// themselves.
 			m.router.Update(d)
 			if err := m.Report(ctx, d); err != nil {
 				return false, err
@@ -256,7 +277,8 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 	})
 }
 
-// SplitTablet makes a tablet boundary in a table; one that is there already is no error.
+// SplitTablet makes a tablet boundary before row in the table with the name. One that
+// exists is no error.
 func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
 	if err := m.ddl.lock(ctx); err != nil {
 		return err
@@ -275,7 +297,7 @@ func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
 	return m.split(ctx, mvcc.TableID(t.Id), row)
 }
 
-// SplitAt is SplitTablet for who knows the table's id.
+// SplitAt is like SplitTablet but takes the table's id. The splitter calls it.
 func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
 	if err := m.ddl.lock(ctx); err != nil {
 		return err

@@ -14,7 +14,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Caller asks another node: *peer.Peers.
+// This file carries one operation to the replica that does it. Each call runs on its
+// caller's goroutine, with one question under way at a time, and keeps where it has been
+// in a forward of its own; what it learns goes into the Router, which all calls share. A
+// question that was given up may still be answered by a node, and be done there: only
+// operations that may be repeated are sent on after that.
+
+// Caller asks other nodes. *peer.Peers implements it.
 type Caller interface {
 	// Call waits for the answer. An error wraps txn.ErrNotSent if the question was surely not sent.
 	Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error)
@@ -23,11 +29,11 @@ type Caller interface {
 		then func(*wire.PeerResponse, error))
 }
 
-// Carrier carries operations to tablets, whichever node leads them. It may be used by any
-// number of goroutines.
+// Carrier carries operations to tablets, whichever node leads them. It has no state but
+// its references, and any number of goroutines may use it.
 //
-// It never sends a mutation again by itself after one of which it is not known whether it
-// was done: who may, knows the operation (package txn; Meta's conditional writes).
+// It never sends a mutation again after an attempt whose outcome is unknown. Whether that
+// is safe only the caller knows (package txn; Meta's conditional writes).
 type Carrier struct {
 	router  *Router
 	self    uint64
@@ -40,21 +46,22 @@ func NewCarrier(router *Router, self uint64, peers Caller, members cluster.Membe
 	return &Carrier{router: router, self: self, peers: peers, members: members}
 }
 
-// overloadedRetry is the hint in refusals of a full queue.
+// overloadedRetry is when an operation that a full queue has refused may come again.
 const overloadedRetry = 5 * time.Millisecond
 
-// attemptTimeout bounds one question to another node. A dead node is known by gossip
-// sooner (then its questions fail at once); this is for what gossip does not see: a way
+// attemptTimeout bounds one question to another node. Gossip notices a dead node sooner,
+// and its questions fail at once then; this bound is for what gossip does not see: a path
 // that is cut in one direction, an answer that was lost.
 const attemptTimeout = 3 * time.Second
 
-// Send carries one operation to the tablet's leader: at once where this replica leads,
-// else to the node that is believed to lead, and then to the others, each once. The
-// answer of one that does not lead tells where to go on. An error means that there was no
-// answer: the outcome is unknown, unless it wraps txn.ErrNotSent.
+// Send carries one operation to the tablet's leader: at once where this node's replica
+// leads, else to the node that is believed to lead, and then to the others, each once.
+// The answer of a replica that does not lead says where to go on. An error means that
+// there was no answer: the outcome is unknown, unless it wraps txn.ErrNotSent.
 func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	at := c.router.route(d.GetTabletId())
+	// No replica is here, or another node is believed to lead.
 	if at.port == nil || (at.leader != 0 && at.leader != c.self) {
 		return c.around(ctx, d, req)
 	}
@@ -62,6 +69,8 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if err == nil && !elsewhere(r) {
 		return r, nil
 	}
+	// This node's replica may still do it, so it goes nowhere else unless it may be done
+	// twice.
 	if err != nil && (ctx.Err() != nil || !wire.OperationOf(req).Has(wire.Repeats)) {
 		return nil, err
 	}
@@ -70,7 +79,8 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	return f.on(ctx)
 }
 
-// AskPort has one of this node's replicas do the operation. A full queue is an answer.
+// AskPort has one of this node's replicas do the operation. A full queue is an answer,
+// not an error.
 func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	r, err := port.Ask(ctx, req, wire.OperationOf(req).Has(wire.Finishes))
@@ -80,7 +90,8 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 	return r, err
 }
 
-// Overloaded is the answer of a replica whose queue is full. Surely not done.
+// Overloaded is the answer of a replica whose queue is full: the operation was surely not
+// done.
 func Overloaded(port *TabletPort, tablet uint64) *pb.TabletResponse {
 	r := serverError(pb.Error_CODE_OVERLOADED, "tablet %d has %d operations waiting", tablet,
 		port.Queued())
@@ -92,8 +103,8 @@ func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletRespo
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Elsewhere is a node's answer about a tablet that it has no replica of: whatever it
-// knows of where to ask.
+// Elsewhere returns a node's answer about a tablet that it has no replica of: NOT_LEADER,
+// with what it knows of where to ask.
 func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	at := r.route(id)
 	out := serverError(pb.Error_CODE_NOT_LEADER, "tablet %d is not on this node", id)
@@ -104,12 +115,14 @@ func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
 	return out
 }
 
+// around sends the operation from node to node, without trying this node's replica first.
 func (c *Carrier) around(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	return (&forward{Carrier: c, d: d, req: req}).on(ctx)
 }
 
-// forward is one operation's way from node to node until one of them does it.
+// forward is one operation's way from node to node until one of them does it. It belongs
+// to the goroutine of the call.
 type forward struct {
 	*Carrier
 	d     *pb.TabletDescriptor // as the sender knows it; its replicas may be missing
@@ -122,7 +135,8 @@ type forward struct {
 	lost bool
 }
 
-// on asks node after node. What it returns if none of them leads was surely not done.
+// on asks node after node, each once. If it returns a refusal, the operation was surely
+// not done by any of them.
 func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 	for {
 		node := f.next()
@@ -136,6 +150,7 @@ func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 			f.router.Led(f.d.GetTabletId(), node)
 			f.heal(ctx, r)
 			return r, nil
+		// It does not lead, or cannot serve: go on where its answer points.
 		case err == nil:
 			f.learn(node, r)
 			continue
@@ -161,7 +176,8 @@ func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 		f.d.GetTabletId()), nil
 }
 
-// next is the node to ask; 0 if all have been asked that may know.
+// next returns the node to ask: the last answer's hint, the believed leader, then each
+// replica. 0 if all that may know have been asked.
 func (f *forward) next() uint64 {
 	untried := func(node uint64) bool { return node != 0 && !slices.Contains(f.tried, node) }
 	at := f.router.route(f.d.GetTabletId())
@@ -171,6 +187,7 @@ func (f *forward) next() uint64 {
 		}
 	}
 	known := at.descriptor
+	// The sender may know the tablet from a newer map than this node's.
 	if known == nil || known.Epoch < f.d.GetEpoch() && len(f.d.GetReplicas()) > 0 {
 		known = f.d
 	}
@@ -187,8 +204,8 @@ func (f *forward) next() uint64 {
 	return f.askAround(untried)
 }
 
-// askAround finds a member to ask for meta, which no map tells the place of: first who
-// says that it leads it.
+// askAround returns a member to ask for meta, whose place no map tells: first the one
+// that says it leads meta in the highest term.
 func (f *forward) askAround(untried func(uint64) bool) uint64 {
 	var best cluster.Member
 	for _, m := range f.members.Alive() {
@@ -215,6 +232,7 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	req := f.req
+	// The request may be shared with other attempts: a copy gets this tablet's id.
 	if req.TabletId != id {
 		req = &pb.TabletRequest{
 			TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs,
@@ -235,7 +253,7 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 	return r.GetTablet(), nil
 }
 
-// learn takes note of a refusal and of what it says about where to ask.
+// learn records a refusal and what it says about where to ask next.
 func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 	if r == nil {
 		return
@@ -246,6 +264,7 @@ func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 	}
 	f.lost = f.lost || len(e.GetDescriptors()) > 0 || e.GetCode() == pb.Error_CODE_UNAVAILABLE
 	f.last, f.hint = r, e.GetLeaderNode()
+	// A status of a replica that does not lead counts as a refusal with a hint.
 	if s := r.GetStatus(); s != nil {
 		f.hint = s.GetLeaderNode()
 		f.last = serverError(pb.Error_CODE_NOT_LEADER, "tablet %d: no leader is known", id)
@@ -269,8 +288,8 @@ func elsewhere(r *pb.TabletResponse) bool {
 	return s != nil && !s.GetLeader()
 }
 
-// heal takes what an answer says of the tablet's range into the map. Where it says
-// nothing new, meta is asked: what the sender believes came from here.
+// heal takes what a WRONG_TABLET answer says of ranges into the map. If it says nothing
+// newer, the map is read from meta: what the sender believes came from here.
 func (f *forward) heal(ctx context.Context, r *pb.TabletResponse) {
 	if r.GetError().GetCode() != pb.Error_CODE_WRONG_TABLET {
 		return
@@ -283,8 +302,8 @@ func (f *forward) heal(ctx context.Context, r *pb.TabletResponse) {
 	}
 }
 
-// refresh reads the map anew when the replicas that are known do not serve the tablet: it
-// may have been moved. Meta's own place is not found that way.
+// refresh reads the map anew when the known replicas do not serve the tablet, which may
+// have been moved. Meta itself is not found that way.
 func (f *forward) refresh(ctx context.Context) {
 	if f.d.GetTabletId() == cluster.MetaTablet || f.peers == nil {
 		return
@@ -294,5 +313,6 @@ func (f *forward) refresh(ctx context.Context) {
 	_ = f.router.Refresh(ctx) // the caller tries again anyway
 }
 
-// refreshPatience is how long an operation waits for the map: meta may be away itself.
+// refreshPatience bounds how long an operation waits for the map: meta may be away
+// itself.
 const refreshPatience = 250 * time.Millisecond

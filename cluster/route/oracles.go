@@ -16,10 +16,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// OraclePort is how requests for timestamps reach this node's oracle.
+// This file asks the oracle. Ask waits on its caller's goroutine; Tell does not, and its
+// question then moves from callback to callback: of this node's oracle, or of the peers'
+// actor, on whatever goroutine those run. Any number of questions may be under way; all
+// they share is the greatest timestamp seen, which is atomic.
+
+// OraclePort takes requests for timestamps to this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// NotLeader is the error of this node's oracle when its replica of meta does not lead: no
+// NotLeader is the error of this node's oracle when its replica of meta does not lead. No
 // timestamp was given out.
 type NotLeader struct{ Leader uint64 } // the node that leads, as far as is known; 0: it is not
 
@@ -42,14 +47,14 @@ type Oracles struct {
 	clock   highest
 }
 
-// NewOracles returns an asker for the node of the carrier. now gives timestamps if this
-// node's oracle can without a message.
+// NewOracles returns an Oracles for the carrier's node. local returns the port of its
+// oracle; now returns timestamps if that oracle can give them without a message.
 func NewOracles(c *Carrier, local func() *OraclePort,
 	now func(count int) (first mvcc.Timestamp, ok bool)) *Oracles {
 	return &Oracles{carrier: c, local: local, now: now}
 }
 
-// Now is Ask without waiting; ok is false if nothing can be had so.
+// Now is Ask without waiting. ok is false if no timestamp can be had that way.
 func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
 	if first, ok = o.now(count); ok {
 		o.clock.saw(first + mvcc.Timestamp(count-1))
@@ -57,19 +62,19 @@ func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
 	return first, ok
 }
 
-// Seen is the greatest timestamp that has come through here, or that Saw was told.
+// Seen returns the greatest timestamp that has come through here, or that Saw was told.
 func (o *Oracles) Seen() mvcc.Timestamp { return o.clock.seen() }
 
 // Saw notes a timestamp that the oracle has surely given out.
 func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 
-// oracleAttempt bounds one question to one node: its leadership may have to be confirmed
-// by a vote, not more.
+// oracleAttempt bounds one question to one node, whose leadership may have to be
+// confirmed by a round of votes, not more.
 const oracleAttempt = time.Second
 
 var errNoOracle = errors.New("route: no node gives timestamps now")
 
-// Ask asks for count timestamps first, first+1, …; there may be fewer. It asks the
+// Ask returns the first of n consecutive timestamps, n at most count. It asks the
 // believed leader, then those that may know better, each once.
 func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
 	if first, ok := o.Now(count); ok {
@@ -96,8 +101,8 @@ func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n i
 	}
 }
 
-// atOnce asks this node's oracle where meta is led from here; ok is false if it has not
-// answered with timestamps.
+// atOnce asks this node's oracle if meta is led from here; it saves the callbacks of
+// Tell. ok is false if the oracle has not answered with timestamps.
 func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, n int, ok bool) {
 	port := o.local()
 	if port == nil || o.carrier.router.Leader(cluster.MetaTablet) != o.carrier.self {
@@ -123,8 +128,8 @@ func (o *Oracles) Tell(count int, deadline time.Time, bypass bool,
 	q.next(0, nil)
 }
 
-// question is one request for timestamps on its way from node to node. It is worked on by
-// one goroutine at a time.
+// question is one request for timestamps on its way from node to node. One goroutine at a
+// time works on it: each step ends by handing it to a callback.
 type question struct {
 	o        *Oracles
 	req      *pb.TimestampsRequest
@@ -134,11 +139,12 @@ type question struct {
 	then     func(mvcc.Timestamp, int, error)
 }
 
-// next asks another node: the one that the last answer has named, if it was not asked
-// yet. err is what the last one said.
+// next asks another node: hint, the node that the last answer named, unless it has been
+// asked, or the next that may know. err is what the last node said.
 func (q *question) next(hint uint64, err error) {
 	f := &forward{Carrier: q.o.carrier, d: metaPlace, tried: q.tried, hint: hint}
 	node := f.next()
+	// Nobody is known to lead: this node's own oracle may know more than the map.
 	if node == 0 && len(q.tried) == 0 {
 		node = q.o.carrier.self
 	}
@@ -179,8 +185,8 @@ func (q *question) here() {
 	}
 }
 
-// overloadedOracle is the refusal of an oracle that is asked for more than it can give
-// out soon; any other error stays as it is. Nothing was given out.
+// overloadedOracle turns the refusal of a full queue into a ServerError with a retry
+// hint. Any other error stays as it is.
 func overloadedOracle(err error) error {
 	if !errors.Is(err, actorkit.ErrOverloaded) {
 		return err
@@ -191,7 +197,7 @@ func overloadedOracle(err error) error {
 	}
 }
 
-// there asks another node's.
+// there asks another node's oracle.
 func (q *question) there(node uint64) {
 	if q.o.carrier.peers == nil {
 		q.next(0, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
@@ -218,7 +224,7 @@ func (q *question) there(node uint64) {
 	})
 }
 
-// elsewhere goes on where the answer says.
+// elsewhere goes on to the node that the answer names, after noting it in the map.
 func (q *question) elsewhere(node, leader uint64, err error) {
 	router := q.o.carrier.router
 	if leader != 0 && leader != node {
@@ -229,6 +235,8 @@ func (q *question) elsewhere(node, leader uint64, err error) {
 	q.next(leader, err)
 }
 
+// answered ends the question with an answer, or with the error of one that asking
+// elsewhere does not help.
 func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 	if err != nil || r.GetCount() == 0 {
 		if err == nil {
@@ -242,7 +250,7 @@ func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 	q.then(mvcc.Timestamp(r.First), int(r.Count), nil)
 }
 
-// highest is the greatest of timestamps.
+// highest is the greatest of the timestamps it saw. It never falls.
 type highest struct{ ts atomic.Uint64 }
 
 func (h *highest) saw(ts mvcc.Timestamp) {

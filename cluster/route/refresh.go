@@ -10,6 +10,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file re-reads the tablet map from meta for all goroutines that miss something in
+// it. The reading runs on the goroutine of the first that asks, with its context; at most
+// one is in flight, and the others wait for it.
+
 // refreshPace is the shortest time between two readings of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
@@ -29,15 +33,16 @@ type reading struct {
 	err  error
 }
 
-// ReadFrom sets where the tablet map is read from: Meta.Tablets. Call it before the router is used.
+// ReadFrom sets the function that reads the tablet map, Meta.Tablets. It must be called
+// before the router is used.
 func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, error)) {
 	r.news.read = read
 }
 
 var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
 
-// Refresh reads the tablet map from meta. Whoever comes while a reading is under way
-// shares it; one that would follow the last too soon waits.
+// Refresh reads the tablet map from meta. A caller that comes during a reading shares it;
+// one that would follow the last too soon waits first.
 func (r *Router) Refresh(ctx context.Context) error {
 	n := &r.news
 	if n.read == nil {
@@ -75,6 +80,8 @@ func (r *Router) Refresh(ctx context.Context) error {
 	}
 }
 
+// readMap reads the map on behalf of all that wait for f. What was read before an error
+// is taken, too.
 func (r *Router) readMap(ctx context.Context, f *reading) {
 	tablets, err := r.news.read(ctx)
 	for _, d := range tablets {
@@ -87,8 +94,8 @@ func (r *Router) readMap(ctx context.Context, f *reading) {
 	close(f.done)
 }
 
-// Find is Locate that reads the map anew when no tablet is known to hold the place. None
-// is no error: the map in meta follows the tablets.
+// Find is like Locate but reads the map anew when no known tablet holds the place.
+// Finding none even then is no error: the map in meta lags behind the tablets.
 func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string,
 	limit int) ([]*pb.TabletDescriptor, error) {
 	if held := r.Locate(table, row, limit); len(held) > 0 {

@@ -12,7 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// TabletPort is how operations reach a tablet of this node.
+// This file holds the tablet map in memory. Tablets' actors say what they hold and
+// whether they lead; carriers on any goroutine say what answers taught them; both look up
+// routes for every operation. A read-write mutex guards it, held for a few instructions
+// each time; descriptors are shared and never changed.
+
+// TabletPort takes operations to a replica on this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
 // Router is the node's tablet map: what ranges there are, the ports of the replicas that
@@ -47,7 +52,8 @@ func (r *Router) Attach(id uint64, p *TabletPort) {
 	r.change(id, func(at *route) { at.port = p })
 }
 
-// Detach forgets the port of a replica that this node no longer has; the tablet stays known.
+// Detach forgets the port of a replica that this node no longer has. The tablet stays
+// known.
 func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
@@ -58,24 +64,24 @@ func (r *Router) Leads(id, self uint64) {
 	r.change(id, func(at *route) { at.leader, at.own = self, self })
 }
 
-// Follows is the word of this node's replica that it does not lead, but the node's; 0: it
-// knows of none.
+// Follows records the word of this node's replica that it does not lead but node does, 0
+// if it knows of none.
 func (r *Router) Follows(id, node uint64) {
 	if at := r.route(id); at.leader != node || at.own != 0 {
 		r.change(id, func(at *route) { at.leader, at.own = node, 0 })
 	}
 }
 
-// Led notes that the node leads the tablet, 0 that nobody is known to. It is a hint:
-// whoever follows it in vain learns better.
+// Led records the hint that node leads the tablet, 0 that nobody is known to. Whoever
+// follows a wrong hint learns better.
 func (r *Router) Led(id, node uint64) {
 	if r.route(id).leader != node {
 		r.change(id, func(at *route) { at.leader = node })
 	}
 }
 
-// Unled forgets that the node leads the tablet, if that is what is believed and not its
-// own replica's word.
+// Unled forgets that node leads the tablet, if that is what is believed and not the word
+// of a replica here.
 func (r *Router) Unled(id, node uint64) {
 	believed := func(at route) bool { return at.leader == node && at.own != node }
 	if believed(r.route(id)) {
@@ -87,7 +93,7 @@ func (r *Router) Unled(id, node uint64) {
 	}
 }
 
-// Lost forgets that the node leads anything: it is known dead.
+// Lost forgets that node leads anything, because it is known dead.
 func (r *Router) Lost(node uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,10 +106,10 @@ func (r *Router) Lost(node uint64) {
 	}
 }
 
-// Version changes with everything that the map says. It is never 0.
+// Version returns a number, never 0, that changes whenever the map does.
 func (r *Router) Version() uint64 { return r.changes.Load() + 1 }
 
-// Leader is the node that is believed to lead the tablet; 0: not known.
+// Leader returns the node that is believed to lead the tablet, 0 if none is known.
 func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 
 // LeadsHere reports whether this node's replica says that it leads. Leader is what routes
@@ -111,7 +117,8 @@ func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 // may take from it.
 func (r *Router) LeadsHere(id uint64) bool { return r.route(id).own != 0 }
 
-// LedHere are the tablets whose replica on this node says that it leads, in range order.
+// LedHere returns, in range order, the tablets whose replica on this node says that it
+// leads.
 func (r *Router) LedHere() []*pb.TabletDescriptor {
 	sorted := r.inOrder()
 	r.mu.RLock()
@@ -125,6 +132,8 @@ func (r *Router) LedHere() []*pb.TabletDescriptor {
 	return out
 }
 
+// change applies fn to what is known of a tablet. An entry that says nothing any more is
+// removed; a new one is dropped when the map is full.
 func (r *Router) change(id uint64, fn func(*route)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,10 +153,10 @@ func (r *Router) route(id uint64) route {
 	return r.routes[id]
 }
 
-// Port is the port of a replica of this node; nil if there is none.
+// Port returns the port of this node's replica, nil if there is none.
 func (r *Router) Port(id uint64) *TabletPort { return r.route(id).port }
 
-// Held are the ids of the tablets that this node holds a replica of.
+// Held returns the ids of the tablets that this node holds a replica of, in no order.
 func (r *Router) Held() []uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -160,11 +169,11 @@ func (r *Router) Held() []uint64 {
 	return out
 }
 
-// Descriptor is the newest that is known of the tablet; nil if none is.
+// Descriptor returns the newest known descriptor of the tablet, nil if there is none.
 func (r *Router) Descriptor(id uint64) *pb.TabletDescriptor { return r.route(id).descriptor }
 
-// Update takes what a tablet says of itself, unless a higher epoch is known. It reports
-// whether that was news.
+// Update takes what a tablet says of itself, unless a higher or equal epoch is known. It
+// reports whether that was news.
 func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	if d == nil {
 		return false
@@ -182,10 +191,12 @@ func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	return news
 }
 
-// All are the descriptors in range order. The slice is the caller's, the descriptors are
-// shared and immutable.
+// All returns the descriptors in range order. The slice is the caller's; the descriptors
+// are shared and must not be changed.
 func (r *Router) All() []*pb.TabletDescriptor { return slices.Clone(r.inOrder()) }
 
+// inOrder returns the descriptors by start, sorted again only after one has changed. The
+// slice is shared: it is replaced, never edited.
 func (r *Router) inOrder() []*pb.TabletDescriptor {
 	r.mu.RLock()
 	sorted := r.sorted
@@ -207,7 +218,7 @@ func (r *Router) inOrder() []*pb.TabletDescriptor {
 	return r.sorted
 }
 
-// ByStart compares where two tablets begin.
+// ByStart orders tablets by where they begin.
 func ByStart(a, b *pb.TabletDescriptor) int {
 	switch s, t := wire.StartOf(a), wire.StartOf(b); {
 	case s.Less(t):

@@ -12,9 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Sender carries an operation to a tablet by id and tries what was surely not done again,
-// until ctx ends. What changes nothing, or the same thing however often it is done, is
-// tried again after a lost answer too; of anything else the error then wraps ErrUnknown.
+// Sender carries an operation to a tablet by id, and tries again, until ctx ends, what
+// was surely not done. An operation that may be repeated is also tried again after a lost
+// answer; for any other the error then wraps ErrUnknown. Calls run on their callers'
+// goroutines.
 type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 	error)
 
@@ -44,7 +45,7 @@ var (
 	ErrUnknown = errors.New("route: the answer was lost")
 )
 
-// attempt is one try of a Sender.
+// attempt is one try of a Sender. Its error wraps errAgain if another may follow.
 func (c *Carrier) attempt(ctx context.Context, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if deadline, ok := ctx.Deadline(); ok && req.DeadlineMs == 0 {
@@ -61,6 +62,7 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64,
 		return r, nil
 	case ctx.Err() != nil && err != nil:
 		return nil, ctx.Err()
+	// It may have been done, or be done yet.
 	case lost || code == pb.Error_CODE_UNKNOWN || code == pb.Error_CODE_INTERNAL:
 		if err == nil {
 			err = errors.New(r.Error.Message)

@@ -9,9 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Transport is the part of a node's own txn.Transport that routes: where this node leads,
-// operations go by pointer into the tablets' mailboxes, which is where they are batched,
-// and nothing is copied or marshalled; elsewhere they go to the node that leads.
+// Transport is the part of a node's own txn.Transport that routes. Where this node leads,
+// operations go by pointer into the tablets' mailboxes, where they are batched, and
+// nothing is copied or marshalled; otherwise they go to the node that leads. It has no
+// state of its own, and its methods run on the coordinator's goroutines.
 type Transport struct {
 	carrier *Carrier
 	oracles *Oracles
