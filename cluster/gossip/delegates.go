@@ -11,6 +11,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// This file is what memberlist calls back. It does so on its own goroutines and, but for
+// NodeMeta, under its lock, so nothing here calls memberlist or waits: callbacks copy
+// into the table and return. Who is let in is decided here as well (admission), before
+// memberlist believes a word.
+
 // Why a member is not let in.
 var (
 	errOtherCluster = errors.New("gossip: it belongs to another cluster")
@@ -19,10 +24,11 @@ var (
 	errName         = errors.New("gossip: its name is not that of the incarnation it says it is")
 )
 
-// delegate hands memberlist what this node says of itself. Nothing else travels with it.
+// delegate gives memberlist what this node says of itself. No other user data travels.
 type delegate struct{ g *Gossip }
 
-// NodeMeta is called when the node joins and after Set; it may block. The bytes are memberlist's.
+// NodeMeta is called when the node joins and after Set, and may block. memberlist owns
+// the bytes that it returns.
 func (d delegate) NodeMeta(limit int) []byte {
 	d.g.mu.Lock()
 	self := d.g.self
@@ -36,20 +42,20 @@ func (d delegate) NodeMeta(limit int) []byte {
 	return b
 }
 
-// NotifyMsg drops a user message: there are none.
+// NotifyMsg drops user messages: no node sends any.
 func (delegate) NotifyMsg([]byte) {}
 
-// GetBroadcasts has none.
+// GetBroadcasts returns none.
 func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState has none.
+// LocalState returns none.
 func (delegate) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState drops what there should not be.
+// MergeRemoteState drops what another node sends: there should be none.
 func (delegate) MergeRemoteState([]byte, bool) {}
 
-// events copies into the table. memberlist calls it under its lock: nothing here blocks
-// or calls back.
+// events copies changes of members into the table. memberlist calls it under its lock:
+// nothing here blocks or calls back.
 type events struct{ g *Gossip }
 
 // NotifyJoin is called when a member is new, or alive again.
@@ -84,10 +90,10 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 		"addr", m.Listen)
 }
 
-// admission is invariant 2.
+// admission keeps out members of another cluster and stale incarnations (invariant 2).
 type admission struct{ g *Gossip }
 
-// check is nil if the member may be in the table.
+// check returns nil if the member may be in the table.
 func (a admission) check(n *memberlist.Node) error {
 	hash, m, err := decodeMeta(n.Meta)
 	if err != nil {
@@ -98,6 +104,7 @@ func (a admission) check(n *memberlist.Node) error {
 			"addr", n.Address(), "node", m.NodeID)
 		return fmt.Errorf("%w: %s", errOtherCluster, n.Address())
 	}
+	// memberlist goes by the name and the table by the metadata: they must mean the same.
 	if n.Name != nameOf(workerOf(m)) {
 		return errName
 	}
@@ -112,7 +119,7 @@ func (a admission) check(n *memberlist.Node) error {
 }
 
 // NotifyAlive is called under memberlist's lock for every word of a living member, this
-// one included. An error leaves it out.
+// one included. An error leaves the member out.
 func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 
 // NotifyMerge is called when a node wants to join, and by the node that joins. An error
@@ -135,7 +142,7 @@ func (a admission) NotifyConflict(have, other *memberlist.Node) {
 		net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))
 }
 
-// mourner logs a fault that lasts once a minute.
+// mourner logs each lasting fault once a minute.
 type mourner struct {
 	logger *slog.Logger
 
@@ -148,11 +155,14 @@ const (
 	maxTold   = 1024
 )
 
+// tell logs the text unless the same fault, named by about, was logged within tellEvery.
 func (m *mourner) tell(about, text string, args ...any) {
 	m.mu.Lock()
 	now := time.Now()
 	late := now.Sub(m.told[about]) >= tellEvery
 	if late {
+		// Starting over is simpler than forgetting the oldest, and some lines come twice
+		// at worst.
 		if m.told == nil || len(m.told) >= maxTold {
 			m.told = map[string]time.Time{}
 		}

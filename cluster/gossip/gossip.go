@@ -26,15 +26,15 @@ type Config struct {
 	// Certs is the folder that holds the gossip keys (internal/certs). They are read
 	// again while the node runs. Empty: plain.
 	Certs string
-	// Known are the gossip addresses of nodes that may be there, such as the node
-	// table's: who of them is not a member is asked now and then to take this node in. It
-	// must not block. nil: none are known.
+	// Known returns the gossip addresses of nodes that may be there, such as the node
+	// table's. Those that are no members are asked now and then to take this node in. It
+	// must not block; may be nil.
 	Known func() []string
 	// Replaced is called once, on the goroutine of the watchers, when a later incarnation
 	// of this very node has come alive: a process on a copy of its directory, or on the
 	// directory itself after it was taken from this one. This process must end.
 	Replaced func(by cluster.Member)
-	// Timing tunes it; the zero value is what a cluster needs.
+	// Timing tunes it. The zero value is what a cluster needs.
 	Timing Timing
 	Logger *slog.Logger // nil: discarded
 }
@@ -67,6 +67,11 @@ func (t Timing) withDefaults() Timing {
 }
 
 // Gossip is this node's membership. Its methods may be used concurrently.
+//
+// Reads are of the table alone and never wait for memberlist. Four goroutines run from
+// Open to Close (upkeep.go): one calls watchers, one spreads changes of this node's own
+// word, one looks for members that are missing, and one re-reads the keys. memberlist has
+// more, and calls back under its lock (delegates.go). The mutex guards self.
 type Gossip struct {
 	cfg    Config
 	hash   uint64
@@ -90,8 +95,8 @@ type Gossip struct {
 
 var _ cluster.Members = (*Gossip)(nil)
 
-// Open begins to gossip over the listener, which it owns from then on. It does not wait
-// for anyone. Errors: ErrKeys, ErrTooLong.
+// Open starts to gossip over the listener, which it owns from then on. It does not wait
+// for other nodes. Errors: ErrKeys, ErrTooLong.
 func Open(cfg Config, l *Listener) (*Gossip, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -123,7 +128,7 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 	return g, nil
 }
 
-// memberlist is its configuration.
+// memberlist returns the configuration of memberlist, and reads the keys.
 func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	ip, port, err := resolve(g.cfg.Self.Gossip)
 	if err != nil {
@@ -160,10 +165,10 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	return c, nil
 }
 
-// nameOf is an incarnation's name in memberlist.
+// nameOf returns the name of an incarnation in memberlist.
 func nameOf(w mvcc.Worker) string { return fmt.Sprintf("%016x-%d", w.Node, w.Incarnation) }
 
-// Addr is where others reach this node's gossip.
+// Addr returns where others reach this node's gossip.
 func (g *Gossip) Addr() string { return g.cfg.Self.Gossip }
 
 // Alive implements cluster.Members.
@@ -195,14 +200,16 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	}
 }
 
-// Close tells the others that this incarnation ends, and ends. Call it when the node
-// holds no lock any more that it means to use: from then on the others take its locks for
-// abandoned. A second call does nothing.
+// Close tells the others that this incarnation ends, and ends gossip. It must be called
+// when the node holds no lock that it still means to use: from then on the others take
+// its locks for abandoned. A second call does nothing.
 func (g *Gossip) Close() error { return g.stop(true) }
 
-// leaveTimeout bounds how long a leaving node waits for its word to be out.
+// leaveTimeout bounds how long a leaving node waits until its word is out.
 const leaveTimeout = time.Second
 
+// stop ends gossip once, with or without a word to the others; tests end it without, as a
+// crash would.
 func (g *Gossip) stop(leave bool) error {
 	if g.closed.Swap(true) {
 		return nil

@@ -11,6 +11,10 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
+// This file reads the gossip keys and changes the ring while memberlist uses it. It runs
+// on Open's goroutine first, then on that of rereadKeys alone, so the ring has one
+// writer.
+
 // ErrKeys: the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
@@ -33,15 +37,16 @@ func readKeys(dir string) ([][]byte, error) {
 	return keys, nil
 }
 
-// CheckKeys tells what is wrong with the keys in a folder of certificates, if they cannot be used.
+// CheckKeys returns why the keys in a folder of certificates cannot be used, nil if they
+// can.
 func CheckKeys(dir string) error {
 	_, err := readKeys(dir)
 	return err
 }
 
-// rotate makes the ring hold these keys, in this order, while it is in use. A key is
-// removed only from the ring's end: elsewhere memberlist would move the others in an
-// array that readers may be going through.
+// rotate makes the ring hold these keys in this order while it is in use. It removes keys
+// only from the ring's end: elsewhere memberlist would move the others within an array
+// that readers may be going through.
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {

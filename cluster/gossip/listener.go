@@ -13,9 +13,13 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Listener is gossip's port, TCP and UDP, bound before the node knows its cluster: who
-// asks to join says where it gossips. It belongs to Open once that has returned without
-// an error, else to its caller.
+// This file binds gossip's port and bounds what comes in over it. The transport is
+// memberlist's, with goroutines of its own; ours alone hands on connections (streams.go)
+// and ends in Shutdown, which joins it.
+
+// Listener is gossip's port, TCP and UDP. It is bound before the node knows its cluster,
+// because a node that asks to join says where it gossips. It belongs to Open once that
+// has returned without an error, else to its caller.
 type Listener struct {
 	*memberlist.NetTransport
 	ip      net.IP
@@ -50,6 +54,7 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	}
 }
 
+// newListener returns a Listener over a bound transport, and starts its goroutine.
 func newListener(t *memberlist.NetTransport, ip net.IP) *Listener {
 	l := &Listener{
 		NetTransport: t, ip: ip, drained: make(chan struct{}),
@@ -60,7 +65,8 @@ func newListener(t *memberlist.NetTransport, ip net.IP) *Listener {
 	return l
 }
 
-// StreamCh implements memberlist.Transport: what comes in, within a bound.
+// StreamCh implements memberlist.Transport. It delivers the connections that others make,
+// within maxStreams.
 func (l *Listener) StreamCh() <-chan net.Conn { return l.streams.out }
 
 // Shutdown implements memberlist.Transport. It is called once.
@@ -72,7 +78,7 @@ func (l *Listener) Shutdown() error {
 	return err
 }
 
-// Addr is what was bound.
+// Addr returns the address that was bound.
 func (l *Listener) Addr() string {
 	return net.JoinHostPort(l.ip.String(), strconv.Itoa(l.GetAutoBindPort()))
 }
@@ -106,7 +112,8 @@ func (l *Listener) DialAddressTimeout(a memberlist.Address,
 	return d.DialContext(l.ctx, "tcp", a.Addr)
 }
 
-// resolve finds the address and the port of host:port.
+// resolve returns the address and the port of host:port, an IPv4 address where a name has
+// one.
 func resolve(addr string) (net.IP, int, error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -139,4 +146,5 @@ func resolve(addr string) (net.IP, int, error) {
 	return ips[0], int(port), nil
 }
 
+// lookupTimeout bounds the search for a name's address.
 const lookupTimeout = 5 * time.Second

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// This file passes memberlist's log on to the node's. memberlist writes lines on any of
+// its goroutines; the mutex guards the count of those left out.
+
 // quiet passes memberlist's log on: faults as warnings, one a second at most, for anyone
 // can send garbage to the port; all else for debugging. memberlist writes lines such as
 // "[WARN] memberlist: text"; slog.NewLogLogger hands them over.

@@ -14,16 +14,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file is the form in which members travel in memberlist's metadata. It has no
+// state.
+
 // ErrTooLong: the node's addresses and zone do not fit into what gossip carries of a node.
 var ErrTooLong = errors.New("gossip: addresses and zone are too long")
 
-// clusterHash is what stands for the cluster's id.
+// clusterHash returns the number that stands for the cluster's id in 8 bytes.
 func clusterHash(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// encodeMeta writes what a member says of itself.
+// encodeMeta encodes what a member says of itself.
 func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 	return proto.Marshal(&wire.GossipMeta{
 		Cluster: hash, NodeId: m.NodeID, Incarnation: m.Incarnation,
@@ -34,7 +37,8 @@ func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 	})
 }
 
-// decodeMeta reads it.
+// decodeMeta decodes what encodeMeta made, and refuses a member without id or
+// incarnation.
 func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	g := &wire.GossipMeta{}
 	if err := proto.Unmarshal(b, g); err != nil {
@@ -53,7 +57,8 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	}, nil
 }
 
-// fits checks invariant 4: with the largest figures that there are.
+// fits returns ErrTooLong if the member could exceed memberlist's limit with the largest
+// figures there are (invariant 4).
 func fits(m cluster.Member) error {
 	m.Draining, m.LeadsMeta, m.Incarnation = true, math.MaxUint64, math.MaxUint64
 	m.Load = cluster.MemberLoad{

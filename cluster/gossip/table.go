@@ -8,6 +8,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file is what the node believes of its members. memberlist's callbacks write it,
+// Set writes this node's own entry, and anybody reads it, all under one mutex that is
+// never held during a call to memberlist or to a watcher. Events wait here, in order and
+// bounded, until the goroutine of deliver takes them.
+
 // Bounds of the table. A cluster has 1,024 nodes at most; the rest is for what comes and goes.
 const (
 	maxNodes  = 4096
@@ -15,8 +20,8 @@ const (
 	maxEvents = 4096
 )
 
-// table is what is known of the members. It never calls memberlist, so that memberlist's
-// callbacks may use it.
+// table is what is known of the members. It never calls memberlist, so that callbacks may
+// use it.
 type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
@@ -40,12 +45,13 @@ func newTable(self cluster.Member) *table {
 	}
 }
 
+// workerOf returns the incarnation of a member.
 func workerOf(m cluster.Member) mvcc.Worker {
 	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// newestOf is the highest incarnation of the node that was heard of, and whether there is
-// room for a node that is new.
+// newestOf returns the highest incarnation of the node that was heard of, and whether
+// there is room for it if it is new.
 func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +59,8 @@ func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	return incarnation, known || len(t.newest) < maxNodes
 }
 
-// up takes what a living member says of itself. It reports whether the member was not alive before.
+// up takes what a living member says of itself. It returns true if the member was not
+// alive before.
 func (t *table) up(m cluster.Member) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,6 +68,7 @@ func (t *table) up(m cluster.Member) bool {
 		return false
 	}
 	old, was := t.alive[m.NodeID]
+	// A later incarnation ends the earlier one at once, before memberlist notices.
 	if was && old.Incarnation < m.Incarnation {
 		t.bury(old)
 		was = false
@@ -74,7 +82,8 @@ func (t *table) up(m cluster.Member) bool {
 	return !was
 }
 
-// down takes the word of a member's end.
+// down takes the word of a member's end. It may come late, after the next incarnation's
+// first.
 func (t *table) down(m cluster.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,13 +95,13 @@ func (t *table) down(m cluster.Member) {
 	t.remember(workerOf(m))
 }
 
-// bury notes an incarnation's death and tells it. Called with mu held.
+// bury records an incarnation's death and queues the event. The caller holds mu.
 func (t *table) bury(m cluster.Member) {
 	t.remember(workerOf(m))
 	t.tell(cluster.MemberEvent{Member: m})
 }
 
-// remember keeps the newest of the dead. Called with mu held.
+// remember adds to the dead and forgets the oldest beyond maxDead. The caller holds mu.
 func (t *table) remember(w mvcc.Worker) {
 	if t.dead[w] {
 		return
@@ -104,14 +113,15 @@ func (t *table) remember(w mvcc.Worker) {
 	}
 }
 
-// isDead is invariant 1.
+// isDead reports whether the incarnation is known to have ended (invariant 1).
 func (t *table) isDead(w mvcc.Worker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return w.Node != 0 && (w.Incarnation < t.newest[w.Node] || t.dead[w])
 }
 
-// tell queues an event for the watchers. Called with mu held.
+// tell queues an event for the watchers, or replaces the last one if it is of the same
+// living member. The caller holds mu.
 func (t *table) tell(e cluster.MemberEvent) {
 	last := len(t.events) - 1
 	if last >= 0 && e.Alive && t.events[last].Alive &&
@@ -128,7 +138,8 @@ func (t *table) tell(e cluster.MemberEvent) {
 	}
 }
 
-// deliver tells the watchers what waits.
+// deliver calls the watchers with what waits. Only the goroutine of Gossip.deliver calls
+// it, so events keep their order.
 func (t *table) deliver() {
 	t.mu.Lock()
 	events, watchers := t.events, make([]func(cluster.MemberEvent), 0, len(t.watchers))
@@ -144,6 +155,7 @@ func (t *table) deliver() {
 	}
 }
 
+// watch adds a watcher.
 func (t *table) watch(fn func(cluster.MemberEvent)) (cancel func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,6 +169,7 @@ func (t *table) watch(fn func(cluster.MemberEvent)) (cancel func()) {
 	}
 }
 
+// member returns the living incarnation of a node.
 func (t *table) member(node uint64) (cluster.Member, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,6 +177,7 @@ func (t *table) member(node uint64) (cluster.Member, bool) {
 	return m, ok
 }
 
+// members returns the living members by node id.
 func (t *table) members() []cluster.Member {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,12 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 )
 
-// deliver tells watchers of events, apart from memberlist's goroutines.
+// This file holds the goroutines of a Gossip. Each runs one loop from Open until life
+// ends; Close joins them. Apart from memberlist, which they may call because no lock of
+// theirs is held, they share only the table and the channels.
+
+// deliver calls watchers on a goroutine apart from memberlist's, and Replaced on the
+// same.
 func (g *Gossip) deliver() {
 	for {
 		select {
@@ -24,7 +29,7 @@ func (g *Gossip) deliver() {
 	}
 }
 
-// pause waits; false: the end has come.
+// pause waits for d. It returns false if gossip has ended.
 func (g *Gossip) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -36,7 +41,8 @@ func (g *Gossip) pause(d time.Duration) bool {
 	}
 }
 
-// refresh spreads what this node says of itself when it has changed, at a bounded rate.
+// refresh spreads changes of what this node says of itself, at most once in
+// Timing.Update.
 func (g *Gossip) refresh() {
 	for {
 		select {
@@ -53,12 +59,13 @@ func (g *Gossip) refresh() {
 	}
 }
 
-// maxAsked bounds how many known nodes are asked in one round: each that hangs holds it
-// up for seconds.
+// maxAsked bounds how many known nodes are asked in one round: each that hangs delays it
+// by seconds.
 const maxAsked = 8
 
-// rejoin asks known nodes that are no members to take this node in, for ever: two halves
-// of a cluster that were cut off from each other find together again.
+// rejoin asks known nodes that are no members to take this node in, for as long as it
+// runs: that is how two halves of a cluster that were cut off from each other merge
+// again.
 func (g *Gossip) rejoin() {
 	for {
 		strangers := g.strangers()
@@ -81,7 +88,8 @@ func (g *Gossip) rejoin() {
 	}
 }
 
-// strangers are known addresses at which there is no living member.
+// strangers returns some known addresses at which there is no living member, in random
+// order.
 func (g *Gossip) strangers() []string {
 	if g.cfg.Known == nil {
 		return nil
@@ -100,7 +108,7 @@ func (g *Gossip) strangers() []string {
 	return found[:min(len(found), maxAsked)]
 }
 
-// rereadKeys looks at the keys now and then. Keys that cannot be used change nothing.
+// rereadKeys looks at the key file now and then. Keys that cannot be used change nothing.
 func (g *Gossip) rereadKeys() {
 	if g.ring == nil {
 		return
@@ -121,7 +129,7 @@ func (g *Gossip) rereadKeys() {
 	}
 }
 
-// replace reports a later incarnation of this node. It does not block.
+// replace reports, once, a later incarnation of this node. It does not block.
 func (g *Gossip) replace(by cluster.Member) {
 	g.once.Do(func() {
 		g.cfg.Logger.Error("a later incarnation of this node runs elsewhere; this process must end",

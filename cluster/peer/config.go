@@ -7,12 +7,15 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
+// This file holds the bounds and defaults of Peers. A Config is copied by New and not
+// changed afterwards.
+
 // MaxMessage is the most bytes that one request, answer or Raft message may hold: the
 // largest operation (design section 2) with room to spare, and well below what the
 // remoting receives in one piece.
 const MaxMessage = 24 << 20
 
-// Self is who this node is to others.
+// Self says who this node is to others.
 type Self struct {
 	ClusterID           string
 	NodeID, Incarnation uint64
@@ -20,12 +23,13 @@ type Self struct {
 
 // Config tunes Peers. Zero fields take the defaults. All bounds are per other node.
 type Config struct {
-	// System runs the outboxes. nil: a system of their own, which costs some MiB.
+	// System runs the outboxes. If nil, Peers makes a system of its own, which costs some
+	// MiB.
 	System *actor.ActorSystem
 	// BatchMessages and BatchBytes close a batch; defaults, which are also the most:
 	// 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
-	// Linger is how long a batch waits for company; 0: not at all.
+	// Linger is how long a batch waits for more messages; 0: not at all.
 	Linger time.Duration
 	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384
 	// and 64 MiB. Those beyond it fail.
@@ -39,7 +43,8 @@ type Config struct {
 	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it, and those
 	// of more than 64 KiB beyond half of it, are replaced by one that says nothing.
 	AnswerBytes int
-	// Timeout is how long a request without a deadline waits, at both ends; default 30 s.
+	// Timeout is how long a request without a deadline waits, at the asking and at the
+	// answering node; default 30 s.
 	Timeout time.Duration
 	Logger  *slog.Logger
 }
@@ -50,7 +55,8 @@ const (
 	maxBatchBytes    = 16 << 20
 	// maxTimeout bounds what another node may ask this one to keep a request for.
 	maxTimeout = 10 * time.Minute
-	// largeAnswer is what only reads answer.
+	// largeAnswer is the size in bytes above which an answer counts as large; only reads
+	// have such answers.
 	largeAnswer = 64 << 10
 	// maxNodes bounds the outboxes.
 	maxNodes = 4096

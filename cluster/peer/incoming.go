@@ -13,13 +13,19 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// unknown is the code of an answer that says nothing.
+// This file takes apart what other nodes send. receive runs on the link's goroutine, one
+// batch of each node at a time, and does not block: the handler replies later, on any
+// goroutine. In flight are the requests being handled, counted per node until they are
+// replied to or their time is over; the atomic figures in the outbox bound them.
+
+// unknown is the code of an answer that says nothing of what was done.
 const unknown = pb.Error_CODE_UNKNOWN
 
-// grace is how long after its deadline a request's room is kept for a handler that is slow.
+// grace is how long after its deadline a request keeps its room if the handler has not
+// replied.
 const grace = time.Second
 
-// receive takes a batch of another node apart. It is called by the link.
+// receive takes a batch of another node apart. The link calls it.
 func (p *Peers) receive(b *wire.PeerBatch) {
 	tooMany := len(b.GetRaft())+len(b.GetResponses())+len(b.GetRequests()) > maxBatchMessages
 	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID ||
@@ -33,6 +39,8 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 		return
 	}
 	for _, m := range b.GetRaft() {
+		// Raft knows replicas by their nodes: a batch must not carry words of a third
+		// node.
 		if m.GetFromNode() == box.node && m.GetToNode() == p.self.NodeID {
 			p.takeRaft(m)
 		}
@@ -49,7 +57,7 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 	}
 }
 
-// takeRaft gives a Raft message to the handler.
+// takeRaft gives a Raft message to the handler and survives its panic.
 func (p *Peers) takeRaft(m *wire.RaftMessage) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -59,7 +67,8 @@ func (p *Peers) takeRaft(m *wire.RaftMessage) {
 	p.handler.Raft(m)
 }
 
-// handled is a request of another node that is being handled here.
+// handled is a request of another node that is being handled here. done decides who
+// replies, the handler or the timer; whoever does gives the room back.
 type handled struct {
 	box   *outbox
 	id    uint64
@@ -69,7 +78,7 @@ type handled struct {
 	timer *time.Timer // answers for a handler that does not
 }
 
-// take has a request handled, or refuses it.
+// take hands a request to the handler, or refuses it for want of room.
 func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	h := &handled{box: box, id: req.GetId(), bytes: int64(proto.Size(req))}
 	if box.incoming.Add(1) > int64(p.cfg.Incoming) {
@@ -77,6 +86,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		p.refuse(h, "node %d handles %d requests of yours", p.self.NodeID, p.cfg.Incoming)
 		return
 	}
+	// One alone always fits, whatever the bound.
 	if total := box.incomingBytes.Add(h.bytes); total > int64(p.cfg.IncomingBytes) &&
 		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
@@ -105,7 +115,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	p.handler.Request(box.node, deadline, req, h.reply)
 }
 
-// refuse answers a request that was not taken.
+// refuse answers a request that was not taken. It was surely not done.
 func (p *Peers) refuse(h *handled, format string, args ...any) {
 	p.counts.refused.Add(1)
 	r := refusal(h.id, pb.Error_CODE_OVERLOADED, format, args...)
@@ -113,7 +123,7 @@ func (p *Peers) refuse(h *handled, format string, args ...any) {
 	h.box.reply(r)
 }
 
-// reply sends the answer, the first time that it is called.
+// reply sends the answer the first time that it is called, and does nothing after that.
 func (h *handled) reply(r *wire.PeerResponse) {
 	if !h.done.CompareAndSwap(false, true) {
 		return
@@ -126,12 +136,14 @@ func (h *handled) reply(r *wire.PeerResponse) {
 	h.box.reply(&wire.PeerResponse{Id: h.id, Error: r.GetError(), Body: r.GetBody()})
 }
 
+// refusal returns an answer that has only an error.
 func refusal(id uint64, code pb.Error_Code, format string, args ...any) *wire.PeerResponse {
 	return &wire.PeerResponse{
 		Id: id, Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)},
 	}
 }
 
+// panicked counts and logs a panic of the handler.
 func (p *Peers) panicked(where string, r any) {
 	p.counts.panics.Add(1)
 	p.cfg.Logger.Error("handler of another node's message panicked", "message", where, "panic",

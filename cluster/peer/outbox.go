@@ -13,9 +13,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// outbox is what is on its way to one node, and what is handled for it. Figures and the
-// table of requests belong to everybody, under the mutex or atomic; the actor behind pid
-// (sender) makes batches.
+// This file bounds what waits for one node and finds the request that an answer is for.
+// Callers on any goroutine put messages in (admit, admitRaft, reply); the outbox's actor
+// (sender.go) alone takes them out. A request stays in pending from admit until it is
+// settled by its answer, its deadline, or news of its node; callbacks run without the
+// mutex.
+
+// outbox is what is on its way to one node, and what is handled for it. Figures are
+// atomic, the table of requests is under the mutex, so that any goroutine may use them;
+// the actor behind pid (sender) makes batches.
 type outbox struct {
 	peers *Peers
 	node  uint64
@@ -34,7 +40,7 @@ type outbox struct {
 	closed      bool
 }
 
-// outgoing is one message for the node: one of the three is set.
+// outgoing is one message for the node: exactly one of request, answer and raft is set.
 type outgoing struct {
 	request *waiting
 	answer  *wire.PeerResponse
@@ -42,6 +48,7 @@ type outgoing struct {
 	bytes   int
 }
 
+// newOutbox returns the outbox of a node and starts its actor.
 func newOutbox(p *Peers, node uint64) *outbox {
 	box := &outbox{peers: p, node: node, pending: make(map[uint64]*waiting)}
 	box.pid = p.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
@@ -50,14 +57,15 @@ func newOutbox(p *Peers, node uint64) *outbox {
 	return box
 }
 
-// post hands a message to the actor; once that has stopped, nobody.
+// post hands a message to the actor. Once that has stopped the message is dropped.
 func (b *outbox) post(o *outgoing) {
 	if !b.stopped.Load() {
 		b.peers.system.Root.Send(b.pid, o)
 	}
 }
 
-// admit takes a request in, or says why not.
+// admit adds a request to those without an answer, or returns why there is no room for
+// it.
 func (b *outbox) admit(w *waiting) error {
 	cfg := &b.peers.cfg
 	b.mu.Lock()
@@ -74,13 +82,15 @@ func (b *outbox) admit(w *waiting) error {
 	}
 	b.pending[w.id] = w
 	b.bytes += w.bytes
+	// Whatever runs there now, or later: the end of an earlier incarnation does not
+	// concern it.
 	w.to = max(b.incarnation, b.down+1)
 	// The mutex makes sure that the timer is set before anybody can want to stop it.
 	w.timer = time.AfterFunc(time.Until(w.deadline), w.timeout)
 	return nil
 }
 
-// forget takes a request out.
+// forget removes a request from the table and its size from the figures.
 func (b *outbox) forget(w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +100,8 @@ func (b *outbox) forget(w *waiting) {
 	}
 }
 
-// admitRaft posts a Raft message unless too much waits.
+// admitRaft posts a Raft message unless too much waits. It returns false if the message
+// was dropped.
 func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	cfg := &b.peers.cfg
 	size := proto.Size(m)
@@ -127,8 +138,8 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 	b.post(&outgoing{answer: r, bytes: size})
 }
 
-// hear notes the incarnation of a batch from the node; false if it is older than one
-// heard of. A new one says that those before have ended.
+// hear notes the incarnation of a batch from the node. It returns false if a later one
+// has been heard of. A new incarnation implies that all earlier ones have ended.
 func (b *outbox) hear(incarnation uint64) bool {
 	b.mu.Lock()
 	last := b.incarnation
@@ -142,23 +153,27 @@ func (b *outbox) hear(incarnation uint64) bool {
 	return incarnation >= last
 }
 
-// ended fails what was asked of the incarnation, or of those before it.
+// ended fails what was asked of the incarnation or of an earlier one.
 func (b *outbox) ended(incarnation uint64) {
 	b.mu.Lock()
 	known := incarnation <= b.down
 	b.down = max(b.down, incarnation)
 	b.mu.Unlock()
+	// Gossip and batches both tell of an end; the second word changes nothing.
 	if known {
 		return
 	}
 	b.failWhere(func(w *waiting) bool { return w.to <= incarnation })
 }
 
-// lost fails what was on its way when a connection ended.
+// lost fails what was on its way when a connection ended. What has not been sent yet
+// waits for the next connection.
 func (b *outbox) lost() {
 	b.failWhere(func(w *waiting) bool { return w.state.Load() == onWay })
 }
 
+// failWhere fails the requests for which matches returns true. The callers are told
+// without the mutex.
 func (b *outbox) failWhere(matches func(*waiting) bool) {
 	var failed []*waiting
 	b.mu.Lock()
@@ -173,7 +188,7 @@ func (b *outbox) failWhere(matches func(*waiting) bool) {
 	}
 }
 
-// close fails what is left. Call it when the actor has stopped.
+// close fails what is left. It must be called after the actor has stopped.
 func (b *outbox) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -187,7 +202,8 @@ func (b *outbox) close() {
 	}
 }
 
-// answered settles the request that the answer is for; false if nobody waits for it any more.
+// answered settles the request that the answer is for. It returns false if nobody waits
+// for it any more.
 func (b *outbox) answered(r *wire.PeerResponse) bool {
 	b.mu.Lock()
 	w := b.pending[r.GetId()]

@@ -29,7 +29,11 @@ type Handler interface {
 	Raft(m *wire.RaftMessage)
 }
 
-// Peers are the other nodes. All methods may be used concurrently.
+// Peers are the other nodes. All methods may be used concurrently, on any goroutine; only
+// Call and Close block.
+//
+// The mutex guards boxes and closed alone. Each outbox has a mutex of its own for what is
+// in flight to its node.
 type Peers struct {
 	link    Link
 	paced   Paced // the link, if it is
@@ -46,7 +50,7 @@ type Peers struct {
 	closed bool
 }
 
-// New returns the other nodes as seen by self over the link, which is closed with them.
+// New returns the other nodes as self sees them over the link, which Close closes. The
 // handler must be ready: the first message may come before New returns.
 func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	p := &Peers{
@@ -66,9 +70,9 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	return p
 }
 
-// Call asks a node and waits for the answer, or for the end of ctx. The request may not
-// be changed afterwards. A response with Error set is an answer; an error says that there
-// was none: it wraps txn.ErrNotSent if the request was surely not sent, and
+// Call asks a node and waits for the answer or the end of ctx. The request must not be
+// changed afterwards. A response with Error set is an answer; an error says that there
+// was none. It wraps txn.ErrNotSent if the request was surely not sent, and
 // txn.ErrOverloaded as well if too much is under way to the node.
 func (p *Peers) Call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
@@ -100,7 +104,7 @@ func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	p.tell(node, deadline, req, then)
 }
 
-// tell returns nil if then has been called already.
+// tell returns the request that is under way, nil if then has been called already.
 func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) *waiting {
 	box, err := p.box(node)
@@ -125,8 +129,8 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	return w
 }
 
-// Raft sends a Raft message to m.ToNode. It is dropped, and counted, when too much waits
-// for the node; Raft sends again.
+// Raft sends a Raft message to m.ToNode. When too much waits for that node it is dropped
+// and counted: Raft sends again.
 func (p *Peers) Raft(m *wire.RaftMessage) {
 	box, err := p.box(m.GetToNode())
 	if err != nil || !box.admitRaft(m) {
@@ -136,8 +140,8 @@ func (p *Peers) Raft(m *wire.RaftMessage) {
 	p.counts.raft.Add(1)
 }
 
-// Down fails what waits for the node's incarnation, or for earlier ones: the outcome of
-// what was sent is unknown.
+// Down fails what waits for the node's incarnation or an earlier one. The outcome of what
+// was sent is unknown.
 func (p *Peers) Down(node, incarnation uint64) {
 	if box := p.known(node); box != nil {
 		box.ended(incarnation)
@@ -145,7 +149,7 @@ func (p *Peers) Down(node, incarnation uint64) {
 	p.link.Down(node, incarnation)
 }
 
-// Close closes the link, and fails what waits. Handlers may still reply; nobody hears it.
+// Close closes the link and fails what waits. Handlers may still reply, to nobody.
 func (p *Peers) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -169,7 +173,7 @@ func (p *Peers) Close() error {
 	return err
 }
 
-// box is the outbox of a node.
+// box returns the outbox of a node and makes it if there is none.
 func (p *Peers) box(node uint64) (*outbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,14 +195,15 @@ func (p *Peers) box(node uint64) (*outbox, error) {
 	return box, nil
 }
 
-// known is the outbox of a node that there has been traffic with; else nil.
+// known returns the outbox of a node that there has been traffic with, else nil.
 func (p *Peers) known(node uint64) *outbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.boxes[node]
 }
 
-// lost is called by the link when a connection to the node has ended.
+// lost fails what was on its way to the node. The link calls it when a connection has
+// ended.
 func (p *Peers) lost(node uint64) {
 	if box := p.known(node); box != nil {
 		box.lost()

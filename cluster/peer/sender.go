@@ -11,7 +11,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// sender is the actor that makes one node's batches of what is in its mailbox.
+// This file makes batches. A sender is an actor: its fields belong to the goroutine that
+// runs its mailbox, one message at a time. With a paced link at most maxHanded batches
+// are in flight to the link, which says of each what became of it; everything else waits
+// in the sender's queues and its mailbox, within the outbox's bounds.
+
+// sender is the actor that makes batches for one node of what is in its mailbox.
 type sender struct {
 	box    *outbox
 	batch  *actorkit.Batcher[*outgoing]
@@ -20,7 +25,7 @@ type sender struct {
 	handed int // batches that the link has and has said nothing of
 }
 
-// left tells the actor that the link has let go of a batch.
+// left tells the actor that the link is done with a batch, sent or not.
 type left struct{}
 
 func newSender(box *outbox) *sender {
@@ -69,7 +74,8 @@ func (s *sender) send() {
 	}
 }
 
-// next takes the next batch off the queues.
+// next takes the next batch off the queues, Raft messages first. It may be empty, if
+// nobody waits any more for what was queued. The requests in it are returned beside it.
 func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
 	b := &wire.PeerBatch{
@@ -81,6 +87,7 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	take := func(queue []*outgoing) []*outgoing {
 		for len(queue) > 0 && count < p.cfg.BatchMessages {
 			o := queue[0]
+			// A message that is larger than a batch travels alone.
 			if count > 0 && bytes+o.bytes > p.cfg.BatchBytes {
 				break
 			}
@@ -103,7 +110,7 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	return b, requests
 }
 
-// put adds a message to the batch; false if nobody waits for it any more.
+// put adds a message to the batch. It returns false for a request that has been settled.
 func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	switch {
 	case o.raft != nil:
@@ -122,7 +129,7 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	return true
 }
 
-// hand gives a batch to the link.
+// hand gives a batch to the link and has its requests told what becomes of it.
 func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 	p := s.box.peers
 	p.counts.batches.Add(1)
@@ -139,6 +146,7 @@ func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 			p.counts.unsent.Add(1)
 		}
 	}
+	// The link says nothing more: what Send has taken counts as on its way.
 	if p.paced == nil {
 		outcome(p.link.Send(s.box.node, b))
 		return

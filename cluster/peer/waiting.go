@@ -10,6 +10,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file is the life of one request. Its state is the only thing that its many
+// watchers share: the outbox's actor moves it on, and the answer, the deadline's timer,
+// the caller's context or the node's end settles it, each on a goroutine of its own.
+// Whoever settles it first, by one atomic swap, calls the callback; all others do
+// nothing.
+
 // Where a request is. It only goes up.
 const (
 	atHome  int32 = iota // in the outbox
@@ -31,7 +37,8 @@ type waiting struct {
 	to       uint64 // the node's oldest incarnation that can get it
 }
 
-// message is what is sent: the caller's request with our number and the time that is left.
+// message returns what is sent: the caller's request with our number and the time that is
+// left. The caller's message stays as it is.
 func (w *waiting) message(now time.Time) *wire.PeerRequest {
 	left := max(1, w.deadline.Sub(now).Milliseconds())
 	return &wire.PeerRequest{
@@ -39,18 +46,20 @@ func (w *waiting) message(now time.Time) *wire.PeerRequest {
 	}
 }
 
-// advance moves it on from one place to the next; false if it was elsewhere.
+// advance moves the request from one state to the next. It returns false if it was in
+// another state.
 func (w *waiting) advance(from, to int32) bool { return w.state.CompareAndSwap(from, to) }
 
-// settle tells the caller, if nobody has. Whoever calls it has taken care of the outbox's
-// figures, or calls box.forget.
+// settle ends the request with an answer or an error and tells the caller, unless that
+// has happened.
 func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 	if w.state.Swap(settled) != settled {
 		w.finish(resp, err)
 	}
 }
 
-// fail settles it without an answer; whether it was sent decides what the caller is told.
+// fail settles the request without an answer. Whether it was sent decides what the caller
+// is told.
 func (w *waiting) fail(cause error) {
 	switch state := w.state.Swap(settled); {
 	case state == settled:
@@ -61,14 +70,15 @@ func (w *waiting) fail(cause error) {
 	}
 }
 
-// expire fails it at the end of its time, or of its caller's patience.
+// expire fails the request at its deadline or when its caller gives up.
 func (w *waiting) expire(cause error) {
 	w.fail(fmt.Errorf("peer: node %d: %w", w.box.node, cause))
 }
 
-// timeout is expire for the timer.
+// timeout is expire, for the timer.
 func (w *waiting) timeout() { w.expire(context.DeadlineExceeded) }
 
+// finish takes the settled request out of the outbox and calls its callback.
 func (w *waiting) finish(resp *wire.PeerResponse, err error) {
 	w.box.forget(w) // takes the mutex under which the timer was set
 	w.timer.Stop()

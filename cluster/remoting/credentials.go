@@ -12,12 +12,16 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
+// This file authenticates connections that other nodes open and bounds how many there
+// are. gRPC calls it on a goroutine per connection. All that is shared is the number of
+// open connections, which is atomic: it is raised before the handshake, so handshakes
+// under way count as well.
+
 // errTooMany closes connections beyond the bound.
 var errTooMany = errors.New("remoting: too many connections")
 
-// serverCredentials shake hands with nodes alone, and bound how many connections there
-// are: the library opens its listener itself, so that this is the first place that sees
-// them.
+// serverCredentials shake hands with nodes alone and bound the number of connections. The
+// library opens its listener itself, so this is the first place that sees them.
 type serverCredentials struct {
 	credentials.TransportCredentials
 	limit  int64
@@ -25,6 +29,8 @@ type serverCredentials struct {
 	counts *counts
 }
 
+// newServerCredentials returns the credentials of the server: TLS with the node's files,
+// or plain text if files is nil.
 func newServerCredentials(files *certs.Files, limit int,
 	c *counts) credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
@@ -59,7 +65,7 @@ func (s *serverCredentials) Clone() credentials.TransportCredentials {
 	return &c
 }
 
-// countedConn gives its place back when it is closed.
+// countedConn is an open connection. Close gives its place back, once.
 type countedConn struct {
 	net.Conn
 	open *atomic.Int64

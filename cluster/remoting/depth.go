@@ -9,6 +9,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file holds back streams while the receiving actor is behind. Streams wait on their
+// own goroutines before each message that they read; the actor's mailbox reports what is
+// posted and what is taken, on the senders' goroutines and the actor's. The mutex guards
+// all of it.
+
 // maxDepth is how many batches may wait for the receiving actor before no more are read
 // from the network. Each stream may add one message of maxEnvelopes.
 const maxDepth = 8
@@ -23,9 +28,10 @@ type depth struct {
 
 var _ actor.MailboxMiddleware = (*depth)(nil)
 
+// newDepth returns a depth of 0.
 func newDepth() *depth { return &depth{} }
 
-// wait returns when there is room, or the context has ended.
+// wait blocks until there is room. It returns the error of ctx if that ends first.
 func (d *depth) wait(ctx context.Context) error {
 	for {
 		d.mu.Lock()
@@ -46,7 +52,7 @@ func (d *depth) wait(ctx context.Context) error {
 	}
 }
 
-// close lets everybody pass.
+// close lets everybody pass from now on, so that streams can end.
 func (d *depth) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,6 +60,7 @@ func (d *depth) close() {
 	d.rouse()
 }
 
+// rouse wakes all that wait. The caller holds mu.
 func (d *depth) rouse() {
 	if d.room != nil {
 		close(d.room)
@@ -61,6 +68,8 @@ func (d *depth) rouse() {
 	}
 }
 
+// add counts n more batches, or fewer if n is negative. Other messages, which are the
+// library's own, do not count.
 func (d *depth) add(message any, n int) {
 	if _, ok := message.(*wire.PeerBatch); !ok {
 		return

@@ -14,12 +14,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file holds connections that this node makes. An endpoint lives from the first
+// batch for a node's address until the connection, or the attempt at it, has failed; then
+// its name is never used again. Batches in its waiting set are in flight between the
+// caller of SendThen and the library's writer goroutine. Exactly one of Serialize, ended
+// and the library's dead letters settles each, by an atomic swap.
+
 // Times of connections.
 const (
-	// connectTimeout is how long an attempt may take until the other side has answered;
-	// what waits for it fails then.
+	// connectTimeout bounds an attempt, until the other side has answered. What waits for
+	// it fails then.
 	connectTimeout = time.Second
 	// Pauses between attempts: none is made, and sending fails at once.
+	// pauseAfterLoss is the pause after a connection that worked, and what the pauses
+	// after failures double from; maxPause is the longest. Meanwhile sending fails at
+	// once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
 )
@@ -66,7 +75,7 @@ func (o *outgoing) Serialize() (remote.RootSerialized, error) {
 	return serialized{o.batch}, nil
 }
 
-// fail says that the batch will not be sent, if that is not decided yet.
+// fail reports that the batch will not be sent, unless it is settled already.
 func (o *outgoing) fail(cause error) {
 	if o.settled.CompareAndSwap(false, true) {
 		o.endpoint.remove(o)
@@ -74,7 +83,7 @@ func (o *outgoing) fail(cause error) {
 	}
 }
 
-// serialized is a batch as the library wants it on its way out.
+// serialized is a batch in the form that the library's writer wants.
 type serialized struct{ *wire.PeerBatch }
 
 // Deserialize implements remote.RootSerialized. It is for the way in, where batches come
@@ -83,7 +92,7 @@ func (serialized) Deserialize() (remote.RootSerializable, error) {
 	return nil, ErrUnreachable
 }
 
-// add notes a batch; false if the endpoint has ended.
+// add takes a batch into the waiting set. It returns false if the endpoint has ended.
 func (e *endpoint) add(o *outgoing) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,14 +103,15 @@ func (e *endpoint) add(o *outgoing) bool {
 	return true
 }
 
+// remove takes a settled batch out of the waiting set.
 func (e *endpoint) remove(o *outgoing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiting, o)
 }
 
-// endpoint is the one to a node at an address: the present one, or a new one. An error
-// says that it is too early for that.
+// endpoint returns the present endpoint of a node at an address, or a new one. It returns
+// an error while it is too early for another attempt.
 func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	l.mu.Lock()
 	if l.closed {
@@ -138,14 +148,16 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	return e, nil
 }
 
-// named finds a live endpoint by its name.
+// named returns the live endpoint with the name, nil if there is none.
 func (l *Link) named(name string) *endpoint {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.endpoints[name]
 }
 
-// ended takes note that an endpoint is of no more use. What it has not sent, it will not.
+// ended marks an endpoint as dead, once. What it has not sent fails; for a connection
+// that was up, Lost is called after that, so that what was on its way is known to be in
+// doubt.
 func (l *Link) ended(e *endpoint, cause error) {
 	e.mu.Lock()
 	if e.dead {
@@ -162,6 +174,7 @@ func (l *Link) ended(e *endpoint, cause error) {
 	e.cancel()
 	l.mu.Lock()
 	delete(l.endpoints, e.name)
+	// A successor, made after the node moved, is not touched.
 	if t := l.nodes[e.node]; t.endpoint == e {
 		t.endpoint = nil
 		if connected {

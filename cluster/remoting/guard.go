@@ -18,6 +18,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file checks everything that other nodes send before the library sees it. It keeps
+// only counters. gRPC calls it on a goroutine per stream, and the state of a stream's
+// conversation is in its guardedStream. It trusts nothing, not even holders of
+// certificates: the library would not survive many a message.
+
 // Bounds of what another node may say.
 const (
 	maxEnvelopes = 16       // of one message; this release sends one
@@ -27,8 +32,8 @@ const (
 	maxStreams   = 16       // of one connection; this release uses one
 )
 
-// guard stands between the network and the library. It refuses all that the library would
-// not survive or should not do.
+// guard stands between the network and the library. It refuses what the library would not
+// survive or must not do.
 type guard struct {
 	counts   *counts
 	depth    *depth
@@ -36,6 +41,8 @@ type guard struct {
 	logger   *slog.Logger
 }
 
+// serverOptions returns the options of the gRPC server, with the guard in front of every
+// handler.
 func (l *Link) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(newServerCredentials(l.cfg.Files, l.cfg.MaxConnections, &l.counts)),
@@ -53,13 +60,13 @@ func (l *Link) serverOptions() []grpc.ServerOption {
 	}
 }
 
-// unary refuses every call: nodes use the stream only.
+// unary refuses every call: nodes use only the stream.
 func (g *guard) unary(ctx context.Context, _ any, info *grpc.UnaryServerInfo,
 	_ grpc.UnaryHandler) (any, error) {
 	return nil, g.refuse(ctx, codes.PermissionDenied, "call of %s", info.FullMethod)
 }
 
-// stream lets batches through to the library, and survives its panics.
+// stream lets batches through to the library and survives its panics.
 func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) (err error) {
 	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
@@ -85,7 +92,7 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	return handler(srv, &guardedStream{ServerStream: s, guard: g})
 }
 
-// refuse counts and logs a refusal.
+// refuse counts and logs a refusal and returns it as a status.
 func (g *guard) refuse(ctx context.Context, code codes.Code, format string, args ...any) error {
 	g.counts.refused.Add(1)
 	text := fmt.Sprintf(format, args...)
@@ -97,8 +104,8 @@ func (g *guard) refuse(ctx context.Context, code codes.Code, format string, args
 	return status.Error(code, "remoting: refused: "+text)
 }
 
-// guardedStream checks what the library is about to receive. It is used by the stream's
-// goroutine only, but for SendMsg.
+// guardedStream checks what the library is about to receive. Only the stream's goroutine
+// uses it, except for SendMsg, which is the embedded stream's.
 type guardedStream struct {
 	grpc.ServerStream
 	guard   *guard
@@ -124,7 +131,7 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// check returns why the message is refused; empty if it is not.
+// check returns why the message is refused, or "".
 func (s *guardedStream) check(m *remote.RemoteMessage) string {
 	switch body := m.GetMessageType().(type) {
 	case *remote.RemoteMessage_ConnectRequest:
@@ -140,6 +147,8 @@ func (s *guardedStream) check(m *remote.RemoteMessage) string {
 	return fmt.Sprintf("message of kind %T", m.GetMessageType())
 }
 
+// checkConnect returns why a connect request is refused, or "". again says that it is not
+// the stream's first.
 func checkConnect(r *remote.ConnectRequest, again bool) string {
 	c, ok := r.GetConnectionType().(*remote.ConnectRequest_ServerConnection)
 	switch {
@@ -156,11 +165,12 @@ func checkConnect(r *remote.ConnectRequest, again bool) string {
 	return ""
 }
 
-// batchType is the only type of message.
+// batchType is the only type of message that is let through.
 var batchType = string((*wire.PeerBatch)(nil).ProtoReflect().Descriptor().FullName())
 
-// checkBatch holds a batch against what this release sends: one type, one target, no
-// sender, no header. Everything that the library looks up by an index is in range then.
+// checkBatch returns why a batch of the library's is refused, or "". It demands what this
+// release sends: one type, one target, no sender, no header. Every index that the library
+// follows is in range then.
 func checkBatch(b *remote.MessageBatch) string {
 	if n := len(b.GetEnvelopes()); n > maxEnvelopes {
 		return fmt.Sprintf("%d envelopes", n)
@@ -203,9 +213,9 @@ func checkBatch(b *remote.MessageBatch) string {
 	return ""
 }
 
-// fields counts the fields of a message in its own text; -1 if that is no message. A few
-// bytes can stand for a message that takes a hundred in memory: many of them are refused
-// before the library takes the text apart.
+// fields counts the top-level fields of an encoded message and stops above maxFields; it
+// returns -1 if the text is no message. A few bytes can stand for a message that takes a
+// hundred in memory, so a batch of very many is refused before the library decodes it.
 func fields(text []byte) int {
 	n := 0
 	for ; len(text) > 0 && n <= maxFields; n++ {

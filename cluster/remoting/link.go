@@ -34,8 +34,8 @@ type Config struct {
 	Listen string
 	// Files are the node's certificates; nil: plain text without authentication.
 	Files *certs.Files
-	// Resolve tells where a node is reached, host:port, as far as that is known now. It
-	// is asked often, and must not block.
+	// Resolve returns the host:port of a node as far as it is known now. It is called for
+	// each batch and must not block.
 	Resolve func(node uint64) (addr string, ok bool)
 	// MaxConnections bounds the connections that others open; default 1024. Those beyond
 	// it are closed.
@@ -44,6 +44,10 @@ type Config struct {
 }
 
 // Link is this node's end of the remoting.
+//
+// SendThen runs on the callers' goroutines and hands batches to the library's actors;
+// batches that arrive are taken by one actor of ours (take), one after the other. The
+// mutex guards the fields below it and is not held while callbacks run.
 type Link struct {
 	cfg    Config
 	system *actor.ActorSystem
@@ -64,7 +68,7 @@ type Link struct {
 
 var _ peer.Paced = (*Link)(nil)
 
-// target is what is known of one other node.
+// target is what is known of one other node, whether or not there is a connection.
 type target struct {
 	endpoint   *endpoint // nil: there is none now
 	generation uint64
@@ -73,7 +77,7 @@ type target struct {
 	heard      uint64    // the newest incarnation that a batch came from
 }
 
-// receiver is the name of the one actor that others may send to.
+// receiver is the name of the one actor that other nodes may send to.
 const receiver = "peers"
 
 // Open listens for other nodes, whose streams begin once Receive has been called.
@@ -119,7 +123,7 @@ func Open(cfg Config) (*Link, error) {
 	return l, nil
 }
 
-// start starts the library, which panics when it can't listen.
+// start starts the library, whose panic when it cannot listen it turns into an error.
 func (l *Link) start() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,10 +135,11 @@ func (l *Link) start() (err error) {
 	return nil
 }
 
-// Addr is the address that is listened on.
+// Addr returns the address that the link listens on.
 func (l *Link) Addr() string { return l.system.Address() }
 
-// take is the receiving actor.
+// take is the receiving actor. The guard has kept streams from beginning before Receive
+// was called, so there is somebody to give batches to.
 func (l *Link) take(c actor.Context) {
 	b, ok := c.Message().(*wire.PeerBatch)
 	if !ok {
@@ -211,7 +216,8 @@ func (l *Link) Down(node, incarnation uint64) {
 	}
 }
 
-// Close implements peer.Link.
+// Close implements peer.Link. It ends all connections and the actors of the library; what
+// was handed over and not sent fails.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -239,13 +245,13 @@ func (l *Link) Close() error {
 	return err
 }
 
-// retire gives an endpoint up, in the library as well.
+// retire gives an endpoint up, here and in the library.
 func (l *Link) retire(e *endpoint) {
 	l.ended(e, fmt.Errorf("%w: the connection was given up", ErrUnreachable))
 	l.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: e.name})
 }
 
-// event hears what the library publishes.
+// event handles what the library publishes, on the library's goroutines.
 func (l *Link) event(event any) {
 	switch m := event.(type) {
 	case *remote.EndpointTerminatedEvent:
@@ -260,7 +266,7 @@ func (l *Link) event(event any) {
 	}
 }
 
-// log is for what happens to connections.
+// log logs what happens to a connection.
 func (l *Link) log(level slog.Level, text string, e *endpoint, attrs ...slog.Attr) {
 	attrs = append(attrs, slog.Uint64("node", e.node), slog.String("addr", e.addr))
 	l.cfg.Logger.LogAttrs(context.Background(), level, text, attrs...)

@@ -14,11 +14,12 @@ type Stats struct {
 	Panics              uint64 // of the library or the receiver, survived
 }
 
+// counts is Stats while they are counted, on any goroutine.
 type counts struct {
 	sent, received, connected, lost, failed, refused, handshakes, panics atomic.Uint64
 }
 
-// Stats is what has been counted.
+// Stats returns what has been counted since Open.
 func (l *Link) Stats() Stats {
 	c := &l.counts
 	return Stats{

@@ -16,6 +16,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
+// This file opens the streams that endpoints send on. The library calls connect, SendMsg
+// and RecvMsg on goroutines of its own and takes failures badly, so it is told of none
+// before a stream is up: it gets a stream that ends. Whether the other side has answered
+// is in endpoint.connected, which decides if batches go out.
+
 // Sizes and times of gRPC.
 const (
 	// maxReceive bounds one gRPC message: one batch of at most 16 MiB, or one larger
@@ -32,7 +37,7 @@ const (
 	settle = 20 * time.Millisecond
 )
 
-// options are the library's.
+// options returns the configuration of the library.
 func (l *Link) options(host string, port int) *remote.Config {
 	transport := insecure.NewCredentials()
 	if l.cfg.Files != nil {
@@ -65,7 +70,7 @@ func (l *Link) options(host string, port int) *remote.Config {
 	return cfg
 }
 
-// dial connects to what the endpoint's name stands for.
+// dial connects to the address of the endpoint with the name.
 func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	e := l.named("passthrough:///" + name)
 	if e == nil {
@@ -75,8 +80,8 @@ func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", e.addr)
 }
 
-// connect opens an endpoint's stream, as soon as the node answers within connectTimeout.
-// To the library it never fails: it would sleep for two seconds. It is given a stream
+// connect opens an endpoint's stream if the node answers within connectTimeout. It never
+// returns an error, for the library would sleep for two seconds then: it returns a stream
 // that ends instead.
 func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -92,7 +97,8 @@ func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.Client
 	return s, nil
 }
 
-// stream is what the library gets. Receiving is done by one goroutine at a time.
+// stream is what the library gets in place of gRPC's stream. One goroutine at a time
+// receives.
 type stream struct {
 	grpc.ClientStream // nil if it could not be opened
 	endpoint          *endpoint
@@ -120,6 +126,7 @@ func (s *stream) RecvMsg(m any) error {
 	first := !s.greeted
 	s.greeted = true
 	if s.err == nil {
+		// The timer has fired: the stream is being cancelled, whatever has just come.
 		if first && !s.timer.Stop() {
 			s.err = fmt.Errorf("%w: no answer in time", ErrUnreachable)
 		} else if first {
@@ -129,6 +136,7 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return nil
 	}
+	// The library publishes "connected" on another goroutine; see settle.
 	if !first {
 		time.Sleep(settle)
 		return s.err
@@ -141,6 +149,8 @@ func (s *stream) RecvMsg(m any) error {
 		s.endpoint.link.log(slog.LevelWarn, "another node does not talk to this one", s.endpoint,
 			slog.Any("error", s.err))
 	}
+	// The library waits for an answer to its connect request: it gets one, and then the
+	// end.
 	response.MessageType = &remote.RemoteMessage_ConnectResponse{
 		ConnectResponse: &remote.ConnectResponse{},
 	}

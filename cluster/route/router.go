@@ -58,8 +58,8 @@ func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
 
-// Leads is the word of this node's replica that it leads from now on. What others say
-// does not take it back: an answer from before its election may be on its way.
+// Leads records the word of this node's replica that it leads from now on. Hints do not
+// take that back: an answer from before its election may still be on its way.
 func (r *Router) Leads(id, self uint64) {
 	r.change(id, func(at *route) { at.leader, at.own = self, self })
 }
