@@ -19,6 +19,7 @@ const describePatience = 2 * time.Second
 // why it does not.
 func (s *Service) DescribeTablet(ctx context.Context,
 	req *pb.DescribeTabletRequest) (*pb.DescribeTabletResponse, error) {
+	// Read anew: an operator asks when something is being moved.
 	d, err := s.descriptor(ctx, req.GetTabletId(), true)
 	if err != nil {
 		return nil, err
@@ -30,6 +31,7 @@ func (s *Service) DescribeTablet(ctx context.Context,
 	}
 	var asking sync.WaitGroup
 	for i, replica := range d.GetReplicas() {
+		// Each writes an element of its own, and Wait joins them all: no lock is needed.
 		asking.Go(func() {
 			out.Replicas[i] = &pb.ReplicaStatus{NodeId: replica.GetNodeId()}
 			status, err := s.replicaStatus(ctx, replica.GetNodeId(), d.GetTabletId())
@@ -42,6 +44,7 @@ func (s *Service) DescribeTablet(ctx context.Context,
 	return out, nil
 }
 
+// replicaStatus asks one node's replica for its status, whether or not it leads.
 func (s *Service) replicaStatus(ctx context.Context, node,
 	tablet uint64) (*pb.StatusResponse, error) {
 	req := &pb.TabletRequest{

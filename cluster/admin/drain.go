@@ -21,6 +21,7 @@ func (s *Service) DrainNode(ctx context.Context,
 		drained          = pb.NodeState_NODE_STATE_DRAINED
 	)
 	to, from := draining, []pb.NodeState{active, drained}
+	// Undoing never lacks room, so only a drain is checked.
 	if req.Undo {
 		to, from = active, []pb.NodeState{draining, drained}
 	} else if err := s.mayDrain(ctx, req.NodeId); err != nil {
@@ -30,11 +31,12 @@ func (s *Service) DrainNode(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	// A hint: without it placement would find the order in its next turn.
 	s.cfg.Node.Place()
 	return &pb.DrainNodeResponse{Node: nodesOf([]*pb.Node{nodePB(r)}, s.member(req.NodeId))[0]}, nil
 }
 
-// member is what gossip says of the node, if it does.
+// member returns what gossip says of the node, nothing if it is not alive.
 func (s *Service) member(id uint64) []cluster.Member {
 	if m, alive := s.cfg.Members.Member(id); alive {
 		return []cluster.Member{m}
@@ -42,8 +44,8 @@ func (s *Service) member(id uint64) []cluster.Member {
 	return nil
 }
 
-// mayDrain refuses a drain that could not come to an end: the other nodes are too few for
-// as many replicas as there are.
+// mayDrain refuses a drain that could not end, because the other nodes are too few for
+// the replicas that every tablet is to have.
 func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 	records, err := s.cfg.Meta.Nodes(ctx)
 	if err != nil {
@@ -51,9 +53,12 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 	}
 	var others, all int
 	for _, r := range records {
+		// Placement puts no replica on such a node.
 		if r.State != pb.NodeState_NODE_STATE_ACTIVE || r.GoneSince != 0 {
 			continue
 		}
+		// all tells how many replicas there are to be now, others how many there can be
+		// afterwards.
 		if all++; r.NodeId != id {
 			others++
 		}
@@ -73,6 +78,7 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 // one that meta's leader has.
 func (s *Service) ForgetNode(ctx context.Context,
 	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
+	// Meta's leader may not have noticed yet that the node is back.
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
 		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
 	}

@@ -22,6 +22,7 @@ func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesRes
 		return nil, err
 	}
 	out.Nodes = nodesOf(out.Nodes, s.cfg.Members.Alive())
+	// Placement runs beside the leader of meta, which has just not answered.
 	if out.Unavailable == "" {
 		s.whyNotDrained(ctx, out.Nodes)
 	}
@@ -47,17 +48,19 @@ const (
 	nodesPatience = 1500 * time.Millisecond
 )
 
-// nodesOf adds what gossip says to the node table. Nodes that meta has not heard of yet
-// come last.
+// nodesOf adds what gossip says of members to the node table's records, in place. Members
+// that have no record yet come last.
 func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 	for _, m := range members {
 		i := slices.IndexFunc(records, func(n *pb.Node) bool { return n.NodeId == m.NodeID })
+		// It gossips but has not registered yet, or has been forgotten.
 		if i < 0 {
 			records = append(records, &pb.Node{NodeId: m.NodeID})
 			i = len(records) - 1
 		}
 		n := records[i]
 		n.Incarnation, n.Alive, n.LeadsMeta = m.Incarnation, true, m.LeadsMeta != 0
+		// Gossip has the newer addresses; what it leaves out stays as meta has it.
 		n.Listen, n.Peer = cmp.Or(m.Listen, n.Listen), cmp.Or(m.Peer, n.Peer)
 		n.Gossip, n.Http = cmp.Or(m.Gossip, n.Gossip), cmp.Or(m.HTTP, n.Http)
 		n.Replicas, n.Leaders = m.Load.Replicas, m.Load.Leaders
@@ -75,6 +78,7 @@ func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
 	if err == nil {
 		s.nodes.Set(records)
 	} else {
+		// The caller has gone, which says nothing of meta.
 		if ctx.Err() != nil {
 			return err
 		}
@@ -84,13 +88,15 @@ func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
 	for _, r := range records {
 		out.Nodes = append(out.Nodes, nodePB(r))
 	}
+	// The table is old, or this node has never read it: the holders of replicas are nodes
+	// in any case.
 	if out.Unavailable != "" {
 		out.Nodes = withHolders(out.Nodes, s.cfg.Router.All())
 	}
 	return nil
 }
 
-// withHolders adds the nodes that have replicas and are not among the others.
+// withHolders adds the nodes that hold replicas by the tablet map and are not in nodes.
 func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	for _, d := range tablets {
 		for _, r := range d.GetReplicas() {
@@ -102,7 +108,7 @@ func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	return nodes
 }
 
-// RememberNodes reads the node table for when meta does not answer.
+// RememberNodes reads the node table, for answers at a time when meta gives none.
 func (s *Service) RememberNodes(ctx context.Context) error {
 	records, err := s.cfg.Meta.Nodes(ctx)
 	if err == nil {
@@ -111,7 +117,7 @@ func (s *Service) RememberNodes(ctx context.Context) error {
 	return err
 }
 
-// nodePB is a node's record as operators see it.
+// nodePB returns a node's record as operators see it.
 func nodePB(r *wire.NodeRecord) *pb.Node {
 	return &pb.Node{
 		NodeId: r.NodeId, Incarnation: r.Incarnation, Listen: r.Listen, Peer: r.Peer,
@@ -120,8 +126,8 @@ func nodePB(r *wire.NodeRecord) *pb.Node {
 	}
 }
 
-// whyNotDrained asks placement what its drains wait for; without an answer they are left
-// without.
+// whyNotDrained fills in what placement says its drains wait for. Without an answer from
+// placement the nodes stay as they are.
 func (s *Service) whyNotDrained(ctx context.Context, nodes []*pb.Node) {
 	drains := func(x *pb.Node) bool { return x.State == pb.NodeState_NODE_STATE_DRAINING }
 	if !slices.ContainsFunc(nodes, drains) {

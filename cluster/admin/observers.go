@@ -18,6 +18,7 @@ func (s *Service) ControlObserver(ctx context.Context,
 		return nil, err
 	}
 	s.cfg.Node.WakeBackfills() // a retired observer's work is removed
+	// The change is in meta by now; an error means that a node has not confirmed it.
 	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
 		return nil, err
 	}
@@ -34,12 +35,14 @@ func (s *Service) Backfill(ctx context.Context,
 		b, err = s.startBackfill(ctx, req.GetName())
 	case pb.BackfillRequest_ACTION_CANCEL:
 		b, err = s.cfg.Meta.CancelBackfill(ctx, req.GetName())
+	// Without an action the record is only read.
 	default:
 		b, err = s.cfg.Meta.Backfill(ctx, req.GetName())
 	}
 	return &pb.BackfillResponse{Backfill: b}, err
 }
 
+// startBackfill records a back-fill and wakes the node that leads meta, which runs it.
 func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
 	// Fresh: above every change that the back-fill is to tell of, and every acknowledgment
 	// so far.

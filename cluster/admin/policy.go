@@ -9,10 +9,15 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
+// This file reads and changes the cluster's policy. A change is durable in meta before
+// any node is told of it; a call that ends with an error after that has changed the
+// policy, and says so.
+
 // ClusterPolicy implements pb.AdminServer: it reads the policy, or changes it in meta and
 // returns when every node that is alive has it.
 func (s *Service) ClusterPolicy(ctx context.Context,
 	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
+	// A request that sets nothing reads.
 	if req.GetSet() == nil {
 		p, err := s.cfg.Node.ReadPolicy(ctx)
 		return &pb.ClusterPolicyResponse{Policy: p}, err
@@ -34,6 +39,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	// This node at once, without another question to meta.
 	s.cfg.Node.LearnPolicy(p)
 	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
 		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not said that it knows: %w",

@@ -46,14 +46,15 @@ type Node interface {
 	LearnPolicy(p *pb.Policy)
 	// CheckHistory refuses a history that is too short for this node's observers.
 	CheckHistory(history time.Duration) error
-	// Leaders is what tablets' leaders have said of themselves no longer ago than age.
+	// Leaders returns what tablets' leaders have said of themselves within the last age.
 	Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error)
-	// PlacementStatus is placement's, from the node that leads meta; nil if it has not
-	// answered.
+	// PlacementStatus returns what placement says of itself on the node that leads meta,
+	// nil if it has not answered.
 	PlacementStatus(ctx context.Context) *pb.PlacementStatus
 }
 
-// Service implements pb.AdminServer.
+// Service implements pb.AdminServer. Its methods run on their callers' goroutines, many
+// at a time; nodes is the only state, with a lock of its own.
 type Service struct {
 	pb.UnsafeAdminServer
 	cfg   Config
@@ -83,6 +84,7 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64,
 	if d := s.cfg.Router.Descriptor(tablet); d != nil && !anew {
 		return d, nil
 	}
+	// Shared with whoever else reads the map just now.
 	if err := s.cfg.Router.Refresh(ctx); err != nil {
 		return nil, fmt.Errorf("admin: read the tablet map: %w", err)
 	}
@@ -93,9 +95,11 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64,
 	return d, nil
 }
 
-// askReplica asks one node's replica of a tablet, whether or not it leads.
+// askReplica asks one node's replica of a tablet, whether or not it leads. No other node
+// is tried, and nothing is repeated: a diagnosis is of one replica.
 func (s *Service) askReplica(ctx context.Context, node uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	// The own replica is asked by its mailbox.
 	if node == s.cfg.Self {
 		port := s.cfg.Router.Port(req.TabletId)
 		if port == nil {
@@ -111,6 +115,7 @@ func (s *Service) askReplica(ctx context.Context, node uint64,
 	switch {
 	case err != nil:
 		return nil, err
+	// A refusal of the node, not of the tablet, in the form of the tablet's.
 	case r.GetError() != nil:
 		return &pb.TabletResponse{Error: r.Error}, nil
 	case r.GetTablet() == nil:

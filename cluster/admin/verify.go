@@ -47,11 +47,15 @@ func (s *Service) VerifyTablet(ctx context.Context,
 	defer cancel()
 	for round := 1; ; round++ {
 		out, err := s.verifyOnce(ctx, req.TabletId)
+		// Done, or failed in a way that another checksum does not help.
 		if !errors.Is(err, errPassed) {
 			return out, err
 		}
+		// The replica that was past the entry may be catching up by snapshots: give it
+		// longer each time.
 		pause := time.NewTimer(verifyPause << (round - 1))
 		select {
+		// Out of time: answer with what there is.
 		case <-ctx.Done():
 			round = verifyRounds
 		case <-pause.C:
@@ -63,8 +67,9 @@ func (s *Service) VerifyTablet(ctx context.Context,
 	}
 }
 
-// verifyOnce asks for one checksum, and all replicas for their results. With errPassed
-// there is a replica that never has its own, and not all others may have been waited for.
+// verifyOnce asks for one checksum, and then every replica for its result. It returns
+// errPassed if there is a replica that will never have its own; the others may not have
+// been waited for then.
 func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabletResponse, error) {
 	beginning, cancel := context.WithTimeout(ctx, verifyBegin)
 	defer cancel()
@@ -84,6 +89,7 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 				out.Replicas[i].Error = withoutResult(err)
 			}
 			if errors.Is(err, errPassed) {
+				// This round is lost: the others need not be waited for.
 				enough(errPassed)
 			}
 		})
@@ -110,6 +116,8 @@ func withoutResult(err error) string {
 // sameChecksums reports whether every replica has a result, and all the same.
 func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	for _, r := range replicas {
+		// Of the same entry and with the same count, too: equal checksums of different
+		// entries say nothing.
 		first := replicas[0].Result
 		if r.Result == nil || first == nil || r.Result.Checksum != first.Checksum ||
 			r.Result.Entries != first.Entries ||
@@ -120,8 +128,8 @@ func sameChecksums(replicas []*pb.ReplicaChecksum) bool {
 	return len(replicas) > 0
 }
 
-// beginVerify asks the leader for a checksum. It returns its id and entry, and the tablet
-// with the replicas that compute it.
+// beginVerify asks the leader for a checksum. It returns the tablet with the replicas
+// that compute it, and the checksum's id and entry.
 func (s *Service) beginVerify(ctx context.Context,
 	tablet uint64) (*pb.TabletDescriptor, *pb.ChecksumResponse, error) {
 	for try := range verifyProposes {
@@ -134,9 +142,12 @@ func (s *Service) beginVerify(ctx context.Context,
 			Op: &pb.TabletRequest_Checksum{Checksum: &pb.ChecksumRequest{}},
 		}
 		r, err := s.cfg.Carrier.Send(ctx, d, req)
+		// The descriptor is the one that the leader accepted by its epoch, so its
+		// replicas are those that compute.
 		if err == nil && r.GetError() == nil {
 			return d, r.GetChecksum(), nil
 		}
+		// Otherwise with a map that is read anew: the tablet may have moved.
 		if try == verifyProposes-1 || ctx.Err() != nil {
 			if err == nil {
 				err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
@@ -147,7 +158,7 @@ func (s *Service) beginVerify(ctx context.Context,
 	return nil, nil, ctx.Err()
 }
 
-// checksumOf asks the node's replica until it has the result, or is known to never have
+// checksumOf asks the node's replica until it has the result or is known never to have
 // it. A node that is believed dead is skipped: it would be waited for once for each of
 // its tablets.
 func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
@@ -161,6 +172,7 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	defer again.Stop()
 	var last error
 	for {
+		// Looked at before each question, as the node may die between two.
 		if _, alive := s.cfg.Members.Member(node); !alive && node != s.cfg.Self {
 			return nil, errAway
 		}
@@ -170,6 +182,7 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 		switch {
 		case err != nil:
 			last = err
+		// A refusal may pass, as that of a replica that is being started.
 		case r.GetError() != nil:
 			last = errors.New(r.Error.Message)
 		case r.GetChecksum().GetDone():
@@ -187,7 +200,8 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 	}
 }
 
-// passed reports whether a replica that has no result never has it.
+// passed reports whether a replica that has no result will never have it: it has applied
+// the entry and computes nothing.
 func passed(have, began *pb.ChecksumResponse) bool {
 	return have != nil && !have.Done && !have.Computing && began.GetIndex() != 0 &&
 		have.Applied >= began.GetIndex()

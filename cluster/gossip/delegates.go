@@ -11,10 +11,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// This file is what memberlist calls back. It does so on its own goroutines and, but for
-// NodeMeta, under its lock, so nothing here calls memberlist or waits: callbacks copy
-// into the table and return. Who is let in is decided here as well (admission), before
-// memberlist believes a word.
+// This file is what memberlist calls back, on goroutines of its own and mostly under its
+// lock, so nothing here calls memberlist or waits: callbacks copy into the table and
+// return. Who is let in is decided here as well (admission), before memberlist believes a
+// word.
 
 // Why a member is not let in.
 var (
@@ -68,6 +68,7 @@ func (e events) NotifyUpdate(n *memberlist.Node) {
 		return // admission has checked it
 	}
 	if m.NodeID == e.g.cfg.Self.NodeID {
+		// Another process runs with this node's identity, and is the later one.
 		if m.Incarnation > e.g.cfg.Self.Incarnation {
 			e.g.replace(m)
 		}
@@ -112,6 +113,7 @@ func (a admission) check(n *memberlist.Node) error {
 	switch {
 	case m.Incarnation < newest:
 		return errStale
+	// Nodes that are known stay, and come back; only a further one is turned away.
 	case !room:
 		return errFull
 	}
@@ -126,6 +128,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 // refuses all of it. What is merely stale is left out one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
+		// Old incarnations are in every exchange for a while; refusing all of it would
+		// keep nodes apart.
 		if err := a.check(n); err != nil && !errors.Is(err, errStale) {
 			return err
 		}
@@ -146,6 +150,7 @@ func (a admission) NotifyConflict(have, other *memberlist.Node) {
 type mourner struct {
 	logger *slog.Logger
 
+	// told has when a fault was last logged, by what it is about; mu guards it.
 	mu   sync.Mutex
 	told map[string]time.Time
 }

@@ -71,7 +71,7 @@ func (t Timing) withDefaults() Timing {
 // Reads are of the table alone and never wait for memberlist. Four goroutines run from
 // Open to Close (upkeep.go): one calls watchers, one spreads changes of this node's own
 // word, one looks for members that are missing, and one re-reads the keys. memberlist has
-// more, and calls back under its lock (delegates.go). The mutex guards self.
+// more, and calls back mostly under its lock (delegates.go). The mutex guards self.
 type Gossip struct {
 	cfg    Config
 	hash   uint64
@@ -85,6 +85,7 @@ type Gossip struct {
 	self  cluster.Member
 	dirty chan struct{} // one token when self has changed
 
+	// once lets the first word of a later incarnation through, into replaced.
 	once     sync.Once
 	replaced chan cluster.Member
 	closed   atomic.Bool
@@ -134,6 +135,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Others would be told an address that means themselves.
 	if ip.IsUnspecified() || port == 0 {
 		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one",
 			g.cfg.Self.Gossip)
@@ -149,6 +151,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	}
 	t := g.cfg.Timing
 	c := memberlist.DefaultLANConfig()
+	// One memberlist member for each incarnation, see the package's documentation.
 	c.Name = nameOf(workerOf(g.cfg.Self))
 	c.Transport, c.Keyring = g.listen, g.ring
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
@@ -157,6 +160,8 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	c.EnableCompression = false
 	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
 		t.Gossip, t.PushPull
+	// Shorter suspicion than memberlist's own: a death is to be known after about a
+	// second.
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
 	c.TCPTimeout = 2 * time.Second
 	c.Logger = slog.NewLogLogger(newQuiet(g.cfg.Logger), slog.LevelInfo)
@@ -190,9 +195,11 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.mu.Lock()
 	next := g.self
 	change(&next)
+	// Field by field, so that change cannot touch what identifies the node.
 	g.self.Draining, g.self.LeadsMeta, g.self.Load = next.Draining, next.LeadsMeta, next.Load
 	self := g.self
 	g.mu.Unlock()
+	// This node's own readers see it at once; the others when refresh has spread it.
 	g.table.up(self)
 	select {
 	case g.dirty <- struct{}{}:
@@ -220,6 +227,8 @@ func (g *Gossip) stop(leave bool) error {
 			g.cfg.Logger.Debug("gossip: not all heard that this node leaves", "error", e)
 		}
 	}
+	// Our goroutines are told to end here and waited for last: one may be inside a call
+	// of memberlist's, which closing the transport cuts short.
 	g.end()
 	g.listen.cancel()
 	err = g.list.Shutdown()

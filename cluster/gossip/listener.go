@@ -48,6 +48,7 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 		if err == nil {
 			return newListener(t, ip), nil
 		}
+		// A port that was asked for is not exchanged for another.
 		if port != 0 || try >= 10 {
 			return nil, fmt.Errorf("gossip: listen on %s: %w", bind, err)
 		}
@@ -73,6 +74,7 @@ func (l *Listener) StreamCh() <-chan net.Conn { return l.streams.out }
 func (l *Listener) Shutdown() error {
 	l.cancel()
 	err := l.NetTransport.Shutdown()
+	// Nothing is accepted any more, so the goroutine may stop closing what comes in.
 	close(l.drained)
 	l.done.Wait()
 	return err
@@ -139,6 +141,7 @@ func resolve(addr string) (net.IP, int, error) {
 		return nil, 0, fmt.Errorf("gossip: look up %s: %w", host, err)
 	}
 	for _, ip := range ips {
+		// IPv4 first, whatever order the resolver has.
 		if ip.To4() != nil {
 			return ip, int(port), nil
 		}

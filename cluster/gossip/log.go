@@ -35,6 +35,8 @@ func (q *quiet) Enabled(context.Context, slog.Level) bool { return true }
 func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
 	text := strings.TrimSpace(r.Message)
 	level := slog.LevelDebug
+	// Of memberlist's levels only errors are faults; its warnings are part of normal
+	// work.
 	if kind, rest, ok := strings.Cut(text, "] "); ok && strings.HasPrefix(kind, "[") {
 		text = rest
 		if kind == "[ERR" {

@@ -44,6 +44,7 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	if err := proto.Unmarshal(b, g); err != nil {
 		return 0, m, fmt.Errorf("gossip: a member's metadata is damaged: %w", err)
 	}
+	// The empty message decodes without an error, and so might one of another program.
 	if g.NodeId == 0 || g.Incarnation == 0 {
 		return 0, m, errors.New("gossip: a member's metadata names no node")
 	}

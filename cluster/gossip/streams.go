@@ -67,6 +67,7 @@ func (s *inboundStreams) add(c net.Conn) *inboundStream {
 func (c *inboundStream) Close() error {
 	s := c.streams
 	s.mu.Lock()
+	// Close may be called twice, by this bound and by memberlist.
 	if c.place != nil {
 		s.open.Remove(c.place)
 		c.place = nil

@@ -64,6 +64,7 @@ func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 func (t *table) up(m cluster.Member) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// An earlier incarnation's word, overtaken on its way.
 	if m.Incarnation < t.newest[m.NodeID] {
 		return false
 	}

@@ -80,6 +80,8 @@ func (g *Gossip) rejoin() {
 		}
 		wait := g.cfg.Timing.Rejoin
 		if len(g.table.members()) < 2 {
+			// A node that knows nobody tries more often: it is of no use until it has
+			// been let in.
 			wait /= 10 // alone
 		}
 		if !g.pause(wait/2 + rand.N(wait)) {
@@ -100,6 +102,7 @@ func (g *Gossip) strangers() []string {
 	}
 	found := slices.Clone(g.cfg.Known())
 	found = slices.DeleteFunc(found, func(addr string) bool {
+		// Each address once, however many sources name it.
 		again := skip[addr]
 		skip[addr] = true
 		return again

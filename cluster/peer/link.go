@@ -2,6 +2,10 @@ package peer
 
 import "github.com/percolator-go/percolator/internal/wire"
 
+// This file says what Peers expects of a network. A Link owns its connections and
+// goroutines; Peers gives it batches from outboxes' actors and is called back on the
+// link's goroutines.
+
 // Link carries batches between the nodes of a cluster, each at most once; those from one
 // node to another in order, as long as both live. The remoting is one over
 // protoactor-go's remote (package cluster/remoting); tests have one in memory.

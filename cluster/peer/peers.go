@@ -89,6 +89,7 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 	case o := <-got:
 		return o.resp, o.err
 	case <-ctx.Done():
+		// Settled now, unless an answer has just done so.
 		if w != nil {
 			w.expire(ctx.Err())
 		}
@@ -159,6 +160,7 @@ func (p *Peers) Close() error {
 	p.closed = true
 	boxes := p.boxes
 	p.mu.Unlock()
+	// First the link, so that no batch comes in for an outbox that is being closed.
 	err := p.link.Close()
 	for _, box := range boxes {
 		box.stopped.Store(true)

@@ -68,6 +68,7 @@ func (s *sender) send() {
 	s.batch.GiveBack(items)
 	for s.handed < maxHanded && len(s.raft)+len(s.others) > 0 {
 		b, requests := s.next()
+		// All requests that were taken may have been settled meanwhile.
 		if len(b.Requests)+len(b.Responses)+len(b.Raft) > 0 {
 			s.hand(b, requests)
 		}

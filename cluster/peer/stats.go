@@ -24,14 +24,14 @@ type Stats struct {
 	Panics  uint64 // of the handler
 }
 
-// counts are Stats while they are counted.
+// counts is Stats while they are counted, on any goroutine.
 type counts struct {
 	requests, answers, late, overloaded, raft, raftDropped atomic.Uint64
 	batches, messages, unsent                              atomic.Uint64
 	handled, refused, answersDropped, foreign, panics      atomic.Uint64
 }
 
-// Stats is what has been counted.
+// Stats returns what has been counted since New.
 func (p *Peers) Stats() Stats {
 	c := &p.counts
 	return Stats{

@@ -44,6 +44,7 @@ func newServerCredentials(files *certs.Files, limit int,
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	// Counted before the handshake, so that slow handshakes are bounded as well.
 	if s.open.Add(1) > s.limit {
 		s.open.Add(-1)
 		s.counts.handshakes.Add(1)
@@ -55,6 +56,7 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		s.counts.handshakes.Add(1)
 		return nil, nil, err
 	}
+	// From here on closing the connection gives the place back.
 	return &countedConn{Conn: conn, open: s.open}, info, nil
 }
 

@@ -35,6 +35,8 @@ func newDepth() *depth { return &depth{} }
 func (d *depth) wait(ctx context.Context) error {
 	for {
 		d.mu.Lock()
+		// There is room. Streams that pass at the same time may exceed it by one message
+		// each.
 		if d.count < maxDepth || d.closed {
 			d.mu.Unlock()
 			return nil
@@ -77,6 +79,7 @@ func (d *depth) add(message any, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count += n
+	// All that wait are woken and look again.
 	if d.count < maxDepth {
 		d.rouse()
 	}

@@ -25,10 +25,9 @@ const (
 	// connectTimeout bounds an attempt, until the other side has answered. What waits for
 	// it fails then.
 	connectTimeout = time.Second
-	// Pauses between attempts: none is made, and sending fails at once.
 	// pauseAfterLoss is the pause after a connection that worked, and what the pauses
-	// after failures double from; maxPause is the longest. Meanwhile sending fails at
-	// once.
+	// after failures double from; maxPause is the longest. During a pause no attempt is
+	// made, and sending fails at once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
 )
@@ -62,10 +61,13 @@ var _ remote.RootSerializable = (*outgoing)(nil)
 // Serialize implements remote.RootSerializable: the library's writer calls it when it is
 // about to send the batch.
 func (o *outgoing) Serialize() (remote.RootSerialized, error) {
+	// The stream is not up: the library would write into one that ends (see
+	// stream.SendMsg).
 	if !o.endpoint.connected.Load() {
 		o.fail(ErrUnreachable)
 		return nil, ErrUnreachable
 	}
+	// Its sender has been told that it was not sent, so it must not be.
 	if !o.settled.CompareAndSwap(false, true) {
 		return nil, ErrUnreachable // it has been given up
 	}
@@ -78,6 +80,7 @@ func (o *outgoing) Serialize() (remote.RootSerialized, error) {
 // fail reports that the batch will not be sent, unless it is settled already.
 func (o *outgoing) fail(cause error) {
 	if o.settled.CompareAndSwap(false, true) {
+		// Before the callback, which may hand over the next batch.
 		o.endpoint.remove(o)
 		o.then(fmt.Errorf("%w: node %d at %s", cause, o.endpoint.node, o.endpoint.addr))
 	}
@@ -128,10 +131,13 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 		l.mu.Unlock()
 		return old, nil
 	}
+	// A node that has moved is tried at once at its new address.
 	if old == nil && time.Now().Before(t.retryAt) {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
 	}
+	// Every endpoint has a name of its own: what the library still does for the last one
+	// cannot reach this one.
 	t.generation++
 	// The name is what gRPC dials: passthrough leaves it to our dialer.
 	name := fmt.Sprintf("passthrough:///n%d.g%d", node, t.generation)
@@ -167,6 +173,8 @@ func (l *Link) ended(e *endpoint, cause error) {
 	e.dead = true
 	var unsent []*outgoing
 	for o := range e.waiting {
+		// Collected under the mutex and failed without: fail takes it, and runs
+		// callbacks.
 		unsent = append(unsent, o)
 	}
 	e.mu.Unlock()

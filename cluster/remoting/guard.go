@@ -135,10 +135,12 @@ func (s *guardedStream) RecvMsg(m any) error {
 func (s *guardedStream) check(m *remote.RemoteMessage) string {
 	switch body := m.GetMessageType().(type) {
 	case *remote.RemoteMessage_ConnectRequest:
+		// Noted before it is judged: a refused request ends the stream anyway.
 		greeted := s.greeted
 		s.greeted = true
 		return checkConnect(body.ConnectRequest, greeted)
 	case *remote.RemoteMessage_MessageBatch:
+		// Every stream begins with a connect request.
 		if !s.greeted {
 			return "batch before the connect request"
 		}
@@ -152,6 +154,7 @@ func (s *guardedStream) check(m *remote.RemoteMessage) string {
 func checkConnect(r *remote.ConnectRequest, again bool) string {
 	c, ok := r.GetConnectionType().(*remote.ConnectRequest_ServerConnection)
 	switch {
+	// One opens each stream that this release makes.
 	case again:
 		return "second connect request"
 	case !ok:

@@ -147,6 +147,7 @@ func (l *Link) take(c actor.Context) {
 	}
 	l.mu.Lock()
 	receive := l.receive
+	// Down must not end a connection to a later incarnation than the one that died.
 	if t := l.nodes[b.GetFromNode()]; t != nil {
 		t.heard = max(t.heard, b.GetFromIncarnation())
 	}
@@ -166,6 +167,7 @@ func (l *Link) take(c actor.Context) {
 func (l *Link) Receive(fn func(*wire.PeerBatch)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The first call opens the gate for streams; later ones only replace the function.
 	if l.receive == nil {
 		close(l.receives)
 	}
@@ -195,9 +197,12 @@ func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error 
 		return err
 	}
 	o := &outgoing{batch: b, endpoint: e, then: then}
+	// It has ended between the two steps.
 	if !e.add(o) {
 		return fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
 	}
+	// The library routes by the name in the PID to the endpoint's writer; a message that
+	// it cannot deliver comes back as a dead letter (event).
 	l.system.Root.Send(e.pid, o)
 	return nil
 }
@@ -207,6 +212,7 @@ func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error 
 func (l *Link) Down(node, incarnation uint64) {
 	l.mu.Lock()
 	var e *endpoint
+	// A connection over which a later incarnation has been heard is that one's.
 	if t := l.nodes[node]; t != nil && t.heard <= incarnation {
 		e = t.endpoint
 	}
@@ -237,6 +243,8 @@ func (l *Link) Close() error {
 	// The library's graceful way waits up to ten seconds for others to let go. Its
 	// writers are children of the supervisor.
 	root := l.system.Root
+	// The supervisor first, and with it the writers, so that nothing is sent while the
+	// rest ends.
 	supervisor := root.StopFuture(l.system.NewLocalPID("EndpointSupervisor")).Wait()
 	l.remote.Shutdown(false)
 	err := errors.Join(supervisor, root.StopFuture(l.system.NewLocalPID("activator")).Wait(),
@@ -260,6 +268,7 @@ func (l *Link) event(event any) {
 		}
 	// such as what was on its way to an endpoint's actor when that stopped
 	case *actor.DeadLetterEvent:
+		// Other dead letters are of the library's own messages.
 		if o, ok := m.Message.(*outgoing); ok {
 			o.fail(ErrUnreachable)
 		}

@@ -73,6 +73,7 @@ func (l *Link) options(host string, port int) *remote.Config {
 // dial connects to the address of the endpoint with the name.
 func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	e := l.named("passthrough:///" + name)
+	// The endpoint has ended: there is nowhere to connect to.
 	if e == nil {
 		return nil, ErrClosed
 	}
@@ -89,6 +90,7 @@ func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.Client
 	if e == nil {
 		return &stream{err: ErrClosed}, nil
 	}
+	// The stream's context is the endpoint's, so ending the endpoint ends the stream.
 	s := &stream{endpoint: e, timer: time.AfterFunc(connectTimeout, e.cancel)}
 	if s.ClientStream, s.err = streamer(e.ctx, desc, cc, method,
 		append(opts, grpc.WaitForReady(true))...); s.err != nil {
@@ -109,6 +111,7 @@ type stream struct {
 
 // SendMsg implements grpc.ClientStream.
 func (s *stream) SendMsg(m any) error {
+	// There is no connection behind this stream.
 	if s.ClientStream == nil {
 		return nil // the connect request; no batch gets here (outgoing.Serialize)
 	}

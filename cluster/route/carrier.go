@@ -74,6 +74,7 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if err != nil && (ctx.Err() != nil || !wire.OperationOf(req).Has(wire.Repeats)) {
 		return nil, err
 	}
+	// This replica has been asked; its answer may say who leads.
 	f := &forward{Carrier: c, d: d, req: req, tried: []uint64{c.self}}
 	f.learn(c.self, r)
 	return f.on(ctx)
@@ -160,8 +161,11 @@ func (f *forward) on(ctx context.Context) (*pb.TabletResponse, error) {
 			!wire.OperationOf(f.req).Has(wire.Repeats)) {
 			return nil, err
 		}
+		// It was not sent, or may be done twice: the next node is asked.
 		f.err, f.lost = err, true
 	}
+	// The replicas that are known may not be those that there are; the caller's next
+	// attempt finds the new ones.
 	if f.lost || f.last == nil {
 		f.refresh(ctx)
 	}
@@ -219,6 +223,7 @@ func (f *forward) askAround(untried func(uint64) bool) uint64 {
 // once asks one node.
 func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, error) {
 	id := f.d.GetTabletId()
+	// A forward may come back here: this node's replica may have become the leader.
 	if node == f.self {
 		port := f.router.Port(id)
 		if port == nil {
@@ -226,6 +231,7 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 		}
 		return AskPort(ctx, port, id, f.req)
 	}
+	// A node that is alone has nobody to send to.
 	if f.peers == nil {
 		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
 	}
@@ -269,6 +275,7 @@ func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 		f.hint = s.GetLeaderNode()
 		f.last = serverError(pb.Error_CODE_NOT_LEADER, "tablet %d: no leader is known", id)
 	}
+	// It names another node, else all that is known is that this one does not lead.
 	if f.hint != 0 && f.hint != node {
 		f.router.Led(id, f.hint)
 		return

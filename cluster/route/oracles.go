@@ -155,6 +155,7 @@ func (q *question) next(hint uint64, err error) {
 		q.then(0, 0, fmt.Errorf("oracle: %w", err))
 		return
 	}
+	// Clipped: the forward above has the same array.
 	q.tried = append(slices.Clip(q.tried), node)
 	if node == q.o.carrier.self {
 		q.here()
@@ -227,6 +228,7 @@ func (q *question) there(node uint64) {
 // elsewhere goes on to the node that the answer names, after noting it in the map.
 func (q *question) elsewhere(node, leader uint64, err error) {
 	router := q.o.carrier.router
+	// It knows who leads; otherwise only that it does not itself.
 	if leader != 0 && leader != node {
 		router.Led(cluster.MetaTablet, leader)
 	} else {

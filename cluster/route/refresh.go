@@ -52,6 +52,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 		n.mu.Lock()
 		f := n.flight
 		pause := refreshPace - time.Since(n.last)
+		// Nobody reads and the last reading is old enough: this caller reads for all.
 		if f == nil && pause <= 0 {
 			f = &reading{done: make(chan struct{})}
 			n.flight = f
@@ -60,6 +61,8 @@ func (r *Router) Refresh(ctx context.Context) error {
 			return f.err
 		}
 		n.mu.Unlock()
+		// Nobody reads, but it is too soon. After the pause another may be reading
+		// already.
 		if f == nil {
 			if err := pauseFor(ctx, pause); err != nil {
 				return err

@@ -140,6 +140,7 @@ func (r *Router) change(id uint64, fn func(*route)) {
 	defer r.changes.Add(1)
 	at, known := r.routes[id]
 	fn(&at)
+	// Nothing is known any more.
 	if at == (route{}) {
 		delete(r.routes, id)
 	} else if known || len(r.routes) < maxRoutes {

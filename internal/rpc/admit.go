@@ -6,10 +6,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// admission checks what a remote client may do: read everything, change the users'
-// columns of user tables by transactions, and nothing that belongs to the nodes
-// themselves. It also makes sure that no message inside is missing, so that nobody behind
-// has to.
+// This file decides what a remote client may do by the operation alone. It keeps nothing
+// and asks nobody; workers of all streams call it at once. What takes the oracle or meta
+// to decide follows it (future.go, tableids.go).
+
+// admission collects what there is to say against one request. A remote client may read
+// everything, and change users' columns of user tables in transactions, but nothing that
+// belongs to the nodes themselves. A request with a message missing inside is refused as
+// well, so that nobody behind has to check for nil.
 type admission struct {
 	incomplete bool   // something is missing
 	forbidden  string // why it is for nodes only; empty if it is not
@@ -25,11 +29,12 @@ const (
 )
 
 // admit returns why the request is refused, nil if it is not, and the greatest id of a
-// table that it is about.
+// table that it is about. It may lower the limit of a scan.
 func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	var a admission
 	a.request(req)
 	switch {
+	// First: what is missing may be what would have been forbidden.
 	case a.incomplete:
 		return 0, &pb.Error{Code: pb.Error_CODE_INVALID, Message: "the request is incomplete"}
 	case a.forbidden != "":
@@ -38,8 +43,8 @@ func admit(req *pb.TabletRequest) (table uint32, refusal *pb.Error) {
 	return a.highest, nil
 }
 
-// request looks at every message inside; a missing one is nil or empty after decoding,
-// which can't be told apart.
+// request looks at every message inside. After decoding a missing one is nil or empty,
+// which cannot be told apart.
 func (a *admission) request(req *pb.TabletRequest) {
 	op, s := wire.OperationOf(req), wire.SubjectOf(req)
 	a.need(!s.Incomplete)
@@ -58,6 +63,7 @@ func (a *admission) request(req *pb.TabletRequest) {
 	}
 	a.cells(op.Clients, s.Cells...)
 	a.cells(op.Clients, s.Intents...)
+	// A span is only read, so nothing but its table matters.
 	a.highest = max(a.highest, s.Span.GetTable())
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_ResolveLock:
@@ -84,6 +90,7 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
 		a.highest = max(a.highest, c.GetTable())
+		// Whatever the cell is, it may be read.
 		if access == wire.AccessRead {
 			continue
 		}

@@ -20,11 +20,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is the Transport of a remote process. It talks to one address at a time, and
-// goes on to the next when that one fails.
+// Client is the Transport of a remote process. It talks to one address at a time and goes
+// on to the next when that one fails. Any node serves any request: where the tablets are
+// is the node's business, so one connection is enough.
 //
-// Any node serves any request: where the tablets are is the node's business, so one
-// connection is enough.
+// Its methods run on the coordinator's goroutines. Each address has a link with
+// goroutines of its own; which of them is in use is an atomic number, so a switch affects
+// only calls that begin after it.
 type Client struct {
 	links   []*link
 	rpc     pb.PercolatorClient // of unary calls, at the address in use
@@ -38,16 +40,17 @@ type Client struct {
 
 var _ txn.Transport = (*Client)(nil)
 
-// Dial returns a Transport as soon as one of the addresses, host:port, has answered. It
-// gives up when ctx ends, or after DialTimeout with an error that wraps
+// Dial returns a Transport as soon as one of the addresses, each a host:port, has
+// answered. It gives up when ctx ends, or after DialTimeout, with an error that wraps
 // txn.ErrUnavailable.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*Client, error) {
 	return dial(ctx, addrs, cfg, nil)
 }
 
-// dial is Dial over another kind of connection, for tests.
+// dial is Dial with further options, which tests use for another kind of connection.
 func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	opts []grpc.DialOption) (*Client, error) {
+	// An empty list would have nothing to take turns among.
 	if len(addrs) == 0 {
 		return nil, txn.Invalid("no address to connect to")
 	}
@@ -93,12 +96,14 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
-// greet asks one address after the other until one has answered.
+// greet asks one address after another until one has answered. The link in use is then
+// that one.
 func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var last error
+		// Each address once; then a pause, which grows.
 		for range c.links {
 			l := c.link()
 			attempt, stop := context.WithTimeout(ctx, connectTimeout)
@@ -125,10 +130,11 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// link is the address in use.
+// link returns the link of the address in use.
 func (c *Client) link() *link { return c.links[int(c.current.Load())%len(c.links)] }
 
-// avoid goes on to the next address, if l is still the one in use.
+// avoid goes on to the next address if l is still the one in use: of many calls that fail
+// at once only the first moves it.
 func (c *Client) avoid(l *link) {
 	at := c.current.Load()
 	if c.links[int(at)%len(c.links)] == l {
@@ -136,18 +142,21 @@ func (c *Client) avoid(l *link) {
 	}
 }
 
-// Send puts the operation on the address's stream and waits for its answer or the end of ctx.
+// Send puts the operation on the stream to the address in use and waits for its answer or
+// the end of ctx. Its errors are link.send's.
 func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	// An operation is not tried on another address here: the coordinator knows which of
 	// them may be sent twice.
 	l, attempt := c.link(), ctx
+	// With another address to go to, a silent one is not waited for until ctx ends.
 	if len(c.links) > 1 {
 		var cancel context.CancelFunc
 		attempt, cancel = context.WithTimeout(ctx, c.answerWithin)
 		defer cancel()
 	}
 	resp, err := l.send(attempt, req)
+	// It was the attempt that ended, not the caller's patience.
 	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
 		silent := fmt.Errorf("%w: %s has not answered within %v", errBroken, l.addr, c.answerWithin)
 		if errors.Is(err, txn.ErrNotSent) {
@@ -161,8 +170,8 @@ func (c *Client) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	return resp, err
 }
 
-// turnedAway reports whether the node did not reach who serves the operation: it may be
-// cut off from the others, and another node may not.
+// turnedAway reports whether the node did not reach who serves the operation. It may be
+// cut off from the other nodes while another one is not.
 func turnedAway(e *pb.Error) bool {
 	switch e.GetCode() {
 	case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_NOT_LEADER, pb.Error_CODE_UNKNOWN:
@@ -171,7 +180,7 @@ func turnedAway(e *pb.Error) bool {
 	return false
 }
 
-// Timestamps asks the oracle.
+// Timestamps asks the oracle for count timestamps; there may be fewer.
 func (c *Client) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	resp, err := c.rpc.Timestamps(ctx, &pb.TimestampsRequest{
 		Count: uint32(min(count, maxTimestamps)),
@@ -224,8 +233,8 @@ func (c *Client) SplitTablet(ctx context.Context, table, row string) error {
 	return err
 }
 
-// WorkerDead asks about a node's worker. Nothing is ever known about remote clients, nor
-// when nobody answers.
+// WorkerDead asks about a node's worker. It returns false for remote clients, of which
+// nothing is ever known, and when nobody answers.
 func (c *Client) WorkerDead(ctx context.Context, worker mvcc.Worker) bool {
 	if worker.Node == 0 {
 		return false
@@ -245,19 +254,22 @@ func (c *Client) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 	return resp.GetObservers(), err
 }
 
-// HoldHistory keeps history from being collected, for a while.
+// HoldHistory keeps history from being collected for a while.
 func (c *Client) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return c.rpc.HoldHistory(ctx, req)
 }
 
-// AdminConn implements txn.Transport.
+// AdminConn implements txn.Transport: calls of the service Admin go to the address in
+// use.
 func (c *Client) AdminConn() grpc.ClientConnInterface { return unary{c} }
 
-// Worker is this process: node 0, and a number of its own.
+// Worker returns this process's identity in locks: node 0, and a random number of its
+// own.
 func (c *Client) Worker() mvcc.Worker { return c.worker }
 
-// Close ends all streams and connections; operations without an answer get an error.
+// Close ends all streams and connections. Operations without an answer get an error. A
+// second call returns what the first one did.
 func (c *Client) Close() error {
 	c.closing.Do(func() {
 		var errs []error

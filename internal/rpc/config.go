@@ -16,6 +16,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
+// This file holds the limits of the protocol and the configurations of both sides.
+// Everything a client can make the server hold is bounded by a number here or in
+// memory.go.
+
 // Sizes, from the limits of design section 2: the largest operation holds a batch of 8 MiB.
 const (
 	// MaxOperation bounds one operation or its answer in bytes: a batch, and what
@@ -28,10 +32,14 @@ const (
 	// for the rest.
 	maxGetBytes = 4 << 20
 
+	// streamWindow and connectionWindow are HTTP/2's, in bytes: what may be on its way
+	// unread.
 	streamWindow     = 256 << 10
 	connectionWindow = 4 << 20
-	maxHeaders       = 16 << 10 // of one call
-	maxLocate        = 1024
+	// maxHeaders bounds the headers of one call, in bytes; maxLocate the tablets of one
+	// answer.
+	maxHeaders = 16 << 10 // of one call
+	maxLocate  = 1024
 	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A
 	// connection has at most MaxStreams requests under way, and so asks for at most those
 	// of a quarter of a millisecond.
@@ -43,7 +51,7 @@ const (
 	connectTimeout   = 5 * time.Second
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// unaryTimeout bounds a question to meta; the coordinator asks again.
+	// unaryTimeout bounds one call that is not on the stream; the coordinator asks again.
 	unaryTimeout = 10 * time.Second
 	// verifyTimeout is a little longer than the node that verifies a tablet waits for its replicas.
 	verifyTimeout = 70 * time.Second
@@ -87,7 +95,7 @@ type ClientConfig struct {
 	Logger                    *slog.Logger
 }
 
-// credentials checks the configuration and reads the files.
+// credentials checks the configuration and reads the certificate files.
 func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 	files := c.CertFile != "" || c.KeyFile != "" || c.CAFile != ""
 	if c.Insecure {

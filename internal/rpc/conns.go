@@ -8,6 +8,10 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
+// This file ties the state of a connection to the calls that come on it. Accept runs on
+// gRPC's goroutine of the listener; handlers find their connection again through their
+// context. A clientConn lives as long as its connection.
+
 // conns is a listener that gives each connection its share of the server's memory. gRPC
 // knows of no state of a connection and can't close one, so both are reached by the
 // connection's remote address, which gRPC hands to handlers.
@@ -26,21 +30,23 @@ func (l conns) Accept() (net.Conn, error) {
 	return &clientConn{Conn: c, memory: newMemory(l.all, l.size)}, nil
 }
 
-// clientConn is one connection.
+// clientConn is one connection, with its share of the memory.
 type clientConn struct {
 	net.Conn
 	memory *memory
 }
 
-// RemoteAddr implements net.Conn.
+// RemoteAddr implements net.Conn. The address carries the connection, see connection.
 func (c *clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c} }
 
+// clientAddr is a remote address that leads back to its connection.
 type clientAddr struct {
 	net.Addr
 	conn *clientConn
 }
 
-// connection is the connection that the call came on; nil if it was not one of Serve's.
+// connection returns the connection that the call came on, nil if Serve has not accepted
+// it.
 func connection(ctx context.Context) *clientConn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(clientAddr); ok {
@@ -50,7 +56,7 @@ func connection(ctx context.Context) *clientConn {
 	return nil
 }
 
-// origin is the host that the call comes from.
+// origin returns the host that the call comes from, "" if it is not known.
 func origin(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -16,15 +16,16 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// errBroken: the connection failed, whatever became of the operation.
+// errBroken: the connection failed. The operation may or may not have been done.
 var errBroken = errors.New("percolator: connection lost")
 
-// link is one address: a connection, and while there is work one Operations stream on it.
-// Its goroutine (run) opens the stream and sends; another one per stream receives.
+// link is one address: a connection and, while there is work, one Operations stream on
+// it. The goroutine run opens streams and sends; each stream has another that receives.
+// Callers only queue their operation and wait.
 //
-// One stream carries the operations of all goroutines of the process: the sender takes
-// whatever has been queued since it came round last, so messages grow with the load, and
-// none waits for a timer unless Linger is set.
+// One stream carries the operations of all goroutines of the process. run takes whatever
+// has been queued since it last came round, so messages grow with the load, and no
+// operation waits for a timer unless Linger is set.
 type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
@@ -45,7 +46,9 @@ type link struct {
 	wake   chan struct{} // capacity 1: there is something in queue
 }
 
-// stream is one Operations stream and what was sent on it.
+// stream is one Operations stream and the calls that were put on it. A call stays in
+// pending from add until its answer, or the end of the stream, whichever comes first; the
+// mutex decides between the two.
 type stream struct {
 	rpc    grpc.BidiStreamingClient[pb.OperationBatch, pb.OperationResults]
 	cancel context.CancelFunc
@@ -57,7 +60,8 @@ type stream struct {
 }
 
 // call is one operation. Its state says who owns the outcome: the sender may take it only
-// while it is queued, and so may a caller that goes away.
+// while it is queued, and so may a caller that gives up. After that only the stream
+// answers it.
 type call struct {
 	id     uint64
 	req    *pb.TabletRequest
@@ -76,6 +80,7 @@ type callAnswer struct {
 	err  error
 }
 
+// newLink returns a link over the connection and starts its goroutine.
 func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *link {
 	l := &link{
 		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, only: only,
@@ -87,8 +92,9 @@ func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *l
 	return l
 }
 
-// send queues the operation and waits for its answer.
-// An error wraps txn.ErrNotSent exactly if the operation surely did not leave this process.
+// send queues the operation and waits for its answer or the end of ctx. An error wraps
+// txn.ErrNotSent exactly if the operation surely did not leave this process. A full queue
+// is an answer, CODE_OVERLOADED.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
@@ -101,6 +107,7 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	defer l.unanswered.Add(-1)
 	c := &call{id: l.nextID.Add(1), req: req, answer: make(chan callAnswer, 1)}
 	l.mu.Lock()
+	// Under the mutex, so nothing is queued after the last drop.
 	if l.closed {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, txn.ErrClosed)
@@ -108,9 +115,11 @@ func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletRespo
 	l.queue = append(l.queue, c)
 	first := len(l.queue) == 1
 	l.mu.Unlock()
+	// Whoever finds the queue empty wakes run; the others go along.
 	if first {
 		l.rouse()
 	}
+	// The answer comes from the stream's receive or from drop, whichever owns the call.
 	select {
 	case a := <-c.answer:
 		return a.resp, a.err
@@ -131,14 +140,15 @@ func (l *link) rouse() {
 	}
 }
 
-// run sends what is queued, over a new stream whenever the last one broke, until the link
-// is closed.
+// run sends what is queued until the link is closed, over a new stream whenever the last
+// one has broken.
 func (l *link) run() {
 	var s *stream
 	for {
 		select {
 		case <-l.wake:
 		case <-l.ctx.Done():
+			// Before the stream's end is waited for: nothing that is queued will be sent.
 			l.drop(txn.ErrClosed)
 			if s != nil {
 				s.end()
@@ -165,7 +175,7 @@ func (l *link) run() {
 	}
 }
 
-// linger lets a message wait for company.
+// linger waits for d, so that more operations share the message, or for the end of ctx.
 func linger(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -175,7 +185,7 @@ func linger(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open opens a stream; it fails if there is no connection within connectTimeout, or at
+// open opens a stream. It fails if there is no connection within connectTimeout, or at
 // once if the connection is refused and there are other addresses.
 func (l *link) open() (*stream, error) {
 	// The stream's context has to outlive the attempt to open it, so the attempt is
@@ -183,6 +193,8 @@ func (l *link) open() (*stream, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
 	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.only))
+	// A timer that has fired has cancelled the stream's context, even if opening went
+	// well.
 	if err != nil || !timer.Stop() {
 		cancel()
 		if err == nil {
@@ -197,7 +209,8 @@ func (l *link) open() (*stream, error) {
 	return s, nil
 }
 
-// flush sends all that is queued, in messages within the bounds.
+// flush sends all that is queued, in messages within the bounds. Send blocks while the
+// server does not read; what comes meanwhile is queued for the next round.
 func (l *link) flush(s *stream) {
 	l.mu.Lock()
 	queue := l.queue
@@ -208,6 +221,7 @@ func (l *link) flush(s *stream) {
 		taken, size := 0, 0
 		for taken < len(queue) && len(batch.Operations) < l.cfg.MaxMessages {
 			c := queue[taken]
+			// A single operation may be larger than MaxBytes; it goes alone.
 			if size += proto.Size(c.req); len(batch.Operations) > 0 && size > l.cfg.MaxBytes {
 				break
 			}
@@ -219,6 +233,7 @@ func (l *link) flush(s *stream) {
 			}
 		}
 		queue = queue[taken:]
+		// The callers of all that were taken have given up.
 		if len(batch.Operations) == 0 {
 			continue
 		}
@@ -231,7 +246,8 @@ func (l *link) flush(s *stream) {
 	}
 }
 
-// unsent puts operations back that were surely not sent: a new stream is opened for them.
+// unsent puts operations back at the head of the queue that were surely not sent, and
+// wakes run, which opens a new stream for them.
 func (l *link) unsent(queue []*call) {
 	if len(queue) == 0 {
 		return
@@ -242,7 +258,7 @@ func (l *link) unsent(queue []*call) {
 	l.rouse()
 }
 
-// drop answers all that is queued with "not sent".
+// drop answers all that is queued with an error that wraps txn.ErrNotSent.
 func (l *link) drop(cause error) {
 	l.mu.Lock()
 	queue := l.queue
@@ -256,7 +272,7 @@ func (l *link) drop(cause error) {
 	}
 }
 
-// close ends the stream and the goroutines; queued calls are answered by run on its way out.
+// close ends the stream and the goroutines. run answers what is queued on its way out.
 func (l *link) close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -266,7 +282,8 @@ func (l *link) close() error {
 	return l.conn.Close()
 }
 
-// add records that the call goes out on this stream; false if its caller has gone, or the stream.
+// add records that the call goes out on this stream. It returns false if its caller has
+// given up or the stream has ended.
 func (s *stream) add(c *call) bool {
 	if !c.state.CompareAndSwap(callQueued, callSent) {
 		return false
@@ -282,7 +299,8 @@ func (s *stream) add(c *call) bool {
 	return true
 }
 
-// receive hands out answers until the stream ends; what has none then is lost.
+// receive hands out answers until the stream ends. What has no answer then gets
+// errBroken: it may have been done.
 func (s *stream) receive() {
 	var err error
 	for err == nil {
@@ -325,7 +343,7 @@ func (s *stream) isBroken() bool {
 	}
 }
 
-// end cancels the stream and waits until its answers are out.
+// end cancels the stream and waits until all its calls have been answered.
 func (s *stream) end() {
 	s.cancel()
 	<-s.broken

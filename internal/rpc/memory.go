@@ -9,12 +9,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file bounds what clients make the server hold, by two semaphores: one for all
+// connections and one for each. Bytes are taken by a stream's reader and its workers and
+// given back by its writer, so they are in flight from reading an operation to writing
+// its answer.
+
 // memory bounds what the operations of one connection take, and those of all connections
 // together, from when an operation is handed to a worker until its answer is written.
 //
-// A stream's reader waits for what an operation takes at least, holding nothing. A worker
-// whose answer turns out to be large waits for that too, holding its operation; only that
-// wait has a limit (largeWithin), so that no circle of waiting lasts.
+// A stream's reader waits for what an operation takes at least, and holds nothing
+// meanwhile. A worker whose answer turns out to be large waits for that too, and holds
+// its operation; that wait has a limit (largeWithin), so no deadlock lasts.
 type memory struct {
 	all, own *semaphore.Weighted // of the server, of the connection
 	most     int64               // the size of own
@@ -23,15 +28,21 @@ type memory struct {
 // shares is how many connections it takes to fill the server's memory.
 const shares = 8
 
+// newMemory returns the memory of one connection: a share of size bytes, the size of all.
 func newMemory(all *semaphore.Weighted, size int64) *memory {
 	return &memory{all: all, own: semaphore.NewWeighted(size / shares), most: size / shares}
 }
 
-// take waits for n bytes until ctx ends. n is at most m.most.
+// take waits for n bytes until ctx ends, whose error it returns. n must be at most
+// m.most.
 func (m *memory) take(ctx context.Context, n int64) error {
+	// The connection's share first: a client that is over it must not hold what others
+	// wait for.
 	if err := m.own.Acquire(ctx, n); err != nil {
 		return err
 	}
+	// What was taken of the connection's share goes back, or the wait of others would
+	// never end.
 	if err := m.all.Acquire(ctx, n); err != nil {
 		m.own.Release(n)
 		return err
@@ -64,8 +75,8 @@ var firstAnswer = [...]int64{
 // mostLearned bounds the first answers of a stream that reads larger cells.
 const mostLearned = 256 << 10
 
-// firstRoom is how large the first answer to the request may become, in bytes. Of reads of
-// cells that is what the stream's last ones took: few are made twice.
+// firstRoom returns how large the first answer to the request may become, in bytes. For
+// reads of cells that follows the stream's last ones, so that few reads are made twice.
 func (o *operations) firstRoom(req *pb.TabletRequest) int64 {
 	kind := wire.OperationOf(req).Answer
 	if kind == wire.CellsAnswer {
@@ -74,7 +85,8 @@ func (o *operations) firstRoom(req *pb.TabletRequest) int64 {
 	return firstAnswer[kind]
 }
 
-// learn notes what an answer to a read of cells took; smaller ones count slowly.
+// learn notes how many bytes an answer to a read of cells took: a larger one counts at
+// once, smaller ones lower the figure by a sixteenth each.
 func (o *operations) learn(bytes int64) {
 	last := o.cells.Load()
 	o.cells.Store(max(bytes, last-last/16))

@@ -16,6 +16,11 @@ import (
 
 // operations is one client's stream on the server: a reader, up to MaxInFlight workers,
 // and a writer that puts all answers that are ready into one message.
+//
+// Each has a goroutine, which Operations joins, but for the reader: gRPC ends that when
+// the handler returns. In flight are tasks with workers and answers in ready; each holds
+// its part of the connection's memory until the writer gives it back. The mutex guards
+// ended and ready.
 type operations struct {
 	s      *service
 	stream grpc.BidiStreamingServer[pb.OperationBatch, pb.OperationResults]
@@ -33,13 +38,14 @@ type operations struct {
 	wake  chan struct{} // capacity 1: there is something in ready
 }
 
-// task is an operation with what it holds of the connection's memory.
+// task is an operation with the memory that it holds.
 type task struct {
 	*pb.Operation
 	held, room int64 // room is the part of it for the answer
 }
 
-// answered is an answer of so many bytes, with what its operation holds until it is written.
+// answered is an answer of so many bytes, with the memory that its operation holds until
+// it is written.
 type answered struct {
 	*pb.OperationResult
 	bytes int
@@ -60,6 +66,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 		work: make(chan task), room: make(chan struct{}, s.cfg.MaxInFlight),
 		wake: make(chan struct{}, 1),
 	}
+	// The listener was not one of Serve's: without a share there is no bound.
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")
 	}
@@ -75,6 +82,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 		defer close(read)
 		o.read()
 	}()
+	// The client has ended the stream or broken it, or Shutdown has begun.
 	select {
 	case <-read:
 	case <-s.draining:
@@ -102,6 +110,7 @@ func (o *operations) read() {
 			return // the client has gone or ended; there is nobody to tell
 		}
 		for _, op := range batch.Operations {
+			// There is nothing to do, and no answer could say so better than none.
 			if op.GetRequest() == nil {
 				continue
 			}
@@ -119,7 +128,8 @@ func (o *operations) read() {
 	}
 }
 
-// hand gives the operation to an idle worker, or to a new one; false when no more work is taken.
+// hand gives the operation to an idle worker, or to a new one. It returns false when no
+// more work is taken.
 func (o *operations) hand(t task) bool {
 	// A worker's stack has grown to what operations need: an idle one is cheaper than a
 	// new goroutine.
@@ -144,7 +154,7 @@ func (o *operations) hand(t task) bool {
 	return !o.ended
 }
 
-// worker does operations one after the other until the stream ends.
+// worker does operations one after another until no more work is taken.
 func (o *operations) worker(t task) {
 	defer func() { <-o.room }()
 	for {
@@ -172,7 +182,7 @@ func (o *operations) answer(a answered) {
 	}
 }
 
-// write sends answers until idle is closed and none is left.
+// write sends answers until idle is closed and none is left, or sending fails.
 func (o *operations) write(idle <-chan struct{}) error {
 	for last := false; !last; {
 		select {
@@ -191,12 +201,13 @@ func (o *operations) write(idle <-chan struct{}) error {
 	return nil
 }
 
-// writeAll sends answers, in as few messages as they fit into, and gives back what their
-// operations held.
+// writeAll sends answers in as few messages as they fit into and gives back what their
+// operations held, also of those that could not be sent. It returns the first error.
 func (o *operations) writeAll(ready []answered) (err error) {
 	for len(ready) > 0 {
 		batch, bytes, held := &pb.OperationResults{}, 0, int64(0)
 		for _, a := range ready {
+			// One answer always fits, whatever its size.
 			if len(batch.Results) > 0 && bytes+a.bytes > maxGetBytes {
 				break
 			}
@@ -213,12 +224,12 @@ func (o *operations) writeAll(ready []answered) (err error) {
 	return err
 }
 
-// writeQuota is how much gRPC takes of a stream beyond what it has written.
+// writeQuota is how many bytes of a stream gRPC buffers beyond what it has written.
 const writeQuota = 64 << 10
 
-// send sends a message and returns when gRPC has written it, but for writeQuota. A client
-// that takes longer than WriteTimeout to read it loses its connection: what gRPC holds for
-// it is freed by nothing less.
+// send sends a message and returns when gRPC has written all of it but writeQuota. A
+// client that takes longer than WriteTimeout to read it loses its connection: nothing
+// less frees what gRPC holds for it.
 func (o *operations) send(batch *pb.OperationResults, bytes int) error {
 	late := time.AfterFunc(o.s.cfg.WriteTimeout, func() {
 		o.s.cfg.Logger.Warn("a connection is closed: its client does not read its answers",

@@ -14,6 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file does one operation, on its worker's goroutine. It adds no state: what the
+// operation holds is in its task. A panic behind the Transport ends in an answer, and
+// every error in one that says whether the operation may have been done.
+
 const (
 	// largeWithin limits the wait for memory for a large answer, as does the operation's
 	// deadline.
@@ -22,13 +26,15 @@ const (
 	largeRetry = 50
 )
 
-// perform has an operation done and queues its answer. A read whose answer is larger than
-// there is memory for is refused by its tablet, and done again with as much as it needs.
+// perform has an operation done and queues its answer. A read whose answer needs more
+// memory than was taken for it is refused by its tablet, and repeated with as much as it
+// needs.
 func (o *operations) perform(t task) {
 	room := t.room
 	resp, bytes := o.attempt(t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
+		// It fitted, failed for another reason, or says nothing of its size.
 		if needs <= room {
 			break
 		}
@@ -45,7 +51,8 @@ func (o *operations) perform(t task) {
 	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 }
 
-// attempt has the operation done, with an answer of at most room bytes if it is a read.
+// attempt has the operation done once, with an answer of at most room bytes if it is a
+// read.
 func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
 	r := t.Request // as it came: the message of the attempt before may be on its way yet
 	return fit(o.s.do(o.ctx, &pb.TabletRequest{
@@ -54,8 +61,8 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 	}))
 }
 
-// enlarge waits until the task holds needs bytes for its answer in place of room; if there
-// are none, it returns the answer that says so.
+// enlarge waits until the task holds needs bytes for its answer in place of room. If it
+// cannot, it returns the answer that says so.
 func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	if needs > largestAnswer {
 		return failed(pb.Error_CODE_TOO_LARGE, "the answer is too large: ask for less")
@@ -71,6 +78,8 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	}
 	ctx, cancel := context.WithTimeout(o.ctx, within)
 	defer cancel()
+	// An operation alone may use the whole share of its connection, even where it needs
+	// more.
 	more := min(needs, o.conn.memory.most-t.held)
 	if o.conn.memory.take(ctx, more) != nil {
 		refusal := failed(pb.Error_CODE_OVERLOADED,
@@ -82,7 +91,7 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	return nil
 }
 
-// do has one operation done. It never panics.
+// do has one operation checked and done. It never panics and always returns an answer.
 func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -124,18 +133,18 @@ func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.Table
 // maxDeadline bounds a client's deadline, in milliseconds.
 const maxDeadline = 600_000
 
-// failed is an answer without a result.
+// failed returns an answer that has only an error.
 func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }
 
-// maxLocks is how many of the locks that a mutation has met are told at once; the client
-// meets the others the next time.
+// maxLocks is the most locks that are told of those a mutation has met. The client meets
+// the others the next time.
 const maxLocks = 256
 
-// fit cuts an answer off that is too large for a message, and returns its size in bytes:
-// of a read of many cells and of a mutation that met many locks, the client asks for the
-// rest. Responses are immutable, so it is a new one.
+// fit shortens an answer that is too large for a message and returns it with its size in
+// bytes. Of a read of many cells, and of a mutation that met many locks, the client asks
+// for the rest. Responses are immutable, so a shortened one is a new message.
 func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	size := proto.Size(resp)
 	results, m := resp.GetGet().GetResults(), resp.GetMutation()

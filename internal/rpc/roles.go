@@ -17,13 +17,18 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// public tells the methods that clients may call; what ServerConfig.Register adds is for nodes.
+// This file tells callers apart by their certificates, and lets clients hear why a server
+// refuses theirs. The server's half runs in front of every handler; the client's half
+// wraps a connection, which gRPC reads on one goroutine and writes on another.
+
+// public reports whether clients may call the method. What ServerConfig.Register adds is
+// for nodes.
 func public(method string) bool {
 	return strings.HasPrefix(method, percolatorMethods) || strings.HasPrefix(method, adminMethods)
 }
 
-// permit decides by the caller's certificate. In clear text everybody is everything,
-// which is why that needs to be asked for.
+// permit returns why the caller may not call the method, nil if it may. In clear text
+// everybody is everything, which is why that needs to be asked for.
 func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 	if cfg.TLS == nil || public(method) {
 		// who has shaken hands is a client at least: the TLS configuration decides who
@@ -47,6 +52,7 @@ func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 	return nil
 }
 
+// permitUnary puts permit in front of unary calls.
 func permitUnary(cfg ServerConfig) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		handler grpc.UnaryHandler) (any, error) {
@@ -57,6 +63,7 @@ func permitUnary(cfg ServerConfig) grpc.UnaryServerInterceptor {
 	}
 }
 
+// permitStream puts permit in front of streams.
 func permitStream(cfg ServerConfig) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 		handler grpc.StreamHandler) error {
@@ -67,8 +74,8 @@ func permitStream(cfg ServerConfig) grpc.StreamServerInterceptor {
 	}
 }
 
-// fileCredentials are TLS credentials of a client whose files may change while it runs:
-// each connection uses them as they are then.
+// fileCredentials are the TLS credentials of a client whose files may change while it
+// runs. Each connection uses them as they are when it is made.
 type fileCredentials struct {
 	credentials.TransportCredentials
 	files *certs.Files
@@ -97,7 +104,7 @@ type refusable struct {
 	served atomic.Bool // something was read: the server has let the client in
 }
 
-// reasonWithin bounds the wait for a reason, which came before what broke the connection.
+// reasonWithin bounds the wait for a reason, which was sent before the connection broke.
 const reasonWithin = 100 * time.Millisecond
 
 // Read implements net.Conn.
@@ -112,9 +119,13 @@ func (c *refusable) Read(b []byte) (int, error) {
 // Write implements net.Conn. Its error is the server's reason, if it has given one.
 func (c *refusable) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
+	// Once anything was read, the server has accepted the certificate, and the error is
+	// about something else.
 	if err == nil || c.served.Load() {
 		return n, err
 	}
+	// The connection is of no more use, so a deadline for all that read from it does no
+	// harm.
 	if late := c.SetReadDeadline(time.Now().Add(reasonWithin)); late != nil {
 		return n, err
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Server serves a Transport to remote clients.
+// Server serves a Transport to remote clients. gRPC runs each call and each stream on a
+// goroutine; Server itself only keeps what Shutdown needs to end them. Stop and Shutdown
+// may be called from any goroutine, also at once.
 type Server struct {
 	grpc    *grpc.Server
 	service *service
@@ -50,6 +52,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
 	pb.RegisterAdminServer(s.grpc, cfg.Admin)
+	// Services for nodes share the listener and its guards.
 	if cfg.Register != nil {
 		cfg.Register(s.grpc)
 	}
@@ -92,7 +95,7 @@ func (s *Server) Serve(lis net.Listener) error {
 }
 
 // Shutdown takes no more work, lets what is under way finish, and cuts off what is left
-// when ctx ends.
+// when ctx ends. It returns when no handler runs any more.
 func (s *Server) Shutdown(ctx context.Context) {
 	// Operations streams end by themselves only when they are told to: GracefulStop would
 	// wait for them for ever.
@@ -104,6 +107,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}()
 	select {
 	case <-done:
+	// Stop makes GracefulStop return, too.
 	case <-ctx.Done():
 		s.grpc.Stop()
 		<-done
@@ -113,7 +117,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 // Stop cuts everything off and waits for the handlers.
 func (s *Server) Stop() { s.grpc.Stop() }
 
-// recovered turns a panic of a handler into an error: one bad request must not end the process.
+// recovered, deferred, turns a panic of a handler into an error: one bad request must not
+// end the process.
 func recovered(logger *slog.Logger, where string, err *error) {
 	if r := recover(); r != nil {
 		logger.Error("handler panicked", "method", where, "panic", fmt.Sprint(r), "stack",
@@ -122,7 +127,7 @@ func recovered(logger *slog.Logger, where string, err *error) {
 	}
 }
 
-// recoverUnary guards the calls to meta.
+// recoverUnary guards unary calls.
 func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		handler grpc.UnaryHandler) (resp any, err error) {
@@ -232,6 +237,7 @@ func (s *service) Observers(ctx context.Context,
 func (s *service) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	held := &pb.HoldHistoryRequest{Token: req.Token, Oldest: req.Oldest, TtlMs: req.TtlMs}
+	// A request without a name stays one, and is refused where leases are kept.
 	if req.Holder != "" {
 		held.Holder = wire.WithOrigin(req.Holder, origin(ctx))
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// grpcCodes is the gRPC code of each of ours, for clients that know no better; ours
-// travels in the details.
+// This file translates errors between a Transport and gRPC, in both directions, and keeps
+// nothing. A client is to see the error that the node's own process would have seen.
+
+// grpcCodes maps our codes to gRPC's, for clients that know no better. Ours travels in
+// the details.
 var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_INVALID:    codes.InvalidArgument,
 	pb.Error_CODE_TOO_LARGE:  codes.InvalidArgument,
@@ -28,7 +31,7 @@ var grpcCodes = map[pb.Error_Code]codes.Code{
 	pb.Error_CODE_INTERNAL:   codes.Internal,
 }
 
-// toStatus is what a unary call returns for an error of the Transport.
+// toStatus returns the status by which a unary call reports an error of the Transport.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -39,6 +42,7 @@ func toStatus(err error) error {
 	case errors.As(err, &refusal):
 		e.Code, e.Message, e.RetryAfterMs = refusal.Code, refusal.Message,
 			uint32(refusal.RetryAfter.Milliseconds())
+	// The caller's own end: gRPC has codes for it.
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -55,7 +59,7 @@ func toStatus(err error) error {
 	return st.Err()
 }
 
-// statusUnary has the errors of the services for clients travel as toStatus has them.
+// statusUnary applies toStatus to the errors of the services for clients.
 func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
@@ -65,7 +69,8 @@ func statusUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return resp, err
 }
 
-// fromStatus is toStatus undone. An error without our details comes from gRPC itself.
+// fromStatus undoes toStatus. An error without our details comes from gRPC itself, and
+// wraps txn.ErrUnavailable unless it says that asking again is in vain.
 func fromStatus(err error) error {
 	if err == nil {
 		return nil

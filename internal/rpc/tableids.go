@@ -13,19 +13,21 @@ import (
 // given out would appear in the table that gets it.
 //
 // Ids only grow (invariant 1 of package meta), so what is known stays true, and only
-// ids above it cost a question to meta. Every id that a client may know was in an answer
-// before, so those are rare.
+// higher ids cost a question to meta. Every id that a client may know was in an answer
+// before, so those are rare. Workers of all streams share it; one at a time asks, with
+// its own context.
 type tableIDs struct {
 	transport txn.Transport
 	highest   atomic.Uint32
 	asking    chan struct{} // capacity 1: one question at a time, however many bad ids there are
 }
 
+// newTableIDs returns a tableIDs that knows of no id yet.
 func newTableIDs(transport txn.Transport) *tableIDs {
 	return &tableIDs{transport: transport, asking: make(chan struct{}, 1)}
 }
 
-// learn takes ids that were given out.
+// learn raises what is known to ids that were given out.
 func (t *tableIDs) learn(ids ...uint32) {
 	for _, id := range ids {
 		for have := t.highest.Load(); id > have && !t.highest.CompareAndSwap(have, id); {
@@ -34,7 +36,7 @@ func (t *tableIDs) learn(ids ...uint32) {
 	}
 }
 
-// check returns why an operation on tables up to id is refused; nil if it is not.
+// check returns why an operation on tables up to id is refused, nil if it is not.
 func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	if id <= t.highest.Load() {
 		return nil
@@ -48,6 +50,7 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 			Message: "the request ended before its table was looked up",
 		}
 	}
+	// Another worker has asked meanwhile.
 	if id <= t.highest.Load() {
 		return nil
 	}
@@ -63,8 +66,8 @@ func (t *tableIDs) check(ctx context.Context, id uint32) *pb.Error {
 	return nil
 }
 
-// ask reads which tables there are and which there were. In this order: a table that is
-// dropped in between is in both.
+// ask reads which tables there are, and then which there were: a table that is dropped in
+// between is in both.
 func (t *tableIDs) ask(ctx context.Context) error {
 	tables, err := t.transport.Tables(ctx)
 	if err != nil {

@@ -42,6 +42,7 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 			return err
 		}
 	}
+	// This call fails all the same; the coordinator's next one goes to another address.
 	if errors.Is(err, txn.ErrUnavailable) ||
 		(errors.As(err, &refusal) && turnedAway(&pb.Error{Code: refusal.Code})) {
 		u.c.avoid(l)
@@ -59,7 +60,7 @@ func (unary) NewStream(context.Context, *grpc.StreamDesc, string,
 // refused for overload.
 const maxCallPause = time.Second
 
-// bound is how long a call of the method may take, with the attempts that follow it.
+// bound returns how long a call of the method may take, with the attempts that follow it.
 func (c *Client) bound(method string) time.Duration {
 	switch method {
 	case pb.Percolator_Locate_FullMethodName, pb.Percolator_Tables_FullMethodName,
@@ -79,8 +80,8 @@ var (
 	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
 )
 
-// invoke makes one call. Nodes of releases before the service Admin know its calls as ones of
-// the service Percolator.
+// invoke makes one call. Nodes of releases before the service Admin know its calls as
+// ones of the service Percolator.
 func (l *link) invoke(ctx context.Context, method string, req, resp any,
 	opts ...grpc.CallOption) error {
 	err := l.conn.Invoke(ctx, method, req, resp, opts...)

@@ -27,7 +27,9 @@ var ErrUnreachable = errors.New("memlink: no such node")
 // maxWaiting bounds what waits for one node; beyond it batches are dropped.
 const maxWaiting = 1 << 16
 
-// Network connects links. All methods may be used concurrently.
+// Network connects links. All methods may be used concurrently, by tests and by the
+// goroutines of links. In flight are batches that wait in their target's link, and those
+// that Filter delays, each in a timer; the mutex guards who is connected and what is cut.
 type Network struct {
 	// Filter, if set, is asked about each batch: how often it is delivered (0: it is
 	// lost, 2: twice), and after how long. What is delayed is overtaken by what is not.
@@ -101,14 +103,15 @@ func (n *Network) Heal() {
 	clear(n.cut)
 }
 
-// Lost is how many batches did not arrive.
+// Lost returns how many batches did not arrive.
 func (n *Network) Lost() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.lost
 }
 
-// send takes a batch over; false if there is no such node.
+// send delivers a batch as often as Filter says. It returns ErrUnreachable if there is no
+// such node.
 func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 	times, after := 1, time.Duration(0)
 	if n.Filter != nil {
@@ -137,9 +140,11 @@ func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 	return nil
 }
 
-// arrive puts a batch before the target, unless that has gone or is cut off.
+// arrive hands a batch to the target, unless that has gone or is cut off.
 func (n *Network) arrive(from uint64, target *link, data []byte) {
 	n.mu.Lock()
+	// Looked at on arrival: what was delayed may find the target cut off, closed or
+	// replaced.
 	gone := n.cut[direction{from, target.node}] || n.links[target.node] != target
 	n.mu.Unlock()
 	if gone || !target.push(data) {
@@ -149,7 +154,8 @@ func (n *Network) arrive(from uint64, target *link, data []byte) {
 	}
 }
 
-// link is one node's end.
+// link is one node's end. Senders put encoded batches into waiting on their goroutines;
+// run takes them out, one after another.
 type link struct {
 	network *Network
 	node    uint64
@@ -211,6 +217,8 @@ func (l *link) Close() error {
 	return nil
 }
 
+// push queues a batch. It returns false if the link is closed, has no receiver yet, or
+// has too many batches waiting.
 func (l *link) push(data []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +233,7 @@ func (l *link) push(data []byte) bool {
 	return true
 }
 
-// run delivers until Close.
+// run delivers batches until Close.
 func (l *link) run() {
 	for {
 		select {
