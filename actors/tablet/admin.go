@@ -10,8 +10,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6):
-// a raw operation, for a Percolator transaction would need a timestamp.
+// This file evaluates operations on the tablet itself rather than on its rows: the
+// oracle's mark, the catalogue, and the status. The first two are proposed in entries of
+// their own, in the turn that evaluates them. The status needs no leader and no batch; a
+// copy of it may be left in the beat for the node to read without a message. All of it
+// runs on the tablet's goroutine.
+
+// raiseMark raises the oracle's persisted mark to the maximum of both (design section 6).
+// It is a raw operation, since a Percolator transaction would itself need a timestamp.
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
@@ -23,8 +29,8 @@ func (e *evaluation) raiseMark(call *Call, to uint64) {
 	e.ownEntry(own)
 }
 
-// ownEntry proposes a command that shares its entry with nothing, in order after what was
-// evaluated before.
+// ownEntry proposes a command that shares its entry with nothing. What was evaluated
+// before it is proposed first, so the order in the log is that of evaluation.
 func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	e.propose(e.proposal)
 	proposed = e.propose(p)
@@ -32,14 +38,17 @@ func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	return proposed
 }
 
+// markResponse is the answer to a read of the mark: the term that this replica leads in,
+// and the mark as of the last entry handed on to be applied.
 func (t *Tablet) markResponse() *pb.TabletResponse {
 	return &pb.TabletResponse{
 		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.group.Term(), Mark: t.mark}},
 	}
 }
 
-// setCatalogue takes a newer version of the catalogue; evaluation honours it from this
-// moment (design section 7).
+// setCatalogue takes a newer version of the catalogue. Evaluation goes by it from this
+// moment on, before it is applied: what follows is behind it in the log (design section
+// 7).
 func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	response := evaluate.Result(mvcc.Result{})
 	if message.GetVersion() <= e.memory.Catalogue.Version() {
@@ -51,11 +60,14 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own.answer(call, response)
 	before := e.memory.Catalogue
 	e.memory.Catalogue = memory.NewCatalogue(message)
+	// Raft has not taken it, so nothing may go by it.
 	if !e.ownEntry(own) {
 		e.memory.Catalogue = before
 	}
 }
 
+// status answers with the replica's figures. A request with MeasureAbove also lets a
+// leader begin to measure the tablet if that is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()
@@ -73,6 +85,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
 		Quiescent: t.group.Quiesced(),
 	}
+	// Time without a leader is counted in ticks; at least 1, so that it differs from a
+	// tablet that has one.
 	if t.cfg.Ticker != nil && !t.group.LeaderKnown() {
 		s.LeaderlessMs = max(1, int64(t.group.TicksWithoutLeader())*t.cfg.Ticker.interval.Milliseconds())
 	}
@@ -82,6 +96,9 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()
 	}
+	// A replica at rest, without load and without operations that the load does not show
+	// yet, will say the same until something happens to it. The node reads it there
+	// (Ticker.LastStatus).
 	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
 		s.Load == 0 && t.loads.ops == t.counters.operations() {
 		t.beat.status.Store(s)
@@ -89,8 +106,8 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
 }
 
-// withdrawStatus has the next one who wants to know the replica's status ask it: something happens
-// to it, but a question for that.
+// withdrawStatus removes the status that a resting replica has left for the node, since
+// this message may change it. A request for the status changes nothing.
 func (t *Tablet) withdrawStatus(message any) {
 	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
 		return
@@ -100,7 +117,8 @@ func (t *Tablet) withdrawStatus(message any) {
 	}
 }
 
-// counters are what status tells of since the replica was opened.
+// counters count since the replica was opened. Only the tablet's turns touch them; status
+// reports them.
 type counters struct {
 	reads, mutations, batches, proposals uint64
 }

@@ -2,19 +2,21 @@ package tablet
 
 import "sync/atomic"
 
-// Alone is where a tablet that is its group's only voter says that it leads, and with
-// which mark of the oracle's. Reading it is what a ReadIndex of a single voter is: raft
-// answers that one from its own state, without asking anybody, since no other replica can
-// be elected without this one's vote. So a tablet with more voters says nothing here, and
-// takes back what it has said before it applies a change that gives it some. The zero
-// value says nothing.
+// Alone publishes that a tablet leads as the only voter of its group, and with which mark
+// of the oracle. The tablet's turns write it; the oracle on the same node reads it on its
+// own goroutine, instead of sending a message. That is as good as a ReadIndex of a single
+// voter, which raft answers from its own state, without asking anybody, since no other
+// replica can be elected without this one's vote. A tablet with more voters therefore
+// publishes nothing, and withdraws what it has published before it applies a change that
+// adds a voter. The zero value publishes nothing.
 type Alone struct{ leads atomic.Pointer[leadership] }
 
-// leadership is immutable.
+// leadership is a term and a mark that belong together. It is immutable; a change
+// replaces it.
 type leadership struct{ term, mark uint64 }
 
-// Confirmed returns the term that the tablet leads in now, and the mark; ok is false if
-// it has not said that it leads.
+// Confirmed returns the term in which the tablet leads now, and the mark. ok is false if
+// the tablet does not lead as a single voter. It is safe on any goroutine.
 func (a *Alone) Confirmed() (term, mark uint64, ok bool) {
 	l := a.leads.Load()
 	if l == nil {
@@ -23,7 +25,9 @@ func (a *Alone) Confirmed() (term, mark uint64, ok bool) {
 	return l.term, l.mark, true
 }
 
-// publishLeadership tells the oracle what has become of leadership and mark.
+// publishLeadership brings Alone up to date. It is called after every change of the
+// leadership and every applied entry, and so does nothing if neither term nor mark has
+// changed.
 func (t *Tablet) publishLeadership() {
 	if t.cfg.Alone == nil {
 		return

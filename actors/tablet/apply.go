@@ -13,7 +13,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// applied comes back from the state actor: the effects of an entry are visible.
+// This file takes committed entries through the state actor to visibility. An entry is
+// applied twice over: in the turn in which Raft hands it out, applyEntry updates the
+// replicated figures in state and sends the effects to the state actor; when these can be
+// read, the answer comes back as an applied message, and only then do they count
+// (onApplied). In between, state is ahead of what a Snap shows. Any number of entries may
+// be on their way, in order. All of it runs on the tablet's goroutine, except the done
+// function of a write, which the state actor calls and which only sends the message.
+
+// applied is the state actor's answer: the effects of an entry are visible, or err says
+// why they never will be.
 type applied struct {
 	index, term uint64
 	proposal    *proposal // nil: not one of this leadership's
@@ -30,6 +39,8 @@ type applied struct {
 func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 	for i, e := range entries {
 		a := &applied{index: e.GetIndex(), term: e.GetTerm()}
+		// The responses acknowledge the whole of this Ready to Raft, so they go with its
+		// last entry.
 		if i == len(entries)-1 {
 			a.responses = responses
 		}
@@ -40,9 +51,9 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 	}
 }
 
-// applyEntry writes the effects of one entry, and the applied index with them, in one
-// Txn. It needs no sync: what a crash takes of it is applied again from the log, which is
-// synced.
+// applyEntry sends the effects of one entry to the state actor, with the applied index in
+// the same Txn. The write needs no sync: what a crash loses of it is applied again from
+// the log, which is synced.
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
 	var err error
@@ -62,6 +73,8 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	if err != nil {
 		return err
 	}
+	// From here on state is as of this entry. An entry that was dropped, or is empty,
+	// moves the index all the same.
 	t.index, t.entryTerm = a.index, a.term
 	if t.stateChanged {
 		t.stateChanged = false
@@ -81,8 +94,9 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	return nil
 }
 
-// applyCommand adds one command's effects to the batch. A command of this leadership is
-// still in memory: it is the next one in flight.
+// applyCommand adds the effects of one command to the batch, and takes its changes of the
+// replicated figures over. The command of an entry that this leadership proposed is still
+// in memory; others are decoded from the entry.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
 	command := t.match(a)
 	if command == nil {
@@ -91,6 +105,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 			return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
 		}
 	}
+	// It was evaluated under another range or other replicas. Every replica drops it
+	// alike, since all of them have the same descriptor at this entry.
 	if command.Epoch != t.descriptor.Epoch {
 		a.dropped = true
 		return nil
@@ -113,6 +129,8 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		t.group.Reconfigure(t.descriptor)
 	case command.Catalogue != nil:
 		if command.Catalogue.Version > t.appliedCatalogue.Version() {
+			// Versions only rise. A leader evaluates by a newer catalogue as soon as it
+			// is proposed, so its memory may be ahead of this one.
 			t.appliedCatalogue = memory.NewCatalogue(command.Catalogue)
 			t.stateChanged = true
 			if t.appliedCatalogue.Version() > t.memory.Catalogue.Version() {
@@ -120,10 +138,13 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 			}
 		}
 	case command.Sized != nil:
+		// A leader has measured: its figure replaces the count from the effects.
 		t.bytes, t.rough, t.sizing.churn = command.Sized.Bytes, false, 0
 	case command.Checksum != 0:
 		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:
+		// A follower's memory learns of the bound and the safepoint here; a leader's had
+		// them when it proposed them, and is never set back.
 		t.state.raise(command)
 		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound),
 			max(t.memory.Safepoint, t.appliedSafepoint)
@@ -135,8 +156,9 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	return nil
 }
 
-// match is the command of an entry that this leadership has proposed: entries of a term
-// come in the order in which its leader has proposed them. nil: it is another's.
+// match returns the command of an entry that this leadership proposed, and nil for one of
+// another leader's. The entries of a term come in the order in which its leader proposed
+// them, so the next proposal in flight is the one.
 func (t *Tablet) match(a *applied) *wire.Command {
 	if p := t.pipeline.next(); p != nil && a.term == t.group.Term() {
 		t.pipeline.matched++
@@ -146,8 +168,8 @@ func (t *Tablet) match(a *applied) *wire.Command {
 	return nil
 }
 
-// onApplied makes effects count: locks enter and leave memory, answers go out, and what
-// waited for them goes on.
+// onApplied makes the effects of an entry count: locks enter and leave memory, answers
+// are sent, and whatever waited for this entry goes on.
 func (t *Tablet) onApplied(m *applied) {
 	if m.err == nil {
 		m.err = t.group.Applied(m.index, m.term, m.responses)
@@ -160,6 +182,8 @@ func (t *Tablet) onApplied(m *applied) {
 		t.splitVisible(m.split)
 	}
 	var dirty []mvcc.Cell
+	// A proposal that was given up when this replica stepped down is not in the pipeline
+	// any more: its callers have their answer already.
 	if p := m.proposal; t.pipeline.visible(p) {
 		if m.dropped {
 			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED,
@@ -167,6 +191,8 @@ func (t *Tablet) onApplied(m *applied) {
 		} else {
 			dirty = t.finish(p)
 		}
+		// What was evaluated on top of the lost proposal goes by bounds and a catalogue
+		// that never came to be.
 		if m.dropped {
 			t.restore()
 			t.loseExclusive(p)
@@ -180,21 +206,27 @@ func (t *Tablet) onApplied(m *applied) {
 	if len(dirty) > 0 {
 		t.host.Hint(dirty)
 	}
+	// Reads whose index is this entry can be read now.
 	t.dispatchReads()
 	t.settle()
 }
 
-// finish brings a proposal's locks into memory and answers its calls; it returns the
-// cells that became dirty.
+// finish ends a proposal whose effects are visible. It brings the locks into memory and
+// answers the calls, and returns the cells that have become dirty. Locks come in before
+// the answers go out: whoever is answered may read at once and must meet them.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
-	// who is answered goes on beside the rest, and meets this tablet only after this turn
+	// Callers go on at once, beside the rest of this turn; what they send next is handled
+	// after it.
 	p.deliver()
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.note(p.muts)
+	// Only now: a reservation that went before its effects were visible would let a
+	// reader miss them.
 	for _, h := range p.holds {
 		t.reservations.release(h)
 	}
+	// The safepoint has moved, or a table was dropped: there may be history to collect.
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
 		t.beginPass()
 	}
@@ -206,15 +238,16 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 }
 
 // tryLead begins to serve if this replica is elected and an entry of its own term is
-// applied and visible.
+// visible. It is called wherever one of the two may have come true.
 func (t *Tablet) tryLead() {
 	if !t.leading && t.failed == nil && t.group.MayLead() {
 		t.lead()
 	}
 }
 
-// lead begins to serve: an entry of the own term is visible, so all earlier leaders'
-// writes are. The lock group is loaded into memory first.
+// lead begins to serve. An entry of this term is visible, so all that earlier leaders
+// wrote is as well. The locks are loaded into memory first: until then nothing may be
+// read or evaluated.
 func (t *Tablet) lead() {
 	if err := t.memory.Lead(t.descriptor); err != nil {
 		t.fail(err)
@@ -223,6 +256,7 @@ func (t *Tablet) lead() {
 	t.leading = true
 	t.history = newHistory(t.history.remind)
 	t.beginPass()
+	// Read workers compare it with the term of their capture.
 	t.servedTerm.Store(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)

@@ -11,12 +11,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Board is where a node's tablets put up what their leaders know to be empty, so that
-// whoever looks for dirty cells and for what is left over of transactions need not ask a
-// tablet that has none: a message wakes its actor, and a read asks its quorum. What is up
-// there is a hint. It is as of the end of the tablet's last turn, and a leader that does
-// not know yet that it was replaced leaves up what it has put there. The zero value is
-// empty. Safe for concurrent use.
+// Board is where the tablets of a node publish what their leaders know to be empty, so
+// that those who look for dirty cells and for remains of transactions need not ask a
+// tablet that has none: a message wakes its actor, and a read asks its quorum. Tablets
+// write at the end of their turns; scanners read on their own goroutines.
+//
+// What the board says is a hint. It is as of the end of the tablet's last turn, and a
+// leader that does not know yet that it was replaced leaves there what it has published.
+// The zero value is empty. A Board is safe for concurrent use.
 type Board struct {
 	changes atomic.Uint64 // of what Clean gives; behind every change
 	settled atomic.Uint64 // of what IsSettled says; likewise
@@ -25,22 +27,25 @@ type Board struct {
 	notices map[uint64]*notice // by tablet
 }
 
-// notice is one replica's. What has not been put up is taken to be there: zero says nothing.
+// notice is what one replica has published. Its zero value claims nothing: whatever is
+// not published as empty is taken to exist.
 type notice struct {
 	is       atomic.Uint32
 	observed atomic.Pointer[[]notify.Target] // the list does not change
 }
 
-// What a notice says: that the replica leads and that none of its tablet's observed
-// columns has a notification which is not parked; that it leads and that there is neither
-// a lock, but for reservations, nor a weak intent.
+// The bits of a notice.
 const (
+	// isClean: the replica leads, and none of its tablet's observed columns has a
+	// notification that is not parked.
 	isClean uint32 = 1 << iota
+	// isSettled: the replica leads, and its tablet has neither a lock, reservations
+	// aside, nor a weak intent.
 	isSettled
 )
 
-// posted is what a tablet's notice rests on, to see without looking at much in each turn
-// that nothing has changed.
+// posted is what the tablet's notice was computed from. Comparing it shows cheaply, in
+// each turn, that nothing has changed.
 type posted struct {
 	notice    *notice // nil: there is no board
 	changes   uint64  // of the memory
@@ -49,17 +54,20 @@ type posted struct {
 	catalogue *memory.Catalogue
 }
 
-// Version changes with what Clean gives, and with Touch. It is never 0.
+// Version returns a number that changes with the result of Clean, and with Touch. It is
+// never 0.
 func (b *Board) Version() uint64 { return b.changes.Load() + 1 }
 
-// SettledVersion changes with what IsSettled says. It is never 0.
+// SettledVersion returns a number that changes with the results of IsSettled. It is never
+// 0.
 func (b *Board) SettledVersion() uint64 { return b.settled.Load() + 1 }
 
-// Touch makes a new version.
+// Touch advances the version though nothing was published.
 func (b *Board) Touch() { b.changes.Add(1) }
 
-// Clean are up to most tablets that are led here and have no dirty cell, and the version
-// that they are of: what comes meanwhile is of a later one, whether they show it or not.
+// Clean returns at most most tablets that are led here and have no dirty cell, and the
+// version that they are of. The version is read first: a change that comes meanwhile has
+// a later one, whether the result shows it or not.
 func (b *Board) Clean(most int) (version uint64, tablets []uint64) {
 	version = b.Version()
 	b.mu.RLock()
@@ -79,8 +87,8 @@ func (b *Board) IsClean(tablet uint64) bool { return b.says(tablet, isClean) }
 // that has not ended.
 func (b *Board) IsSettled(tablet uint64) bool { return b.says(tablet, isSettled) }
 
-// Observed lists the tablet's columns that observers watch, wherever these run, by the
-// catalogue that its replica here goes by. The caller does not change the list.
+// Observed returns the tablet's columns that observers watch, wherever these run, by the
+// catalogue of the tablet's replica here. The caller must not change the list.
 func (b *Board) Observed(tablet uint64) []notify.Target {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -92,6 +100,7 @@ func (b *Board) Observed(tablet uint64) []notify.Target {
 	return nil
 }
 
+// says reports whether the tablet's notice has the bit.
 func (b *Board) says(tablet uint64, what uint32) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -99,7 +108,7 @@ func (b *Board) says(tablet uint64, what uint32) bool {
 	return n != nil && n.is.Load()&what != 0
 }
 
-// attach gives a replica that starts a notice, in place of that of an earlier one.
+// attach gives a replica that starts a new notice, which replaces that of an earlier one.
 func (b *Board) attach(tablet uint64) *notice {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +122,7 @@ func (b *Board) attach(tablet uint64) *notice {
 	return n
 }
 
-// detach takes the notice of a replica that has stopped away, unless another one of the
+// detach removes the notice of a replica that has stopped, unless another replica of the
 // tablet has started meanwhile.
 func (b *Board) detach(tablet uint64, n *notice) {
 	b.mu.Lock()
@@ -125,7 +134,8 @@ func (b *Board) detach(tablet uint64, n *notice) {
 	}
 }
 
-// put changes what a notice says.
+// put replaces what a notice says. The versions advance after the change, so that whoever
+// reads an old version and a new notice only looks once too often.
 func (b *Board) put(n *notice, is uint32) {
 	changed := n.is.Swap(is) ^ is
 	if changed&isClean != 0 {
@@ -136,7 +146,7 @@ func (b *Board) put(n *notice, is uint32) {
 	}
 }
 
-// publish puts up what has changed in this turn.
+// publish brings the tablet's notice up to date. It runs at the end of each turn.
 func (t *Tablet) publish() {
 	p := &t.posted
 	locked, changes := t.memory.Locked(), t.memory.Changes()
@@ -150,6 +160,8 @@ func (t *Tablet) publish() {
 	}
 	p.changes, p.leading, p.locked, p.catalogue = changes, t.leading, locked, t.memory.Catalogue
 	var is uint32
+	// A follower keeps no locks and no notifications in memory, so it knows of nothing
+	// that is empty.
 	if t.leading {
 		noted, intended := t.memory.Waiting()
 		if !noted {
@@ -162,8 +174,8 @@ func (t *Tablet) publish() {
 	t.cfg.Board.put(p.notice, is)
 }
 
-// observedTargets lists the observed columns of the tablet's tables, without those of
-// retired observers.
+// observedTargets returns the observed columns of the tables of which the tablet holds
+// rows, without those of retired observers.
 func observedTargets(catalogue *memory.Catalogue, d *pb.TabletDescriptor) []notify.Target {
 	var out []notify.Target
 	for c, how := range catalogue.Columns() {

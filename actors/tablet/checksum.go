@@ -8,9 +8,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Replicas are compared by the checksum of everything that their ranges hold as of one
-// entry of the log, which each of them computes by itself: the effects are replicated,
-// the collection of history among them, so the checksums must be equal.
+// Replicas are compared by a checksum over everything in their ranges as of one entry of
+// the log. Each replica computes it by itself: all effects are replicated, those of the
+// collection of history among them, so the checksums must be equal. The tablet's turn
+// proposes the entry and marks its write as a fence; the state actor calls begin, which
+// takes the Snap; a worker of the node reads it. At most maxChecksumJobs wait, and what
+// does not fit is not computed.
 
 const (
 	maxChecksumJobs    = 16 // that wait: each holds a Snap open
@@ -34,7 +37,8 @@ type Checksums struct {
 
 type checksumName struct{ tablet, id uint64 }
 
-// checksumJob is one checksum to be computed, with the Snap that was taken at its entry.
+// checksumJob is one checksum to compute, on the Snap that was taken at its entry. The
+// worker closes the Snap.
 type checksumJob struct {
 	tablet, id, index uint64
 	rows              store.Rows
@@ -54,7 +58,8 @@ func NewChecksums(st *store.Store, logger *slog.Logger) *Checksums {
 	return c
 }
 
-// Close ends the worker after the jobs that wait. The state actor must have stopped.
+// Close ends the worker after the jobs that wait. The state actor must have stopped,
+// since only it calls begin.
 func (c *Checksums) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -64,8 +69,8 @@ func (c *Checksums) Close() {
 }
 
 // begin takes the Snap of what is visible now, which is the job's entry and nothing
-// later. What does not fit is not computed: whoever compares finds that there is no
-// result.
+// later, and queues the job. It runs on the state actor's goroutine and never waits: a
+// job that does not fit is dropped, and whoever compares finds no result.
 func (c *Checksums) begin(j *checksumJob) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,6 +82,8 @@ func (c *Checksums) begin(j *checksumJob) {
 	c.jobs <- j // only begin fills it
 }
 
+// run computes one checksum on the worker and keeps the result, or logs why there is
+// none.
 func (c *Checksums) run(j *checksumJob) {
 	defer j.snap.Close()
 	hash, n := newSum(), uint64(0)
@@ -92,6 +99,8 @@ func (c *Checksums) run(j *checksumJob) {
 		c.log.Error("a tablet's checksum could not be computed", "tablet", j.tablet, "error", err)
 		return
 	}
+	// Results are kept for whoever compares now. A node that has seen this many tablets
+	// forgets all of them rather than keep an order of use.
 	if len(c.results) >= maxChecksumTablets {
 		clear(c.results)
 	}
@@ -102,7 +111,8 @@ func (c *Checksums) run(j *checksumJob) {
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
 
-// result is a checksum of the tablet, if it is known; applied is the last entry that is visible.
+// result returns the tablet's checksum of that name if it is known, and else whether it
+// is being computed. applied is the last visible entry. A nil Checksums knows none.
 func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	out := &pb.ChecksumResponse{Id: id, Applied: applied}
 	if c == nil {
@@ -121,9 +131,9 @@ func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 }
 
 // checksum answers with this replica's result, whether or not it leads. A checksum begins
-// before its entry counts as visible: a replica whose visible entry is past it, and that
-// computes nothing, never has the result: a snapshot has taken it past the entry, it was
-// started anew since, or too much was to be computed.
+// before its entry counts as visible. So a replica whose visible entry is past it, and
+// that is not computing it, will never have the result: a snapshot has taken it past the
+// entry, it was started again since, or too many were to be computed.
 func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{
 		Result: &pb.TabletResponse_Checksum{
@@ -132,8 +142,9 @@ func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
 	}
 }
 
-// beginChecksum proposes that every replica computes its checksum at one place of the
-// log. The answer names it: by term and number of the proposal, which no other has.
+// beginChecksum proposes that every replica compute its checksum at one place of the log.
+// Its name, in the answer, is made of the term and the number of the proposal, which no
+// other has.
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
 	own.command.Checksum = e.group.Term()<<32 | own.number&(1<<32-1)
@@ -145,9 +156,9 @@ func (e *evaluation) beginChecksum(call *Call) {
 	e.ownEntry(own)
 }
 
-// fenceChecksum has the write of an entry that asks for a checksum committed with nothing
-// behind it, so that the Snap that is taken then is of this entry. Whoever has asked for
-// it learns which entry it is.
+// fenceChecksum has the write committed with nothing behind it, so that the Snap taken
+// when it is done is of its entry. The answer to whoever asked for the checksum gets the
+// entry's index.
 func (t *Tablet) fenceChecksum(w *write, a *applied) {
 	if a.proposal != nil {
 		for _, r := range a.proposal.replies {

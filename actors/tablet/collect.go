@@ -7,15 +7,16 @@ import (
 )
 
 // This file has the leader's deletion of history that the safepoint has passed (design
-// section 4, invariant 11). It goes by passes, of steps: each is evaluated in a turn of
-// its own like any mutation, on the newest state with the effects in flight laid over it,
-// and proposed as an entry of its own; the next one begins after it is visible. A tablet
-// with nothing to collect does nothing. A survey of a read worker, one step and one
-// reminder may be under way.
+// section 4, invariant 11). It goes by passes, and each pass by steps. A step is
+// evaluated in a turn of its own like any mutation, on the newest state with the effects
+// in flight laid over it, and proposed as an entry of its own; the next one begins after
+// it is visible. A tablet with nothing to collect does nothing. At most one survey on a
+// read worker, one step and one reminder are under way. All but the survey runs in the
+// tablet's turns.
 
-// history is what this leader knows of its history: what is garbage, or will be, and the
-// pass under way. The tablet makes the steps, in its turns, and tells history what has
-// become of them. It begins anew with each leadership, and with each split.
+// history is what this leader knows of its history: what is garbage or will be, and the
+// pass under way. The tablet makes the steps and reports to history what has become of
+// them. It begins anew with each leadership and each split.
 type history struct {
 	garbage
 	unknown  bool // nobody has surveyed the tablet since this replica leads: there may be anything
@@ -23,6 +24,8 @@ type history struct {
 	pass     *pass
 	inFlight bool // a step is proposed and not yet visible
 	armed    bool // a reminder for the next step is under way
+	// What the last step, or the last piece of a survey, took. The pause after it is a
+	// multiple of this.
 	spent    time.Duration
 	seen     uint64         // the tablet's operations when the last step was made
 	deleted  uint64         // entries, since this replica leads
@@ -38,7 +41,8 @@ func newHistory(remind func()) history {
 	return history{garbage: newGarbage(), unknown: true, remind: remind}
 }
 
-// pass collects what a safepoint has reached: what is remembered, or, with a survey, what there is.
+// pass collects what one safepoint has reached: what is remembered, or, with survey set,
+// all that a walk over the tablet finds.
 type pass struct {
 	safepoint mvcc.Timestamp
 	list      []mvcc.Garbage // to be looked at; in the order of mvcc.SortGarbage
@@ -51,6 +55,7 @@ type pass struct {
 
 // A step's bounds. It is a part of a turn of the tablet, and about a millisecond long.
 const (
+	// Pieces of garbage that a step looks at, and what it may delete and read.
 	stepGarbage = 128
 	stepEntries = 512
 	stepBytes   = 128 << 10
@@ -62,6 +67,9 @@ const (
 // while a pass is still under way when the safepoint moves on, for then more becomes
 // garbage than a tenth can delete.
 const (
+	// The pause is that many times what the last step took, which counts as shortestStep
+	// at least; it ends after longestPause. splitPause is the time until the next look
+	// when nothing may be proposed, and after a step was lost.
 	busyPause    = 9
 	idlePause    = 1
 	shortestStep = 100 * time.Microsecond
@@ -73,17 +81,21 @@ const (
 // depends on what surveys cost: so that a small tablet leaves nothing lying about, and a
 // large one is not surveyed all the time.
 const (
+	// The time between such surveys is restTimes what the last one took, within these
+	// bounds.
 	shortestRest = 20 * time.Second
 	longestRest  = time.Minute
 	restTimes    = 200 // as long as the last survey took
 )
 
-// resurvey is how far the safepoint moves before the next survey for a little.
+// resurvey returns how far the safepoint must move before the tablet is surveyed for a
+// little garbage.
 func (h *history) resurvey() time.Duration {
 	return min(max(shortestRest, restTimes*h.surveyCost), longestRest)
 }
 
-// entries is about how many entries wait to be collected, now or at a later safepoint.
+// entries returns about how many entries wait to be collected, now or at a later
+// safepoint. It is 0 only if there are surely none.
 func (h *history) entries() uint64 {
 	if h.idle() {
 		return 0
@@ -94,29 +106,33 @@ func (h *history) entries() uint64 {
 // idle reports whether there is surely nothing to collect, now or later.
 func (h *history) idle() bool { return !h.unknown && h.pass == nil && h.all && len(h.known) == 0 }
 
-// note remembers what the effects of a proposal, now visible, have made superfluous.
+// note remembers what the effects of a proposal, visible now, have made superfluous.
 func (h *history) note(muts []mvcc.Mutation) {
 	h.scratch = mvcc.GarbageOf(h.scratch[:0], muts)
 	for i := range h.scratch {
 		h.add(&h.scratch[i], 1)
 	}
+	// The rows and columns in scratch are those of the proposal, which must not outlive
+	// it here.
 	clear(h.scratch)
 	if h.dropped && len(muts) > 0 && !muts[0].Delete {
 		h.dropped = false // a commit that came late: its record goes as well
 	}
 }
 
-// begin begins a pass if the applied safepoint has reached anything and none is under way.
-// dropped says that the tablet's table is dropped as of the safepoint.
+// begin begins a pass if the applied safepoint has reached anything and no pass is under
+// way. dropped says that the tablet's table is dropped as of the safepoint.
 func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	if h.pass != nil || safepoint == 0 {
 		return
 	}
-	// What is forgotten counts for this whatever the histogram says: one cell stands for
-	// many entries, and those that are deleted are counted off all that wait.
+	// What was forgotten is surveyed after a time whatever the histogram says: one cell
+	// there stands for many entries, and deletions are counted off all that waits, so its
+	// figures are too low.
 	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
 	if h.unknown || late || h.surveyWorth(safepoint) || (dropped && !h.dropped) {
-		// what is written from here on is remembered, what was before is found
+		// What is written from here on is remembered; what was there before, the survey
+		// finds.
 		h.garbage = newGarbage()
 		h.unknown = true
 		h.pass = &pass{safepoint: safepoint, survey: true, dropped: dropped}
@@ -128,7 +144,7 @@ func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	h.arm(0)
 }
 
-// arm has the tablet reminded of the next step.
+// arm has the tablet send itself a collectStep after the time. Only one is on its way.
 func (h *history) arm(after time.Duration) {
 	if h.armed {
 		return
@@ -141,8 +157,9 @@ func (h *history) arm(after time.Duration) {
 	time.AfterFunc(after, h.remind)
 }
 
-// armAfterPause is arm after a pause that depends on what the last step, or survey, took,
-// and on whether anybody uses the tablet: operations counts its operations so far.
+// armAfterPause is arm after a pause in proportion to what the last step or survey took.
+// The pause is short if nobody uses the tablet, by operations, the count of its
+// operations so far, or if the pass is behind the safepoint.
 func (h *history) armAfterPause(operations uint64, safepoint mvcc.Timestamp) {
 	times := time.Duration(busyPause)
 	if operations == h.seen || (h.pass != nil && h.pass.safepoint < safepoint) {
@@ -152,7 +169,7 @@ func (h *history) armAfterPause(operations uint64, safepoint mvcc.Timestamp) {
 	h.arm(min(times*max(h.spent, shortestStep), longestPause))
 }
 
-// end ends the pass.
+// end ends the pass. A survey that came to its end has found all there was.
 func (h *history) end() {
 	p := h.pass
 	h.pass = nil
@@ -165,17 +182,18 @@ func (h *history) end() {
 	}
 }
 
-// stepMade takes note of a step's deletions, now visible.
+// stepMade records that a step's deletions are visible.
 func (h *history) stepMade(muts []mvcc.Mutation) {
 	h.inFlight = false
 	h.deleted += uint64(len(muts))
+	// What a survey finds due was never counted as waiting.
 	if !h.unknown {
 		h.waiting.take(superfluous(muts))
 	}
 }
 
-// stepLost takes note of a step that was not made: what it was to delete is still there,
-// and forgotten. A survey will find it.
+// stepLost records that a step was not made. What it was to delete is still there but no
+// longer remembered, so the pass begins again with a survey from the start.
 func (h *history) stepLost() {
 	h.inFlight, h.unknown = false, true
 	if h.pass != nil {
@@ -184,8 +202,8 @@ func (h *history) stepLost() {
 	h.arm(splitPause)
 }
 
-// found takes what a survey of the pass has found: what the safepoint has reached is to be
-// collected, the rest is remembered.
+// found takes a piece of the pass's survey. What the safepoint has reached is to be
+// collected in this pass, the rest is remembered.
 func (h *history) found(m *surveyed) {
 	p := m.pass
 	p.asked, p.place = false, m.place
@@ -204,8 +222,8 @@ func (h *history) found(m *surveyed) {
 // collectStep is the reminder to make the next step.
 type collectStep struct{}
 
-// beginPass begins a pass of a leader's if there is anything to collect. The meta tablet
-// keeps its history.
+// beginPass begins a pass if this replica leads and there is anything to collect. The
+// meta tablet keeps its history.
 func (t *Tablet) beginPass() {
 	if t.leading && t.id != MetaTabletID {
 		dropped := t.appliedCatalogue.DroppedAt(mvcc.TableID(t.descriptor.StartTable),
@@ -214,14 +232,17 @@ func (t *Tablet) beginPass() {
 	}
 }
 
-// onCollectStep makes a step of the pass under way, or asks for more to do, or ends the
-// pass, and begins another one if the safepoint has moved on.
+// onCollectStep does the next thing of the pass under way: it makes a step, asks a read
+// worker to survey on, or ends the pass. After a pass it begins the next if the safepoint
+// has moved on.
 func (t *Tablet) onCollectStep() {
 	h := &t.history
 	h.armed = false
 	p := h.pass
 	switch {
+	// Nothing to do, or what is under way arms the next reminder when it ends.
 	case p == nil || !t.leading || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
+	// Nothing may be proposed now; it is looked at again soon.
 	case t.exclusive != nil || noRoom(t.logs, t.store) != nil:
 		h.arm(splitPause)
 	case len(p.list) > 0:
@@ -240,8 +261,8 @@ func (t *Tablet) onCollectStep() {
 	t.ready()
 }
 
-// makeStep evaluates and proposes one step. It needs no room in the pipeline, and takes
-// none from others; it may use the disk reserve, since it makes room.
+// makeStep evaluates and proposes one step. It does not count against the pipeline's
+// limit, and may use the disk reserve, since it makes room.
 func (t *Tablet) makeStep(p *pass) {
 	h := &t.history
 	begin := time.Now()
@@ -255,6 +276,7 @@ func (t *Tablet) makeStep(p *pass) {
 		t.fail(err)
 		return
 	}
+	// CollectCells may stop early at a limit; the rest is left for the next step.
 	p.list = p.list[done:]
 	if len(step.Mutations) > 0 {
 		h.inFlight = true
@@ -267,13 +289,14 @@ func (t *Tablet) makeStep(p *pass) {
 		h.keep(&step.Kept[i], p.safepoint)
 	}
 	h.spent = time.Since(begin)
+	// Nothing is in flight whose visibility would arm the reminder.
 	if !h.inFlight {
 		h.armAfterPause(t.counters.operations(), t.appliedSafepoint)
 	}
 }
 
-// keep remembers what a step has left. What the safepoint has reached already is held by
-// something: it is looked at again when the safepoint has moved.
+// keep remembers what a step has left. If the safepoint has reached it already, something
+// else holds it back, and it is looked at again when the safepoint has moved.
 func (h *history) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
 	if g.From <= safepoint {
 		g.From = safepoint + 1
@@ -285,8 +308,8 @@ func (h *history) keep(g *mvcc.Garbage, safepoint mvcc.Timestamp) {
 	}
 }
 
-// superfluous counts the entries among deletions that were counted as garbage: values go
-// with their records.
+// superfluous counts the deletions of entries that were counted as garbage. Values are
+// not: they go with their records.
 func superfluous(muts []mvcc.Mutation) (n int) {
 	for i := range muts {
 		if muts[i].Group != mvcc.GroupData {

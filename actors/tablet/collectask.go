@@ -7,7 +7,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// collect refuses a request that asks for none, or several, of the steps.
+// This file handles the requests of whoever drives the collection of history: to raise
+// the bound, to confirm that what began below it is settled, and to raise the safepoint
+// (design section 4, invariant 11). All but confirmJob.run, which reads the disk on a
+// read worker, runs in the tablet's turns. A raised bound or safepoint is in flight as a
+// proposal; evaluation goes by it from the turn in which it is proposed.
+
+// collect refuses a request that names none of the steps, or several.
 func (c *check) collect(r *pb.CollectRequest) {
 	n := 0
 	for _, ts := range []uint64{r.GetBound(), r.GetConfirm(), r.GetSafepoint()} {
@@ -22,23 +28,28 @@ func (c *check) collect(r *pb.CollectRequest) {
 	}
 }
 
-// collect carries out one step of design section 4, invariant 11.
+// collect carries out one step of the three.
 func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 	bound, confirm, safepoint := mvcc.Timestamp(r.GetBound()), mvcc.Timestamp(r.GetConfirm()),
 		mvcc.Timestamp(r.GetSafepoint())
 	switch {
 	case confirm != 0:
 		e.confirm(call, confirm)
+	// Above the bound, a transaction may still read what would be deleted.
 	case safepoint > e.memory.Bound:
 		call.Reply(failure(pb.Error_CODE_INVALID,
 			"the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
 	default:
+		// It is as high already, but perhaps only in flight: the answer waits until that
+		// is visible.
 		e.proposal.answer(call, e.collectResponse(nil, false))
 	}
 }
 
+// collectResponse is the answer to all three steps, with the bound and the safepoint that
+// evaluation goes by.
 func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *pb.TabletResponse {
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Collect{Collect: &pb.CollectResponse{
 		Bound: uint64(e.memory.Bound), Safepoint: uint64(e.memory.Safepoint), Confirmed: confirmed,
@@ -46,11 +57,13 @@ func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *
 	}}}
 }
 
-// raise proposes a higher bound or safepoint, in an entry of its own. Evaluation honours
-// it from this moment: whatever is evaluated after it is after it in the log as well.
+// raise proposes a higher bound or safepoint in an entry of its own. Evaluation goes by
+// it from this moment: whatever is evaluated later is also later in the log.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.memory.Bound, e.memory.Safepoint = max(e.memory.Bound, bound),
 		max(e.memory.Safepoint, safepoint)
+	// A read worker may open a Txn in which the deletions are visible already, while its
+	// view was captured before them: it learns of the safepoint here.
 	e.seenSafepoint.Store(uint64(e.memory.Safepoint))
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
@@ -60,7 +73,8 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	}
 }
 
-// restore goes back to what is applied or still in flight, after a proposal was lost.
+// restore sets the bound, the safepoint and the catalogue back to what is applied or
+// still in flight, after a proposal that raised one of them was lost.
 func (t *Tablet) restore() {
 	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint,
 		t.appliedCatalogue
@@ -76,11 +90,11 @@ func (t *Tablet) restore() {
 // maxUnsettled bounds how many locks and intents a confirmation names.
 const maxUnsettled = 64
 
-// confirm answers whether everything that began below the timestamp is settled here: no
-// one-phase commit, no lock, no intent, and none in flight that could still become one.
-// That it stays so is the applied bound's doing, and whatever of it waits here is
-// evaluated under it. Memory and flight are looked through now; the intents on disk, by a
-// read worker, in what is visible after that.
+// confirm answers whether everything that began below the timestamp is settled here:
+// there is no one-phase commit, no lock, no intent, and nothing in flight that could
+// still become one. The applied bound keeps it so, and whatever of it still waits here is
+// evaluated under the bound. Memory and what is in flight are examined in this turn; a
+// read worker then looks for intents on disk, in what is visible later than that.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
 		call.Reply(failure(pb.Error_CODE_INVALID,
@@ -97,6 +111,8 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	for _, l := range locks {
 		unsettled = append(unsettled, wire.LockInfoPB(l))
 	}
+	// No queue of the tablet bounds the confirmations under way; a full lane refuses
+	// more.
 	taken := e.background.trySubmit(&confirmJob{
 		tablet: e.Tablet, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
@@ -107,7 +123,8 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	}
 }
 
-// confirmJob is the part of a confirmation that reads the disk.
+// confirmJob is the part of a confirmation that reads the disk. settled and unsettled are
+// what the turn has found.
 type confirmJob struct {
 	tablet     *Tablet
 	call       *Call
@@ -119,6 +136,7 @@ type confirmJob struct {
 	answer     *pb.TabletResponse
 }
 
+// run looks for intents below the timestamp and answers the call.
 func (j *confirmJob) run() {
 	snap := j.tablet.store.Snap()
 	defer snap.Close()
@@ -143,6 +161,7 @@ func (j *confirmJob) run() {
 				}}))
 		}
 	}
+	// Another leader may have written since: what was found may be out of date.
 	if j.tablet.servedTerm.Load() != j.term {
 		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
 			j.tablet.id))

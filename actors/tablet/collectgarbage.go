@@ -6,11 +6,15 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file holds what a leader remembers of its garbage, within a fixed amount of
+// memory. It is plain data of the history that it is part of, and only the tablet's turns
+// use it.
+
 // garbage is what a leader remembers of what there is to collect, so that a pass need not
 // survey the tablet when little has changed: which cells have records, deletes or
-// rollback records that will be superfluous, and from which safepoint on. It is bounded:
-// beyond maxRemembered only a count by time is kept, which tells when a survey is worth
-// its while.
+// rollback records that will be superfluous, and from which safepoint on. Beyond
+// maxRemembered only a count by time is kept, which tells when a survey is worth its
+// cost.
 type garbage struct {
 	known   map[garbageKey]mvcc.Garbage
 	bytes   int  // of the rows and columns in known
@@ -24,28 +28,30 @@ type garbageKey struct {
 	start mvcc.Timestamp // of rollback records; else 0
 }
 
-// What is remembered at most, in entries and in bytes of rows and columns: about a
-// megabyte of memory.
+// Limits on what is remembered.
 const (
+	// In entries, and in bytes of rows and columns: together about a megabyte of memory.
 	maxRemembered      = 4 << 10
 	maxRememberedBytes = 512 << 10
 )
 
 func newGarbage() garbage { return garbage{known: map[garbageKey]mvcc.Garbage{}, all: true} }
 
-// add remembers garbage that stands for a number of entries.
+// add counts garbage as a number of entries and remembers it.
 func (g *garbage) add(m *mvcc.Garbage, entries int) {
 	g.waiting.add(m.From, entries)
 	g.remember(m)
 }
 
-// remember keeps garbage that is counted already.
+// remember keeps garbage that is counted already, unless the memory is full; then all
+// becomes false.
 func (g *garbage) remember(m *mvcc.Garbage) {
 	k := garbageKey{group: m.Group, cell: m.Cell}
 	if m.Group == mvcc.GroupRollback {
 		k.start = m.TS
 	}
 	if old, ok := g.known[k]; ok {
+		// The lower timestamps hold for both.
 		if m.TS < old.TS || m.From < old.From { // seldom: what comes later goes later
 			old.TS, old.From = min(old.TS, m.TS), min(old.From, m.From)
 			g.known[k] = old
@@ -58,14 +64,15 @@ func (g *garbage) remember(m *mvcc.Garbage) {
 		return
 	}
 	kept := *m
-	// not the request they came in
+	// The strings are cloned so as not to keep the request they came in.
 	kept.Cell.Row, kept.Cell.Column = strings.Clone(m.Cell.Row), strings.Clone(m.Cell.Column)
 	k.cell = kept.Cell
 	g.known[k] = kept
 	g.bytes += size
 }
 
-// takeDue takes out what the safepoint has reached, in the order in which it is collected.
+// takeDue removes what the safepoint has reached and returns it in the order in which it
+// is collected.
 func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	var due []mvcc.Garbage
 	for k, m := range g.known {
@@ -79,15 +86,16 @@ func (g *garbage) takeDue(safepoint mvcc.Timestamp) []mvcc.Garbage {
 	return mvcc.SortGarbage(due)
 }
 
-// surveyWorth reports whether there is enough that the safepoint has reached, and that is
-// not remembered, to survey the tablet for it: a fixed number, and a part of all that
-// waits, so that what is looked at in vain is a multiple of what is deleted.
+// surveyWorth reports whether the safepoint has reached enough forgotten garbage to
+// survey the tablet for it: a fixed number, and an eighth of all that waits, so that the
+// entries a survey looks at stay in proportion to those it finds.
 func (g *garbage) surveyWorth(safepoint mvcc.Timestamp) bool {
 	const leastWorth, share = maxRemembered, 8
 	return !g.all && g.waiting.due(safepoint) >= max(leastWorth, g.waiting.total()/share)
 }
 
-// histogram counts entries by the safepoint from which on they may go.
+// histogram counts entries by the safepoint from which on they may go. Its buckets are in
+// ascending order.
 type histogram struct{ buckets []bucket }
 
 // bucket counts entries up to a timestamp, and above that of the bucket before.
@@ -96,13 +104,16 @@ type bucket struct {
 	n    int
 }
 
-// A histogram has at most so many buckets, of so many milliseconds at least.
+// Limits of a histogram.
 const (
-	maxBuckets   = 128
+	// Buckets of one histogram; neighbours are joined beyond it.
+	maxBuckets = 128
+	// The narrowest bucket, in milliseconds.
 	bucketMillis = 1000
 )
 
-// add counts entries. Buckets are in order; entries come nearly so.
+// add counts n entries. They come nearly in order, so the search goes backwards from the
+// last bucket.
 func (h *histogram) add(from mvcc.Timestamp, n int) {
 	at := len(h.buckets)
 	for at > 0 && h.buckets[at-1].upTo >= from {
@@ -124,7 +135,8 @@ func roundUp(ts mvcc.Timestamp) mvcc.Timestamp {
 	return max(ts, mvcc.TimestampAt(ts.Millis()/bucketMillis*bucketMillis+bucketMillis)-1)
 }
 
-// shrink joins neighbours when there are too many buckets.
+// shrink joins each bucket with its neighbour when there are too many, which halves their
+// number.
 func (h *histogram) shrink() {
 	if len(h.buckets) <= maxBuckets {
 		return
@@ -140,7 +152,7 @@ func (h *histogram) shrink() {
 	h.buckets = kept
 }
 
-// take counts entries off that are gone, the oldest first.
+// take subtracts n entries that are gone, the oldest first.
 func (h *histogram) take(n int) {
 	for len(h.buckets) > 0 && n > 0 {
 		if h.buckets[0].n > n {
@@ -152,7 +164,8 @@ func (h *histogram) take(n int) {
 	}
 }
 
-// due counts the entries that a safepoint has reached, total all.
+// due returns how many entries a safepoint has reached. A bucket counts only when it is
+// reached as a whole.
 func (h *histogram) due(safepoint mvcc.Timestamp) (n int) {
 	for _, b := range h.buckets {
 		if b.upTo <= safepoint {
@@ -162,6 +175,7 @@ func (h *histogram) due(safepoint mvcc.Timestamp) (n int) {
 	return n
 }
 
+// total returns how many entries wait in all.
 func (h *histogram) total() (n int) {
 	for _, b := range h.buckets {
 		n += b.n

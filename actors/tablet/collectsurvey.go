@@ -10,14 +10,21 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// What one survey looks at and finds at most: a few milliseconds of a read worker.
+// This file has the part of the collection that runs on a read worker: a survey, which
+// walks over a piece of the tablet and looks for garbage. history submits one at a time.
+// Its result comes back to the tablet as a message and counts only if the same pass is
+// still under way.
+
+// Limits of one survey.
 const (
+	// Entries that one survey looks at, and pieces of garbage that it returns, at most: a
+	// few milliseconds of a read worker.
 	surveyLooked = 4 << 10
 	surveyFinds  = 1 << 10
 )
 
-// surveyJob looks for garbage on a read worker, in what is visible. What it finds is
-// decided about in the tablet's turns.
+// surveyJob looks for garbage in what is visible, from place on. The tablet's turns
+// decide what to do about what it finds, against newer state.
 type surveyJob struct {
 	tablet     *Tablet
 	pass       *pass
@@ -26,7 +33,7 @@ type surveyJob struct {
 	catalogue  *memory.Catalogue
 }
 
-// surveyed is its result.
+// surveyed is the result of a surveyJob. place is where the next one begins.
 type surveyed struct {
 	pass  *pass
 	place mvcc.SurveyPlace
@@ -35,6 +42,7 @@ type surveyed struct {
 	err   error
 }
 
+// run surveys one piece on a read worker and sends the tablet what it found.
 func (j *surveyJob) run() {
 	begin := time.Now()
 	snap := j.tablet.store.Snap()
@@ -49,7 +57,7 @@ func (j *surveyJob) run() {
 	j.tablet.root.Send(j.tablet.self, out)
 }
 
-// onSurveyed goes on with what a survey has found.
+// onSurveyed takes the result of a survey and goes on with the pass after a pause.
 func (t *Tablet) onSurveyed(m *surveyed) {
 	h := &t.history
 	switch {
@@ -62,7 +70,8 @@ func (t *Tablet) onSurveyed(m *surveyed) {
 	}
 }
 
-// surveyView is the view of a survey.
+// surveyView is what a survey reads: a Snap, and who observes which column by the
+// catalogue at the pass's safepoint.
 type surveyView struct {
 	*store.Snap
 	memory.Observers

@@ -8,36 +8,42 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file has the configuration of a tablet. It is set before the tablet is spawned and
+// does not change.
+
 // Config is what a tablet is started with.
 type Config struct {
 	Batch  actorkit.BatchConfig
 	Limits mvcc.Limits
-	// Pipeline is how many proposals may be in flight before mutations wait for the next
-	// batch; default 1.
+	// Pipeline is how many proposals may be in flight before further mutations wait and
+	// share the next entry; default 1.
 	Pipeline int
-	// how long an operation without a deadline may wait inside the tablet; default 10 s
+	// MaxWait limits how long an operation without a deadline may wait inside the tablet;
+	// default 10 s.
 	MaxWait time.Duration
 	// Indexed is how many entries of the notify group, and of the intent group, are kept
 	// in memory for each observed column; default DefaultIndexed. A column with more is
-	// counted only, and walked on disk, until it is worked off.
+	// only counted, and walked on disk, until it has been worked off.
 	Indexed int
 	// NodeID is the node that the replica is on.
 	NodeID uint64
 	// Ticker is the node's. Without it only a group of one replica works.
 	Ticker *Ticker
-	// MaxUncommitted bounds the bytes of entries that are proposed and not yet applied:
-	// beyond it proposals are refused; default DefaultMaxUncommitted. MaxInflight bounds
-	// those on their way to one replica; default DefaultMaxInflight.
+	// MaxUncommitted limits the bytes of entries that are proposed and not yet applied:
+	// beyond it proposals are refused; default DefaultMaxUncommitted. MaxInflight limits
+	// the bytes of those on their way to one replica; default DefaultMaxInflight.
 	MaxUncommitted, MaxInflight uint64
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
-	// Board is where the node's tablets say what their leaders know to be empty; nil: nowhere.
+	// Board is where leaders publish what they know to be empty; nil: nowhere.
 	Board *Board
-	// Alone is where the meta tablet says that it leads as its group's only voter; nil: nowhere.
+	// Alone is where the meta tablet publishes that it leads as its group's only voter;
+	// nil: nowhere.
 	Alone *Alone
-	// Snapshots sends replicas that lag too far the tablet's state; nil: nobody gets a snapshot.
+	// Snapshots sends the tablet's state to replicas that lag too far; nil: nobody gets a
+	// snapshot.
 	Snapshots *SnapshotSender
-	// Checksums computes what replicas are compared by; nil: nothing is computed.
+	// Checksums computes what replicas are compared by; nil: nothing is computed here.
 	Checksums *Checksums
 	Logger    *slog.Logger
 }

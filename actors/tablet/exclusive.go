@@ -5,10 +5,13 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// exclusive is something that shares the log with nothing in flight: a split, a change of
-// the replicas, or the leader's handing over to another. Before it begins, what is in
-// flight drains; new mutations wait for its end. Exactly one of split, change and target is
-// set.
+// This file makes room in the log for what must share it with nothing in flight: a split,
+// a change of the replicas, or a transfer of the leadership. One of them is taken on at a
+// time. New mutations are deferred from then on, what is in flight drains, the exclusive
+// begins, and when it ends the deferred mutations are evaluated again. All of it runs in
+// the tablet's turns.
+
+// exclusive is what was taken on. Exactly one of split, change and target is set.
 type exclusive struct {
 	call     *Call // who asked; nil: nobody did
 	split    *pb.SplitRequest
@@ -18,13 +21,14 @@ type exclusive struct {
 	deferred []*Call
 }
 
-// exclude takes it on.
+// exclude takes it on. The group must not rest until it has ended.
 func (t *Tablet) exclude(x *exclusive) {
 	t.exclusive = x
 	t.group.Wake()
 }
 
-// tryExclusive begins what waits once the drain is over: no proposal and no reservation is left.
+// tryExclusive begins what was taken on once the drain is over: no proposal and no
+// reservation is left. It is called wherever one of these may have been the last.
 func (t *Tablet) tryExclusive() {
 	x := t.exclusive
 	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
@@ -37,6 +41,8 @@ func (t *Tablet) tryExclusive() {
 	case x.change != nil:
 		t.proposeChange(x)
 	default:
+		// A transfer proposes nothing: the group ends it, or a lost leadership does
+		// (transfer.go).
 		x.proposed = true // nothing is in flight, so nobody's outcome becomes unknown by it
 		t.transferCall = x.call
 		t.group.Transfer(x.target)
@@ -44,8 +50,9 @@ func (t *Tablet) tryExclusive() {
 	t.ready()
 }
 
-// endExclusive lets the mutations that waited be evaluated again, under the range and the
-// replicas that there are now.
+// endExclusive has the deferred mutations evaluated again, under the range and the
+// replicas of now. They are parked on nothing and taken up in a turn of their own, since
+// mutate itself may have led here.
 func (t *Tablet) endExclusive() {
 	x := t.exclusive
 	t.exclusive = nil
@@ -55,7 +62,8 @@ func (t *Tablet) endExclusive() {
 	t.root.Send(t.self, &resume{})
 }
 
-// loseExclusive ends it if the proposal that was lost was its own.
+// loseExclusive ends the exclusive if the lost proposal was its own, and answers its
+// call.
 func (t *Tablet) loseExclusive(p *proposal) {
 	x := t.exclusive
 	if x == nil || (p.command.Replicas == nil && p.command.Split == nil) {
@@ -68,5 +76,5 @@ func (t *Tablet) loseExclusive(p *proposal) {
 	t.endExclusive()
 }
 
-// resume is the reminder to go on with what has waited for the end of something exclusive.
+// resume has the tablet take up what waited for the end of an exclusive.
 type resume struct{}

@@ -11,6 +11,8 @@ import (
 // anything of the read is under way (invariant 10 of design section 4): only with its
 // answer does the read ask for its ReadIndex, and then locks and store are captured. One
 // request is under way at a time; the first reads that come meanwhile share the next one.
+// All but readAt and takeLate, which read workers call, runs in the tablet's turns.
+// Call.Note carries the timestamp, so that a call owns it wherever it waits.
 
 // needsTimestamp: the call is a first read that has not been given a timestamp yet.
 func needsTimestamp(call *Call) bool {
@@ -32,7 +34,7 @@ func (j *readJob) readAt(call *Call) mvcc.Timestamp {
 	return mvcc.Timestamp(call.Note)
 }
 
-// takeLate is how the broken build comes to a timestamp: after it has captured what it
+// takeLate is how the broken build takes a timestamp: after it has captured what it
 // answers from.
 func (j *readJob) takeLate() uint64 {
 	taken := make(chan uint64, 1)
@@ -61,8 +63,8 @@ func (m *stamped) Dead() {
 }
 
 // stamp gets timestamps for the first reads that wait, unless a request is under way. It
-// returns those that have theirs at once, because the oracle is on this node and need not
-// ask anybody; the others come back as stamped.
+// returns the calls if they have theirs at once, because the oracle is on this node and
+// need not ask anybody; otherwise they come back as a stamped message.
 func (t *Tablet) stamp() []*Call {
 	if t.firstReads.asked || len(t.firstReads.calls) == 0 {
 		return nil
@@ -85,9 +87,9 @@ func (t *Tablet) stamp() []*Call {
 	return nil
 }
 
-// gather leaves the batch that the call may open to others too. What does not wait for
-// the oracle any more would be alone in it: a crowd's first read, or its first commit,
-// for whose entry all others then wait.
+// gather lets other senders run before the call opens a batch, so that the call is not
+// alone in it. What no longer waits for the oracle would be: the first read of a crowd,
+// or its first commit, whose entry all the others then wait for.
 func gather(batch *actorkit.Batcher[*Call], call *Call) {
 	if _, ok := call.Req.Op.(*pb.TabletRequest_OnePhase); ok || needsTimestamp(call) {
 		batch.Gather()
@@ -101,7 +103,8 @@ func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 	}
 }
 
-// onStamped lets first reads go on as if they had brought their timestamps.
+// onStamped lets the first reads go on as if they had brought their timestamps, and asks
+// for those that have come meanwhile.
 func (t *Tablet) onStamped(m *stamped) {
 	t.firstReads.asked = false
 	t.inHand = append(t.inHand, m.calls...)
@@ -112,6 +115,7 @@ func (t *Tablet) onStamped(m *stamped) {
 		}
 	} else {
 		noteTimestamps(m.calls, m.first)
+		// The leadership or the range may have changed while the oracle was asked.
 		t.read(t.stillOurs(m.calls))
 	}
 	next := t.stamp()

@@ -6,11 +6,12 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// tooLate drops a call that nobody waits for any more: under overload work would go into
-// answers that come too late, and the queue would never shorten. It is asked where a call
-// is taken up, before it is evaluated, and again where it has waited and is to be
-// evaluated anew: nothing of it is proposed then, nor will be, so it is surely not done.
-// Any goroutine that has the call may ask.
+// tooLate answers a call whose deadline has passed and reports whether it did. Under
+// overload, work on calls that nobody waits for any more would keep the queue from ever
+// shortening. It is asked where a call is taken up, before it is evaluated, and again
+// where it has waited and is to be evaluated anew. Nothing of it is proposed then, nor
+// will be, so the answer can say that it is surely not done. Any goroutine that holds the
+// call may ask.
 func tooLate(call *Call, now time.Time) bool {
 	if call.Deadline.IsZero() || !now.After(call.Deadline) {
 		return false

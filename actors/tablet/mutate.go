@@ -10,8 +10,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// evaluation is the handling of one batch of mutations: in order, against the newest
-// visible state and what is in flight.
+// This file evaluates mutations. A batch is evaluated in one turn of the tablet, in
+// order, against a Snap of what is visible with the effects in flight laid over it, and
+// proposed in the same turn, so that nothing comes in between. What meets a reservation,
+// or effects that it cannot judge yet, is parked (waiting.go) and comes here again. The
+// file also has the sweep that ends waits: a timer sends the message, the turn does the
+// work.
+
+// evaluation is the handling of one batch of mutations. It lives for one turn.
 type evaluation struct {
 	*Tablet
 	view     *memory.EvalView
@@ -20,11 +26,12 @@ type evaluation struct {
 	full     error       // the store takes no new writes
 }
 
-// mutate evaluates and proposes; evaluation and proposal share the actor's turn.
+// mutate evaluates the calls and proposes their effects, in one turn.
 func (t *Tablet) mutate(calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
+	// Something is about to have the log to itself: these wait for its end.
 	if t.exclusive != nil {
 		t.exclusive.deferred = append(t.exclusive.deferred, calls...)
 		return
@@ -45,17 +52,21 @@ func (t *Tablet) mutate(calls []*Call) {
 	}
 	t.propose(e.proposal)
 	t.askTimestamps(e.granting)
+	// An exclusive that this batch took on begins at once if the batch leaves nothing in
+	// flight.
 	t.tryExclusive()
 }
 
-// one evaluates one operation.
+// one evaluates one operation: it answers the call, adds its effects and its answer to
+// the proposal, or parks it.
 func (e *evaluation) one(call *Call) {
 	if e.failed != nil { // an operation before it could not read the store
 		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))
 		return
 	}
-	// Meta's records are few and small, and what makes room needs them: the progress of
-	// collection, a table that is dropped.
+	// What finishes a transaction is let through. So is all that the meta tablet writes:
+	// its records are few and small, and what makes room needs them, such as the progress
+	// of collection or a table that is dropped.
 	if e.full != nil && e.id != MetaTabletID && !wire.OperationOf(call.Req).Has(wire.Finishes) {
 		call.Reply(diskFull(e.full, e.group.Single()))
 		return
@@ -86,8 +97,8 @@ func (e *evaluation) one(call *Call) {
 		e.beginTransfer(call, op.TransferLeader)
 		return
 	case *pb.TabletRequest_Rollback:
-		// A one-phase commit of the transaction that is under way here comes to its end
-		// first (design section 5).
+		// A one-phase commit of the same transaction that is under way here ends first
+		// (design section 5): the rollback then finds what became of it.
 		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
 			e.park(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
@@ -97,6 +108,8 @@ func (e *evaluation) one(call *Call) {
 	switch {
 	case err != nil:
 		e.refuse(call, err)
+	// A reservation is only in this leader's memory: the client could not resolve it, so
+	// the call waits here.
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
 		e.park(call, reserved(result.Locks))
 	default:
@@ -111,8 +124,8 @@ func (e *evaluation) one(call *Call) {
 	}
 }
 
-// refuse answers an operation that the rules could not evaluate: the request contradicts
-// itself, or the store failed, and then the tablet serves no more.
+// refuse answers an operation that the rules could not evaluate. Either the request
+// contradicts itself, or the store failed; then the tablet stops.
 func (e *evaluation) refuse(call *Call, err error) {
 	if r := evaluate.Refusal(err); r != nil {
 		call.Reply(r)
@@ -123,16 +136,17 @@ func (e *evaluation) refuse(call *Call, err error) {
 	e.fail(err)
 }
 
-// boundWait ends the call's wait with MaxWait from when it first had to: however often it
-// has to again.
+// boundWait limits the call's wait to most from now by moving its deadline forward, never
+// back. So however often the call has to wait again, the first time counts.
 func boundWait(call *Call, most time.Duration) {
 	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit
 	}
 }
 
-// stillOurs refuses the calls that a split has taken elsewhere while they waited, and
-// those that come too late by now.
+// stillOurs returns the calls that may still be evaluated, in place. It answers the
+// others: those whose range a split has taken away while they waited, those that come too
+// late, and all of them if this replica leads no more.
 func (t *Tablet) stillOurs(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Now()
 	for _, call := range calls {
@@ -148,11 +162,13 @@ func (t *Tablet) stillOurs(calls []*Call) []*Call {
 	return kept
 }
 
-// sweep is the reminder to end waits that have run out.
+// sweep has the tablet end the waits that have run out.
 type sweep struct{}
 
 const sweepInterval = 200 * time.Millisecond
 
+// armSweep arms the timer of the next sweep, unless it is armed. Whatever waits with a
+// limit calls it.
 func (t *Tablet) armSweep() {
 	if t.parked.sweeping {
 		return
@@ -162,6 +178,9 @@ func (t *Tablet) armSweep() {
 	time.AfterFunc(sweepInterval, func() { root.Send(self, &sweep{}) })
 }
 
+// onSweep ends the waits of parked operations, of reads whose index nobody confirms, and
+// of one-phase commits that the oracle does not answer. It arms the next sweep while
+// anything waits.
 func (t *Tablet) onSweep() {
 	t.parked.sweeping = false
 	now := time.Now()

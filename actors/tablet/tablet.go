@@ -19,6 +19,14 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
+// This file holds the actor: its fields, the dispatch of its messages, and the admission
+// of operations to a batch. Everything here runs in the tablet's turns, one message at a
+// time, except Spawn and spawn, which run on the goroutine that starts the replica,
+// before its first turn. In flight behind a turn are proposals (pipeline.go), reads that
+// wait for an index or a worker (read.go, readqueue.go), writes at the two writers
+// (writers.go), and requests to the oracle (firstread.go, onephase.go). Each of them
+// returns as a message.
+
 // Call is an operation on a tablet in its envelope.
 type Call = actorkit.Call[*pb.TabletRequest, *pb.TabletResponse]
 
@@ -28,34 +36,40 @@ type Port = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 // Host is what a tablet needs from its node. Its methods are called on the tablet's
 // goroutine and must not block.
 type Host interface {
-	// Timestamps asks the oracle for n timestamps first, first+1, …; then is called once,
-	// on any goroutine.
+	// Timestamps asks the oracle for the timestamps first, first+1, …, first+n-1. then is
+	// called once, on any goroutine.
 	Timestamps(n int, then func(first mvcc.Timestamp, err error))
-	// TimestampsNow is Timestamps without waiting; ok is false if they cannot be had so.
+	// TimestampsNow is like Timestamps but never waits. ok is false if the oracle cannot
+	// be asked without a message.
 	TimestampsNow(n int) (first mvcc.Timestamp, ok bool)
-	// SplitApplied: the split is applied and durable; right must be started, left goes on.
+	// SplitApplied reports that a split is applied and durable. The host starts the right
+	// tablet; the left one goes on.
 	SplitApplied(left, right *pb.TabletDescriptor)
-	// Hint: the cells have become dirty. It may be dropped.
+	// Hint reports that the cells have become dirty. The host may drop it.
 	Hint(cells []mvcc.Cell)
-	// Failed: the replica has stopped serving. After ErrPanic it may be stopped and
-	// spawned again, once the writers have written what the replica sent it.
+	// Failed reports that the replica has stopped serving. After ErrPanic it may be
+	// stopped and spawned again, once the writers have written what the replica sent
+	// them.
 	Failed(tablet uint64, err error)
-	// Leading: this replica leads the tablet and serves it, with this descriptor.
+	// Leading reports that this replica leads the tablet and serves it, with this
+	// descriptor.
 	Leading(d *pb.TabletDescriptor)
-	// Following: this replica has learnt which node leads the tablet; 0: it knows of none now.
+	// Following reports which node leads the tablet, as far as this replica knows; 0 if
+	// it knows of no leader.
 	Following(tablet, node uint64)
-	// Changed: the tablet's replicas have changed, here; this is the descriptor now.
-	// Every replica says so.
+	// Changed reports the tablet's descriptor after a change of its replicas was applied
+	// here. Every replica calls it, not only the leader.
 	Changed(d *pb.TabletDescriptor)
-	// Removed: the replica is not of its tablet's group any more, and has stopped. It is
-	// to be destroyed.
+	// Removed reports that the replica no longer belongs to its tablet's group and has
+	// stopped. The host destroys it.
 	Removed(tablet uint64)
-	// SendRaft hands over a message for a replica on another node. It may be lost.
+	// SendRaft sends a message to a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)
 }
 
-// Tablet is one replica of a tablet. All fields are the actor's own, except those that
-// say otherwise.
+// Tablet is one replica of a tablet. Only the actor's own turns touch its fields, except
+// for those that never change after newTablet, and what read workers share: servedTerm,
+// seenSafepoint, the counters of reads, and the lanes.
 type Tablet struct {
 	cfg    Config
 	host   Host
@@ -145,9 +159,9 @@ func (t *Tablet) spawn(system *actor.ActorSystem) (*Port, error) {
 	return port, nil
 }
 
-// Receive dispatches; every message's handler is in the file of its group. A panic is a
-// broken invariant: the replica stops with all its callers answered, and its node opens
-// it anew from the store.
+// Receive handles one message; each handler is in the file of its subject. A panic means
+// a broken invariant: the replica stops, all its callers are answered, and its node opens
+// it again from the store.
 func (t *Tablet) Receive(c actor.Context) {
 	defer t.endTurn()
 	defer func() {
@@ -157,6 +171,8 @@ func (t *Tablet) Receive(c actor.Context) {
 		}
 	}()
 	t.dispatchMessage(c)
+	// A handler may have stepped Raft without looking at its output: nothing that Raft
+	// wants to send waits for the next turn.
 	if t.group.HasMessages() {
 		t.ready()
 	}
@@ -164,7 +180,9 @@ func (t *Tablet) Receive(c actor.Context) {
 	t.inHand = t.inHand[:0]
 }
 
-// answerInHand answers what the turn had taken up and a panic has left nowhere else.
+// answerInHand answers the calls that this turn had taken out of its queues: after a
+// panic nothing else refers to them. A call that was answered already ignores the second
+// reply.
 func (t *Tablet) answerInHand() {
 	for _, call := range t.inHand {
 		call.Reply(failure(pb.Error_CODE_UNKNOWN, "tablet %d broke off: the outcome is unknown",
@@ -173,14 +191,19 @@ func (t *Tablet) answerInHand() {
 	t.inHand = nil
 }
 
-// endTurn tells the ticker and the board what has changed in this turn.
+// endTurn tells the ticker whether the replica needs ticks, and the board what this turn
+// has changed.
 func (t *Tablet) endTurn() {
+	// A replica that failed keeps what it last said. One that was removed needs no more
+	// ticks.
 	if t.beat != nil && (t.failed == nil || t.removed()) {
 		t.cfg.Ticker.keep(t.id, t.beat, !t.group.Quiesced() && !t.removed())
 	}
 	t.publish()
 }
 
+// dispatchMessage calls the handler of the message. Any message but a status request
+// withdraws the status that a resting replica has left for others to read.
 func (t *Tablet) dispatchMessage(c actor.Context) {
 	t.withdrawStatus(c.Message())
 	switch m := c.Message().(type) {
@@ -248,7 +271,9 @@ var ErrPanic = errors.New("tablet: panic")
 
 var errStopping = errors.New("tablet: stopping")
 
-// onCall admits one operation to the batch, unless it is answered without one.
+// onCall admits an operation to the batch. Some take another way: those that any replica
+// answers, the oracle's question for its mark, and those that must wait for something
+// that is under way and closes their batch when it ends.
 func (t *Tablet) onCall(c actor.Context, call *Call) {
 	op := wire.OperationOf(call.Req)
 	switch op.By {
@@ -259,6 +284,7 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		t.onMark(call)
 		return
 	}
+	// One request to the oracle is under way at a time; its answer closes this batch.
 	if t.firstReads.asked && needsTimestamp(call) {
 		// the answer that is under way closes their batch
 		t.firstReads.calls = append(t.firstReads.calls, call)
@@ -271,6 +297,8 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		}
 		return
 	}
+	// Reads are never held back by proposals in flight. Mutations are, unless a batch is
+	// open already: then they join it, and flush moves them to held.
 	gather(t.batch, call)
 	if t.batch.Add(c, call, requestSize(call.Req)) {
 		t.flush()
@@ -285,16 +313,17 @@ func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 	return t.status(req.GetStatus())
 }
 
-// onMark confirms the leadership for the oracle at once. It has one such question under
-// way at a time, which is for a batch of its own, and all that asks it for timestamps
-// waits for this.
+// onMark confirms this replica's leadership for the oracle, without waiting for a batch.
+// The oracle has one such question under way at a time and asks it for a batch of its own
+// callers, so waiting here would delay all of them.
 func (t *Tablet) onMark(call *Call) {
 	t.inHand = append(t.inHand, call)
 	t.read(t.stillOurs([]*Call{call}))
 	t.ready()
 }
 
-// flush handles one batch: mutations become proposals in order, reads share one ReadIndex.
+// flush handles one batch. Its reads share one ReadIndex, its mutations become proposals
+// in the order of their arrival.
 func (t *Tablet) flush() {
 	calls := t.batch.Take()
 	if len(calls) == 0 {
@@ -320,6 +349,8 @@ func (t *Tablet) flush() {
 		}
 	}
 	t.batch.GiveBack(calls)
+	// First reads that get their timestamps at once share the ReadIndex of the others,
+	// which is asked for only now, after the oracle.
 	t.read(append(reads, t.stamp()...))
 	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
@@ -327,19 +358,22 @@ func (t *Tablet) flush() {
 	t.ready()
 }
 
-// mutateHeld takes on what has gathered while the pipeline was full: one batch, one
-// entry. Under load the batches grow with what one trip to the disk takes; an idle tablet
-// holds nothing back.
+// mutateHeld evaluates what has gathered while the pipeline was full, as one batch and
+// one entry. Under load, batches grow with the time of one write to the log; an idle
+// tablet holds nothing back.
 func (t *Tablet) mutateHeld() {
 	if len(t.pipeline.held) == 0 {
 		return
 	}
 	calls := t.pipeline.take()
 	t.inHand = append(t.inHand, calls...)
+	// They were checked when they came: since then the range may have split, the
+	// leadership may be lost, their deadlines may have passed.
 	t.mutate(t.stillOurs(calls))
 }
 
-// refusal is the answer to an operation that this replica surely will not do; nil if it will.
+// refusal returns the answer to an operation that this replica cannot do, or nil if it
+// may be evaluated.
 func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	switch {
 	case t.removed():
@@ -347,6 +381,8 @@ func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRe
 	case t.failed != nil:
 		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", t.id, t.failed)
 	case !t.leading:
+		// Somebody wants the tablet: if nobody is known to lead it, the group looks for a
+		// leader instead of resting.
 		t.group.SeekLeader()
 		return t.notLeader("tablet %d is not led from here", t.id)
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
@@ -355,8 +391,9 @@ func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRe
 	return t.checkRequest(op, req)
 }
 
-// fail stops the replica on a storage fault: it answers no more, and acknowledges nothing
-// (design section 10).
+// fail stops the replica after a storage fault. All callers are answered, nothing is
+// acknowledged any more, and the host is told (design section 10). Only the first error
+// counts.
 func (t *Tablet) fail(err error) {
 	if t.failed != nil {
 		return
