@@ -9,10 +9,16 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file carries one-phase commits through. Between two turns such a commit is held by
+// its reservation, which is in this leader's memory alone, while the oracle is asked for
+// its commit timestamp; after that it is a proposal like any other. The oracle's answer
+// comes on any goroutine and returns as a granted message; all else runs in the tablet's
+// turns.
+
 // onePhase is a one-phase commit under way. It is checked and its cells are reserved,
 // then the oracle gives its commit timestamp, then its effects are proposed (invariant 10
-// of design section 4). That takes two turns, or one if the oracle can be had without a
-// message. Its reservation stays until the effects are visible.
+// of design section 4). That takes two turns, or one if the oracle can be asked without a
+// message. The reservation stays until the effects are visible.
 type onePhase struct {
 	token    uint64
 	term     uint64
@@ -24,7 +30,8 @@ type onePhase struct {
 	until    time.Time // the oracle's answer is not waited for any longer
 }
 
-// lock is what the cells are reserved with.
+// lock returns the lock that reserves the cells. Its Token tells it from a lock in the
+// store.
 func (o *onePhase) lock() *mvcc.Lock {
 	return &mvcc.Lock{
 		StartTS: o.request.StartTS, Token: o.token, CommitTS: o.commitTS, Kind: mvcc.KindPut,
@@ -38,9 +45,11 @@ type granted struct {
 	err     error
 }
 
-// onePhaseCommit checks the transaction and reserves its cells.
+// onePhaseCommit checks the transaction and reserves its cells, or parks the call until
+// it can be judged.
 func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	if o := e.reservations.held[r.StartTS]; o != nil {
+		// The same transaction is under way: the call was sent a second time.
 		if o.proposed { // it will find the commit record
 			e.park(call, obstacle{start: r.StartTS, token: o.token})
 			return
@@ -49,6 +58,8 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		return
 	}
 	for i := range r.Writes {
+		// Something in flight on the cell could decide the check either way: it waits
+		// until that is visible or lost.
 		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
 			e.park(call, obstacle{proposal: n})
 			return
@@ -60,6 +71,8 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		e.refuse(call, err)
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
 		e.park(call, reserved(result.Locks))
+	// A refusal may rest on effects in flight, so it waits for them with the others'
+	// answers.
 	case result.Status != mvcc.StatusOK:
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
@@ -67,10 +80,10 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	}
 }
 
-// grant begins the commit and gets it its timestamp: at once and in this turn if the
-// oracle can be had so, else together with the others of the batch that need one. Between
-// two turns the reservation is in the lock table; within one nobody looks at it, and it
-// is put there only once, with the timestamp.
+// grant begins the commit and gets its timestamp: in this turn if the oracle can be asked
+// without a message, else together with the others of the batch. Between two turns the
+// reservation is in the lock table. Within one nobody looks there, so it is put there
+// only once, with the timestamp.
 func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
 	o := e.reservations.open(call, r, e.group.Term())
 	if commitTS, ok := e.host.TimestampsNow(1); ok {
@@ -82,14 +95,14 @@ func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
 }
 
 // reservations are the one-phase commits under way, and the locks that they hold in the
-// leader's memory. They belong to the tablet's turns.
+// leader's memory. Only the tablet's turns touch them.
 type reservations struct {
 	memory *memory.Memory
 	held   map[mvcc.Timestamp]*onePhase // by start timestamp
 	tokens uint64                       // given to them; never again, whoever leads
 }
 
-// open takes note of a one-phase commit that begins.
+// open records a one-phase commit that begins, under a new token.
 func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint64) *onePhase {
 	r.tokens++
 	o := &onePhase{token: r.tokens, term: term, request: request, first: [1]*Call{call}}
@@ -98,14 +111,15 @@ func (r *reservations) open(call *Call, request mvcc.OnePhaseRequest, term uint6
 	return o
 }
 
-// put puts the reservation on the commit's cells, over the one without a commit timestamp.
+// put reserves the commit's cells, in place of its own reservation without a commit
+// timestamp.
 func (r *reservations) put(o *onePhase) { r.memory.Reserve(o.request.Writes, o.lock()) }
 
-// holds reports whether the commit is under way still.
+// holds reports whether the commit is still under way; a later one of the same
+// transaction is another.
 func (r *reservations) holds(o *onePhase) bool { return r.held[o.request.StartTS] == o }
 
-// release takes the reservation away. It is called once its effects are visible, or
-// surely never will be.
+// release removes the reservation, once the effects are visible or surely never will be.
 func (r *reservations) release(o *onePhase) {
 	if r.holds(o) {
 		delete(r.held, o.request.StartTS)
@@ -113,7 +127,7 @@ func (r *reservations) release(o *onePhase) {
 	}
 }
 
-// abandon ends a one-phase commit that was surely not proposed.
+// abandon ends a one-phase commit that was surely not proposed, and answers its calls.
 func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
 	r.release(o)
 	for _, call := range o.calls {
@@ -121,10 +135,10 @@ func (r *reservations) abandon(o *onePhase, answer *pb.TabletResponse) {
 	}
 }
 
-// overdue are the one-phase commits that have waited too long for the oracle, and waiting
-// whether others still do. A reservation stops everybody at its cells and is known only
-// here, so it must not hang on an answer that was lost. One that is late finds another
-// reservation or none, and changes nothing.
+// overdue returns the one-phase commits that have waited too long for the oracle, and
+// whether others still wait. A reservation stops everybody at its cells and is known only
+// here, so it must not depend on an answer that was lost. An answer that comes late finds
+// another reservation or none, and changes nothing.
 func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool) {
 	for _, o := range r.held {
 		switch {
@@ -138,7 +152,7 @@ func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool
 	return overdue, waiting
 }
 
-// askTimestamps asks the oracle for one commit timestamp each, in one request.
+// askTimestamps asks the oracle for a commit timestamp for each, in one request.
 func (t *Tablet) askTimestamps(waiting []*onePhase) {
 	if len(waiting) == 0 {
 		return
@@ -154,14 +168,15 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 	})
 }
 
-// onGranted continues one-phase commits: each is checked against what may have changed in
-// between (term, reservation), evaluated and proposed.
+// onGranted continues the one-phase commits that asked together: each is checked against
+// what may have changed in between (term, reservation), evaluated and proposed.
 func (t *Tablet) onGranted(m *granted) {
 	if m.err != nil {
 		for _, o := range m.waiting {
 			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
 				"no commit timestamp: %v; try again", m.err))
 		}
+		// The cells are free: whoever waited for them is evaluated now.
 		t.settle()
 		return
 	}
@@ -209,7 +224,9 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	}
 }
 
-// settle runs what waited for reservations, and hands Raft's output on.
+// settle evaluates what waited for reservations or effects, and what the pipeline has
+// room for by now; it begins an exclusive whose drain is over, and hands on what Raft has
+// to say.
 func (t *Tablet) settle() {
 	t.unpark()
 	t.takeHeld()

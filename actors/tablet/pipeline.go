@@ -2,9 +2,10 @@ package tablet
 
 import "slices"
 
-// pipeline is what a leader has proposed and what waits to be evaluated behind that. It
-// belongs to the tablet's turns; the entries of what is in flight are with the group and
-// the writers.
+// pipeline is what a leader has proposed and what waits to be evaluated behind it. Only
+// the tablet's turns touch it. The entries of what is in flight are with the group and
+// the writers meanwhile, and come back through apply (matched) and onApplied (visible),
+// in order.
 type pipeline struct {
 	limit    int         // Config.Pipeline
 	inflight []*proposal // proposed, not yet visible, in order
@@ -15,9 +16,9 @@ type pipeline struct {
 }
 
 // free reports whether another batch of mutations may be evaluated. A proposal that is
-// being applied leaves its place in the pipeline to the next, which is evaluated and
-// written to the log meanwhile; but no more than twice as many again may be under way. A
-// step of collection alone holds nobody up.
+// being applied leaves its place to the next, which is evaluated and written to the log
+// meanwhile, but at most three times limit may be in flight in all. A step of collection
+// does not take a place.
 func (p *pipeline) free() bool {
 	n := 0
 	for i, q := range p.inflight {
@@ -29,23 +30,24 @@ func (p *pipeline) free() bool {
 }
 
 // due reports whether what is held may be evaluated: there is room, or it may go early,
-// while the entry before it is being written. That is once it is as many as went into
-// that, for then the log actor would only wait for it; what is fewer gathers on, so that
-// batches do not get smaller and syncs more. single says that the group has one voter.
+// while the entry before it is still being written. It goes early only in a group with
+// one voter (single), and once it is as many calls as went into that entry: waiting
+// longer would leave the log actor idle. Fewer calls gather further, so that batches do
+// not shrink and syncs do not grow in number.
 func (p *pipeline) due(single bool) bool {
 	n := len(p.inflight)
 	return p.free() || (single && n == p.limit && p.matched < n && len(p.held) >= p.taken)
 }
 
-// take returns what is held.
+// take removes what is held and returns it.
 func (p *pipeline) take() []*Call {
 	calls := p.held
 	p.held, p.taken = nil, len(calls)
 	return calls
 }
 
-// next is the proposal that the next entry to be applied is of; nil if it is another
-// leader's.
+// next returns the proposal of the next entry to be applied, or nil if nothing unmatched
+// is in flight.
 func (p *pipeline) next() *proposal {
 	if p.matched >= len(p.inflight) {
 		return nil
@@ -53,8 +55,8 @@ func (p *pipeline) next() *proposal {
 	return p.inflight[p.matched]
 }
 
-// visible ends the first proposal in flight; false if it is not this one, because it was
-// given up meanwhile.
+// visible removes the first proposal in flight and reports true, if it is q. It is
+// another, or none, if q was given up meanwhile.
 func (p *pipeline) visible(q *proposal) bool {
 	if q == nil || len(p.inflight) == 0 || p.inflight[0] != q {
 		return false
@@ -71,7 +73,8 @@ func (p *pipeline) has(number uint64) bool {
 	})
 }
 
-// clear gives up all that is in flight and all that is held, and returns both.
+// clear gives up all that is in flight and held, and returns both. number goes on:
+// proposals' numbers are not used again.
 func (p *pipeline) clear() (lost []*proposal, held []*Call) {
 	lost, held = p.inflight, p.held
 	p.inflight, p.held, p.matched = nil, nil, 0

@@ -12,8 +12,14 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// proposal is one Raft entry under way: what one batch of evaluated operations does, and
-// who waits for it.
+// This file builds proposals and hands them to Raft, and gives them up when the
+// leadership is lost. A proposal is made, filled and proposed within one turn of the
+// tablet. From then on it is in pipeline.inflight until its effects are visible
+// (apply.go) or stepDown loses it. Its answers wait that long, since its evaluation may
+// have read all that was in flight before.
+
+// proposal is one Raft entry under way: the effects of one batch of evaluated operations,
+// and the callers who wait for it.
 type proposal struct {
 	number  uint64
 	command *wire.Command
@@ -27,6 +33,7 @@ type proposal struct {
 	collects bool // a step of collection
 }
 
+// reply is an answer that is ready but must wait.
 type reply struct {
 	call     *Call
 	response *pb.TabletResponse
@@ -38,18 +45,20 @@ const maxProposalBytes = 4 << 20
 // What an entry's batch in the store holds besides its effects, in bytes and in entries
 // of the store.
 const (
+	// What the batch of an entry in the store holds besides its effects, such as the
+	// Applied record: in bytes, and in entries.
 	entryReserve = 64 << 10
 	spareEntries = 16
 )
 
-// room is what the store takes of effects in one entry. An entry beyond it could never be
-// applied, and no restart would get past it.
+// room returns how much of effects the store takes in one entry. An entry beyond it could
+// never be applied, and the replica could not get past it after any restart.
 func room(st *store.Store) (bytes, entries int) {
 	return st.MaxBatchBytes() - entryReserve, st.MaxBatchLen() - spareEntries
 }
 
-// roomFor makes room for what that many small operations do: a record each, and the one
-// that it supersedes.
+// roomFor allocates for the effects of that many small operations: a record each, and the
+// one that it supersedes.
 func (p *proposal) roomFor(operations int) *proposal {
 	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations),
 		make([]*wire.Effect, 0, 2*operations)
@@ -57,19 +66,22 @@ func (p *proposal) roomFor(operations int) *proposal {
 	return p
 }
 
+// newProposal returns an empty proposal under the next number and the epoch of now.
 func (t *Tablet) newProposal() *proposal {
 	t.pipeline.number++
 	n := t.pipeline.number
 	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: t.descriptor.Epoch}}
 }
 
-// effects are an operation's effects as they go into an entry.
+// effects are the effects of one operation, encoded for an entry, and what they cost in
+// the store.
 type effects struct {
 	muts           []mvcc.Mutation
 	wires          []*wire.Effect
 	bytes, entries int
 }
 
+// encode encodes the mutations. The effects share one allocation.
 func encode(muts []mvcc.Mutation) effects {
 	e := effects{muts: muts, wires: make([]*wire.Effect, len(muts))}
 	block, encoder := make([]wire.Effect, len(muts)), store.NewEncoder(muts)
@@ -87,9 +99,9 @@ func encode(muts []mvcc.Mutation) effects {
 // effectOverhead is what the entry's encoding adds to an effect beyond what the store does.
 const effectOverhead = 12
 
-// take adds an operation's effects to the entry of the batch, or opens another entry if
-// they do not fit. What is evaluated next sees them. It returns the refusal of an
-// operation that no entry can hold.
+// take adds the effects of one operation to the batch's entry, or to a new entry if they
+// do not fit. What is evaluated next sees them. It returns the refusal of an operation
+// that no entry can hold.
 func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
@@ -124,7 +136,7 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	return nil
 }
 
-// answer keeps the answer until all that its evaluation could have read is visible.
+// answer keeps an answer until all that its evaluation could have read is visible.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
 }
@@ -133,9 +145,9 @@ func (p *proposal) empty() bool {
 	return len(p.command.Effects) == 0 && effectsOnly(p.command)
 }
 
-// propose hands the proposal to Raft in the turn of its evaluation; false if Raft did not
-// take it. One without effects needs no entry: its answers wait for the last proposal in
-// flight, which they may have read.
+// propose hands the proposal to Raft, in the turn of its evaluation, and reports whether
+// Raft took it. One without effects needs no entry: its answers wait for the last
+// proposal in flight, whose effects they may have read.
 func (t *Tablet) propose(p *proposal) bool {
 	if p.empty() {
 		if n := len(t.pipeline.inflight); n > 0 {
@@ -172,7 +184,8 @@ func (t *Tablet) propose(p *proposal) bool {
 	return true
 }
 
-// hand gives Raft the proposal, as an entry or as a change of the configuration with it as context.
+// hand gives Raft the proposal: as an entry, or as a change of the configuration with the
+// proposal as its context.
 func (t *Tablet) hand(p *proposal, data []byte) error {
 	if next := p.command.Replicas; next != nil {
 		return t.group.ProposeChange(next, data)
@@ -180,7 +193,7 @@ func (t *Tablet) hand(p *proposal, data []byte) error {
 	return t.group.Propose(data)
 }
 
-// takeHeld takes on what has gathered, if there is room for it by now.
+// takeHeld evaluates what has gathered, if it may be by now.
 func (t *Tablet) takeHeld() {
 	if len(t.pipeline.held) > 0 && t.pipeline.due(t.group.Single()) {
 		t.counters.batches++
@@ -188,14 +201,15 @@ func (t *Tablet) takeHeld() {
 	}
 }
 
+// deliver sends the answers.
 func (p *proposal) deliver() {
 	for _, r := range p.replies {
 		r.call.Reply(r.response)
 	}
 }
 
-// lose gives the proposal up: its effects leave the overlay, its reservations go, and all
-// who wait get the answer.
+// lose gives the proposal up: its effects leave the overlay, its reservations are
+// released, and all its callers get the answer.
 func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	t.memory.Lost(p.number, p.muts)
 	for _, h := range p.holds {
@@ -209,7 +223,9 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 	}
 }
 
-// stepDown ends this replica's leadership: what was proposed has an unknown outcome, what
+// stepDown ends this replica's leadership, or clears up what a replica that stops holds.
+// Every call is answered here, except that of a transfer whose end will still be known:
+// after a lost election onLeader answers it. What was proposed has an unknown outcome, what
 // was not is surely not done, and nothing evaluated survives.
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
@@ -225,6 +241,7 @@ func (t *Tablet) stepDown(cause error) {
 		t.lose(p, unknown)
 	}
 	refused := t.notLeader("tablet %d is not led from here: %v", t.id, cause)
+	// Those that are left were not proposed: lose has released the others.
 	for _, o := range t.reservations.held {
 		for _, call := range o.calls {
 			call.Reply(refused)
@@ -240,8 +257,9 @@ func (t *Tablet) stepDown(cause error) {
 	if x := t.exclusive; x != nil {
 		waiting = append(waiting, x.deferred)
 		switch {
-		// a handing over is answered when it is known who leads
+		// The call of a transfer is answered when the new leader is known.
 		case x.call == nil || (x.target != 0 && t.transferCall != nil):
+		// A change of several entries may have been begun by one that is applied.
 		case x.proposed || (x.change != nil && x.change.Leaving()):
 			x.call.Reply(unknown)
 		default:
@@ -259,11 +277,12 @@ func (t *Tablet) stepDown(cause error) {
 	t.memory.Clear()
 	t.restore()
 	t.history = newHistory(t.history.remind)
-	// its next piece would not be asked for
+	// The next piece of a measurement under way would not be asked for.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }
 
-// effectsOnly reports whether the command changes nothing but rows.
+// effectsOnly reports whether the command changes nothing but rows, so that it needs no
+// entry if it has no effects.
 func effectsOnly(c *wire.Command) bool {
 	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 &&
 		c.Safepoint == 0 &&

@@ -12,18 +12,21 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file joins the actor to its group: messages, ticks and ended writes go in, and what
-// each Ready says is done, in the same turn. The writes that it asks for are under way in
-// the writers (writers.go) until their answers come back as messages. All of it runs on
-// the tablet's goroutine.
+// This file joins the actor to its group. Messages, ticks and ended writes go in, and
+// what each Ready says is done in the same turn. The writes that it asks for are under
+// way in the writers (writers.go) until their answers come back as messages, appended
+// from the log actor and applied from the state actor. All of it runs on the tablet's
+// goroutine, except Receive, which the node calls, and the done functions, which the
+// writers call.
 
-// appended comes back from the log actor: the entries and the HardState are synced.
+// appended is the log actor's answer: the entries and the HardState are synced, or err
+// says why they never will be.
 type appended struct {
 	responses []*raftpb.Message
 	err       error
 }
 
-// groupHost is what the group asks of the node.
+// groupHost is what the group may ask about the node. It does not block.
 type groupHost struct {
 	ticker *Ticker // nil: there is none, and no other replica
 	logs   *Writers
@@ -34,13 +37,15 @@ func (h groupHost) Down(node uint64) bool { return h.ticker != nil && h.ticker.i
 func (h groupHost) Full() bool            { return h.logs.Full() }
 func (h groupHost) NoRoom() error         { return noRoom(h.logs, h.store) }
 
-// Receive hands a message of another node to the replica at pid, which judges it. It does
-// not block; a message for a replica that has stopped is lost, as any may be.
+// Receive sends a message of another node to the replica at pid, whose group checks it.
+// It does not block. A message for a replica that has stopped is lost, as any message may
+// be.
 func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 	system.Root.Send(pid, group.Decode(m))
 }
 
-// begin starts the replica's time.
+// begin attaches the replica to the board and the ticker and starts its group, in the
+// actor's first turn.
 func (t *Tablet) begin() {
 	if t.cfg.Board != nil {
 		t.posted.notice = t.cfg.Board.attach(t.id)
@@ -49,11 +54,13 @@ func (t *Tablet) begin() {
 	if t.cfg.Ticker != nil {
 		t.beat, boost = t.cfg.Ticker.attach(t.id, t.self)
 	}
+	// boost is set after a split whose leader was on this node: the new replica campaigns
+	// at once.
 	t.group.Start(boost)
 	t.ready()
 }
 
-// end forgets the replica at its node's ticker, and on its board.
+// end detaches the replica from the board and the ticker when its actor stops.
 func (t *Tablet) end() {
 	if n := t.posted.notice; n != nil {
 		t.posted.notice = nil
@@ -64,14 +71,17 @@ func (t *Tablet) end() {
 	}
 }
 
-// onTick is the passing of one interval.
+// onTick lets one interval pass for the group, and lets the group rest if nothing is
+// under way.
 func (t *Tablet) onTick() {
 	if t.beat != nil {
 		t.beat.due.Store(false)
 	}
+	// The tick was sent before the replica came to rest.
 	if t.group.Quiesced() || t.failed != nil {
 		return
 	}
+	// Tick reports a transfer that the group has given up.
 	if t.group.Tick() {
 		t.transferFailed()
 	}
@@ -81,19 +91,20 @@ func (t *Tablet) onTick() {
 	t.ready()
 }
 
-// busy reports whether this leader has something under way that its group knows nothing
-// of: the group must not rest.
+// busy reports whether this leader has anything under way that its group does not know
+// of, so that the group must not rest.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.exclusive != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.asked.batches)+len(t.reads.calls)+
 			t.parked.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
-// onIncoming gives the group another replica's message.
+// onIncoming gives the group a message of another replica.
 func (t *Tablet) onIncoming(in *group.Incoming) {
 	if t.failed != nil {
 		return
 	}
+	// A descriptor says that this replica no longer belongs to its group.
 	if d := t.group.Step(in); d != nil {
 		t.descriptor = d
 		t.remove()
@@ -103,8 +114,8 @@ func (t *Tablet) onIncoming(in *group.Incoming) {
 	t.overlap()
 }
 
-// ready does what the group has to say, until it is silent. Writes go to the writers in
-// order; their answers come back as messages.
+// ready does what the group's Ready says, until there is no more. Writes go to the
+// writers in order; their answers come back as messages.
 func (t *Tablet) ready() {
 	for t.failed == nil {
 		rd, ok, err := t.group.Ready()
@@ -115,8 +126,8 @@ func (t *Tablet) ready() {
 		if !ok {
 			return
 		}
-		// A leader that is one no more, or in another term, steps down before anything else
-		// is looked at.
+		// A leader that is one no more, or that leads in another term, steps down before
+		// anything else is looked at: what follows may belong to another leader.
 		if t.leading && (!t.group.Elected() || t.servedTerm.Load() != t.group.Term()) {
 			t.stepDown(errLost)
 		}
@@ -124,6 +135,7 @@ func (t *Tablet) ready() {
 			t.onLeader()
 		}
 		t.tryLead()
+		// A read waits for its index to be visible, which it may be already.
 		for _, r := range rd.Reads {
 			t.asked.answered(r)
 		}
@@ -143,8 +155,8 @@ func (t *Tablet) ready() {
 	}
 }
 
-// onLeader tells the node that another replica leads, or that nobody is known to, and
-// answers who has asked for a transfer.
+// onLeader tells the node which replica leads now, or that none is known to, and answers
+// a transfer that has come to its end.
 func (t *Tablet) onLeader() {
 	t.host.Following(t.id, t.group.LeaderNode())
 	if t.transferCall != nil && t.group.LeaderKnown() && !t.group.Elected() {
@@ -153,7 +165,8 @@ func (t *Tablet) onLeader() {
 	}
 }
 
-// append sends what is to be written to the log actor.
+// append sends what is to be written to the log actor. Its responses, which acknowledge
+// it to Raft, are stepped when it is synced.
 func (t *Tablet) append(a *group.Append) {
 	m := &appended{responses: a.Done}
 	w := &write{
@@ -168,6 +181,7 @@ func (t *Tablet) append(a *group.Append) {
 	t.logs.append(w)
 }
 
+// onAppended tells the group that a write to the log is synced.
 func (t *Tablet) onAppended(m *appended) {
 	if m.err == nil {
 		m.err = t.group.Appended(m.responses)
@@ -180,8 +194,8 @@ func (t *Tablet) onAppended(m *appended) {
 	t.overlap()
 }
 
-// overlap goes on with the next batch as soon as an entry is committed, not only when it
-// is applied.
+// overlap goes on with the next batch as soon as an entry is committed, without waiting
+// until it is applied.
 func (t *Tablet) overlap() {
 	if t.failed == nil && t.leading {
 		t.takeHeld()
@@ -189,14 +203,15 @@ func (t *Tablet) overlap() {
 	}
 }
 
-// notLeader says that this replica does not lead, and who does.
+// notLeader returns the answer that this replica does not lead, and which node does as
+// far as it knows.
 func (t *Tablet) notLeader(format string, args ...any) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
 	r.Error.LeaderNode = t.group.LeaderNode()
 	return r
 }
 
-// remove ends this replica: it is not of its group any more. Its node destroys it.
+// remove stops this replica, which no longer belongs to its group. Its node destroys it.
 func (t *Tablet) remove() {
 	if t.removed() {
 		return

@@ -9,6 +9,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file takes reads from their batch to the queue of the read workers. The reads of a
+// batch share one ReadIndex: the group confirms that this replica still leads, and
+// returns the index that the reads must see; they go on when it is visible. Any number of
+// batches may wait so, within the QueueLimit of the port, and a sweep ends waits that
+// nobody confirms. All of it runs in the tablet's turns.
+
 // readBatch is the reads of one flush: they share one ReadIndex.
 type readBatch struct {
 	id    uint64 // the ReadIndex context, never used again
@@ -19,7 +25,8 @@ type readBatch struct {
 	snap  *store.Snap // only in the broken build that opens it too early
 }
 
-// read asks Raft for the index that the reads must see.
+// read asks Raft for the index that the calls must see. They must have been checked in
+// this turn.
 func (t *Tablet) read(calls []*Call) {
 	if len(calls) == 0 {
 		return
@@ -34,28 +41,29 @@ func (t *Tablet) read(calls []*Call) {
 	}
 }
 
-// dispatchReads hands on the batches whose index is visible.
+// dispatchReads hands on the batches whose index is known and visible.
 func (t *Tablet) dispatchReads() {
 	for _, b := range t.asked.due(t.group.CaughtUp) {
 		t.dispatch(b)
 	}
 }
 
-// readIndexes are the batches that wait for their ReadIndex, in order. They belong to the
-// tablet's turns.
+// readIndexes are the batches that wait for their ReadIndex, in the order of their ids.
+// Only the tablet's turns touch them.
 type readIndexes struct {
 	batches []*readBatch
 	last    uint64 // id that was given to one
 }
 
-// add gives the batch its id.
+// add gives the batch its id and keeps it.
 func (q *readIndexes) add(b *readBatch) {
 	q.last++
 	b.id = q.last
 	q.batches = append(q.batches, b)
 }
 
-// answered notes the index of a ReadIndex that has returned.
+// answered records the index of a ReadIndex that has returned. A batch that has gone
+// meanwhile is not found. 0 means unknown, so the index is 1 at least.
 func (q *readIndexes) answered(r group.Read) {
 	for _, b := range q.batches {
 		if b.id == r.ID {
@@ -64,7 +72,7 @@ func (q *readIndexes) answered(r group.Read) {
 	}
 }
 
-// due takes out the batches whose index is known and visible.
+// due removes and returns the batches whose index is known and visible.
 func (q *readIndexes) due(visible func(index uint64) bool) (due []*readBatch) {
 	q.batches = slices.DeleteFunc(q.batches, func(b *readBatch) bool {
 		if b.index == 0 || !visible(b.index) {
@@ -76,7 +84,9 @@ func (q *readIndexes) due(visible func(index uint64) bool) (due []*readBatch) {
 	return due
 }
 
-// expired takes out the batches whose wait has run out, and reports whether others wait.
+// expired removes and returns the batches whose wait has run out, and reports whether
+// others that may run out still wait. Those of a single voter have no limit: nobody else
+// is asked.
 func (q *readIndexes) expired(now time.Time) (expired []*readBatch, waiting bool) {
 	q.batches = slices.DeleteFunc(q.batches, func(b *readBatch) bool {
 		if b.until.IsZero() || now.Before(b.until) {
@@ -89,9 +99,10 @@ func (q *readIndexes) expired(now time.Time) (expired []*readBatch, waiting bool
 	return expired, waiting
 }
 
-// dispatch lets the reads of a batch go to the read workers.
+// dispatch gives the reads of a batch to the read workers, and answers the oracle's
+// questions for the mark, which need none.
 func (t *Tablet) dispatch(b *readBatch) {
-	// range and replicas have changed while the others were asked
+	// The range or the replicas have changed while the index was awaited.
 	if b.epoch != t.descriptor.Epoch {
 		b.calls = t.stillOurs(b.calls)
 	}
