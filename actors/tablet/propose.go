@@ -136,7 +136,7 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	return nil
 }
 
-// answer keeps an answer until all that its evaluation could have read is visible.
+// answer keeps the answer until all that its evaluation could have read is visible.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
 }
