@@ -17,15 +17,22 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// ReadPool is the node's read workers: they answer reads off the tablets' goroutines, and do what
-// else tablets want to have read: surveys, confirmations, counts. All tablets share one pool, and
-// each has lanes of its own in it, so that one tablet's reads do not stand in front of another's.
-// Submitting never waits: a tablet has Raft's messages and its ticks to see to.
+// This file has the read workers of a node and what they do for a read. The pool's own
+// mutex guards the lanes; tablets submit in their turns and never wait, workers take jobs
+// on their own goroutines and never wait for a tablet. A job owns its calls until it has
+// answered them or sent them back. It touches nothing of its tablet but what never
+// changes, the atomics and the readQueue's counters.
+
+// ReadPool is the node's read workers. They answer reads off the tablets' goroutines, and
+// do what else tablets want to have read: surveys, confirmations, counts. All tablets
+// share one pool, and each has lanes of its own in it, so that one tablet's reads do not
+// stand in front of another's. Submitting never waits: a tablet has Raft's messages and
+// its ticks to see to.
 type ReadPool struct {
 	reads, background *readWorkers
 }
 
-// readWorkers are goroutines that serve the lanes in turn, a job each.
+// readWorkers are goroutines that serve the lanes in turn, one job of each.
 type readWorkers struct {
 	done sync.WaitGroup
 
@@ -41,13 +48,13 @@ type readLane struct {
 	jobs    []job // the workers' mu protects it
 }
 
-// maxLaneJobs is how many jobs a lane may hold for trySubmit to add one.
+// maxLaneJobs is how many jobs a lane may hold before trySubmit refuses another.
 const maxLaneJobs = 256
 
-// job is a piece of reading: it must not wait for a tablet.
+// job is a piece of reading. It must not wait for a tablet.
 type job interface{ run() }
 
-// readJob is a part of a read batch, with what it is answered from.
+// readJob is a part of a read batch, with the capture that it is answered from.
 type readJob struct {
 	tablet  *Tablet // for what does not change, and servedTerm
 	term    uint64
@@ -63,17 +70,19 @@ type countJob struct {
 	count  *memory.Count
 }
 
+// run counts on a background worker. The result goes back in the same message.
 func (j *countJob) run() {
 	j.count.Run()
 	j.tablet.root.Send(j.tablet.self, j.count)
 }
 
-// NewReadPool starts n workers for reads and a few for what is in no hurry; Close joins them.
+// NewReadPool starts n workers for reads and a quarter as many, at least one, for what is
+// in no hurry; Close joins them.
 func NewReadPool(n int) *ReadPool {
 	return &ReadPool{reads: newReadWorkers(n), background: newReadWorkers(max(n/4, 1))}
 }
 
-// Close ends the workers after the jobs that are there. No tablet may submit any more.
+// Close ends the workers after the jobs that are queued. No tablet may submit any more.
 func (p *ReadPool) Close() {
 	p.reads.close()
 	p.background.close()
@@ -95,11 +104,11 @@ func newReadWorkers(n int) *readWorkers {
 // lane returns a new, empty lane.
 func (w *readWorkers) lane() *readLane { return &readLane{workers: w} }
 
-// submit queues a job. The caller bounds how many of its kind there are.
+// submit queues a job. The caller limits how many of its kind there are.
 func (l *readLane) submit(j job) { l.add(j, math.MaxInt) }
 
-// trySubmit is submit for jobs whose number nobody bounds. It reports whether the lane has taken
-// the job.
+// trySubmit is like submit, for jobs whose number nobody limits. It reports whether the
+// lane has taken the job.
 func (l *readLane) trySubmit(j job) bool { return l.add(j, maxLaneJobs) }
 
 func (l *readLane) add(j job, most int) bool {
@@ -109,6 +118,7 @@ func (l *readLane) add(j job, most int) bool {
 	if len(l.jobs) >= most {
 		return false
 	}
+	// A lane is in the ring while it has jobs, and only once.
 	if l.jobs = append(l.jobs, j); len(l.jobs) == 1 {
 		w.lanes = append(w.lanes, l)
 	}
@@ -116,7 +126,7 @@ func (l *readLane) add(j job, most int) bool {
 	return true
 }
 
-// next waits for a job; nil is the end.
+// next waits for a job. It returns nil after close, once no lane has one.
 func (w *readWorkers) next() job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,9 +153,12 @@ func (w *readWorkers) close() {
 	w.done.Wait()
 }
 
+// run answers the calls. The order matters (design section 5): the term first, so as not
+// to read in vain; then the Txn, which is newer than the capture; then the epoch, as it
+// is in the Txn, and the safepoint, as it is known by then; and at last, before each
+// answer that was read, the term again.
 func (j *readJob) run() {
 	defer j.tablet.reads.finished(j.tablet)
-	// what waited for a worker since then is not read for nothing
 	if j.tablet.servedTerm.Load() != j.term {
 		for _, call := range j.calls {
 			call.Reply(j.lostLeadership())
@@ -176,6 +189,7 @@ func (j *readJob) run() {
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
+		// It met a reservation: the tablet knows whether that still stands.
 		case met != nil:
 			blocked = append(blocked, waiter{call, metBy(met)})
 		case j.tablet.servedTerm.Load() != j.term:
@@ -193,7 +207,7 @@ func (j *readJob) lostLeadership() *pb.TabletResponse {
 	return failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.tablet.id)
 }
 
-// failed is the answer to a read that could not be evaluated.
+// failed returns the answer to a read that could not be evaluated.
 func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	var noRoom *memory.NoRoomError
 	if errors.As(err, &noRoom) {
@@ -205,8 +219,8 @@ func (j *readJob) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
 	return j.unread(err)
 }
 
-// unread is the answer to what the store could not read. If it can read nothing any more, the
-// replica stops: another one may serve.
+// unread returns the answer to what the store could not read. If the store can read
+// nothing any more, the replica stops, so that another one may serve.
 func (j *readJob) unread(err error) *pb.TabletResponse {
 	code := pb.Error_CODE_INTERNAL
 	if errors.Is(err, store.ErrFailed) {
@@ -219,9 +233,9 @@ func (j *readJob) unread(err error) *pb.TabletResponse {
 // storeFailed tells a tablet that its store can be read no more.
 type storeFailed struct{ err error }
 
-// beside is what an answer may take beside the values for which there was no room: there
-// may be more of them. Each try has at least twice the room of the one before, up to what
-// one answer holds.
+// beside returns how many bytes an answer may take beside the values for which there was
+// no room, since there may be more of them. Each try has at least twice the room of the
+// one before, up to what one answer holds.
 func (j *readJob) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())
 	n := cells*wire.ResultMemory + wire.AnswerOverhead
@@ -244,9 +258,9 @@ func (j *readJob) evaluate(v *memory.ReadView,
 	return evaluate.Read(v, call.Req, j.readAt(call))
 }
 
-// check looks inside the Txn whether the range and the bound are still those of the
-// capture: a split that came in between has given part of the range to a tablet whose
-// locks are not in the captured view.
+// check looks inside the Txn whether the epoch is still that of the capture: a split that
+// came in between has given part of the range to a tablet whose locks are not in the
+// captured view.
 func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.tablet.id)
 	switch {

@@ -9,12 +9,13 @@ import (
 )
 
 // A readQueue holds the reads whose index is visible until a read worker can take them.
-// It belongs to its tablet and is used in the tablet's turns, but for the two counters
-// that the workers share. At most maxReadJobs of the tablet's jobs are in the pool; the
-// calls beyond that stay here, without a capture, and are bounded by the QueueLimit of
-// the tablet's port, where they count until they are answered. When the workers have done
-// half of the jobs the tablet gets a readersFree message and submits more: what has
-// gathered meanwhile shares one capture.
+// It belongs to its tablet and is used in the tablet's turns, except for the two
+// counters, which the workers share.
+//
+// At most maxReadJobs of the tablet's jobs are in the pool. The calls beyond that stay
+// here, without a capture, within the QueueLimit of the tablet's port, where they count
+// until they are answered. When the workers have done half of the jobs, the tablet gets a
+// readersFree message and submits more: what has gathered meanwhile shares one capture.
 type readQueue struct {
 	*readLane
 	calls []*Call
@@ -33,7 +34,8 @@ const (
 // readersFree tells a tablet that the pool has done half of its jobs.
 type readersFree struct{}
 
-// add appends reads that have been checked under the epoch.
+// add appends reads that were checked under the epoch. The queue keeps the epoch of its
+// oldest calls: if it is an older one, submitJobs checks all of them again.
 func (q *readQueue) add(reads []*Call, epoch uint64, snap *store.Snap) {
 	q.snap = snap
 	if len(q.calls) == 0 {
@@ -47,21 +49,23 @@ func (q *readQueue) add(reads []*Call, epoch uint64, snap *store.Snap) {
 // room reports whether another job may be submitted.
 func (q *readQueue) room() bool { return q.unfinished.Load() < maxReadJobs }
 
-// finished counts off a job that a worker has done.
+// finished counts a job that a worker has done, on the worker's goroutine. Of the workers
+// that see room, one sends the message.
 func (q *readQueue) finished(t *Tablet) {
 	if q.unfinished.Add(-1) <= maxReadJobs/2 && q.wanted.CompareAndSwap(true, false) {
 		t.root.Send(t.self, &readersFree{})
 	}
 }
 
-// wait asks to be told of room, and reports false if there is some by now: no job that ends will
-// tell then.
+// wait asks to be told of room and reports true, or reports false if there is room by
+// now: then perhaps no further job ends that could tell.
 func (q *readQueue) wait() bool {
 	q.wanted.Store(true)
 	return q.unfinished.Load() > maxReadJobs/2 || !q.wanted.CompareAndSwap(true, false)
 }
 
-// submitReads gives the workers as many of the reads that are due as they have room for.
+// submitReads gives the workers as many of the due reads as they have room for, and asks
+// to be told when there is more.
 func (t *Tablet) submitReads() {
 	q := &t.reads
 	for len(q.calls) > 0 {
@@ -72,12 +76,13 @@ func (t *Tablet) submitReads() {
 			return
 		}
 	}
+	// The empty slice would keep the array of a long one.
 	q.calls = nil // it may be the rest of a long one
 }
 
-// submitJobs captures what the reads are answered from and makes jobs of them. The order matters
-// (design section 5): the term, the epoch and the lock view first, then, on the worker, the Badger
-// Txn.
+// submitJobs captures what the reads are answered from and makes jobs of them. The order
+// matters (design section 5): the term, the epoch and the lock view first, in this turn,
+// then the Badger Txn, on the worker.
 func (t *Tablet) submitJobs() {
 	q := &t.reads
 	if q.epoch != t.descriptor.Epoch {

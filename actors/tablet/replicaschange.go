@@ -13,13 +13,16 @@ import (
 )
 
 // This file carries changes of the tablet's replicas through (design section 5): it asks
-// the group for the next entry, proposes it alone in the log, and applies it. Each entry's
-// context is the descriptor after it: descriptor, epoch and configuration change in one
-// Txn. One change is under way at a time, as the tablet's exclusive.
+// the group for the next entry, proposes it alone in the log, and applies it. Each
+// entry's context is the descriptor after it, so that descriptor, epoch and configuration
+// change in one Txn. One change is under way at a time, as the tablet's exclusive; a
+// leader that finds a joint configuration resumes it without a caller. All of it runs in
+// the tablet's turns.
 
 var errRemoved = errors.New("tablet: this replica was removed")
 
-// beginChange takes a change on, or refuses it.
+// beginChange takes a change on, or answers the call at once. A change that is done
+// already is answered like a new one, so that callers may ask again.
 func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 	switch next, done, err := group.NextDescriptor(e.descriptor, r.GetChanges()); {
 	case call.Req.Epoch == 0:
@@ -28,12 +31,14 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 		call.Reply(failure(pb.Error_CODE_INVALID, "%v", err))
 	case done:
 		e.proposal.answer(call, changeResponse(e.descriptor))
+	// Another change has begun, here or under an earlier leader, and is left first.
 	case group.IsJoint(e.descriptor):
 		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again",
 			e.id))
 	case len(group.Voters(next)) == 0:
 		call.Reply(failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
 	default:
+		// A voter that is far behind or away could keep the group from deciding anything.
 		if lagging := e.group.Lagging(r.GetChanges()); lagging != "" {
 			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %s", e.id, lagging))
 			return
@@ -50,7 +55,8 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 	}
 }
 
-// proposeChange proposes the next entry of a change.
+// proposeChange proposes the next entry of the change, if the group has one by now. The
+// call is answered by the last entry.
 func (t *Tablet) proposeChange(x *exclusive) {
 	next, err := t.group.Next(x.change)
 	if err != nil {
@@ -79,8 +85,8 @@ func (t *Tablet) proposeChange(x *exclusive) {
 }
 
 // applyConfChange applies an entry that changes the replicas. The configuration counts
-// from here on; it is written with the descriptor in the Txn of the entry. One of another
-// epoch changes nothing, on no replica.
+// from here on; it is written with the descriptor in the Txn of the entry. An entry of
+// another epoch changes nothing, on any replica.
 func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 	c := &raftpb.ConfChangeV2{}
 	command := t.match(a)
@@ -107,8 +113,8 @@ func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 	return nil
 }
 
-// changeVisible: the replicas are others now. A leader goes on with the change; a replica
-// that is not one any more ends.
+// changeVisible takes note that a change of the replicas is visible. A leader goes on
+// with the change; a replica that was removed stops.
 func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	t.host.Changed(d)
 	if group.WasRemoved(d, t.replica) {
@@ -128,8 +134,8 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 	}
 }
 
-// goOnChanging leaves a joint configuration that this leader has found, or that it could
-// not leave yet.
+// goOnChanging leaves a joint configuration that this leader has found when it was
+// elected, or that could not be left before. It is called with each tick of a leader.
 func (t *Tablet) goOnChanging() {
 	if !t.leading {
 		return

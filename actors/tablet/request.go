@@ -12,11 +12,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// This file checks requests before anything of them is evaluated, and makes the answers
+// that refuse them. Limits are checked here again though clients check them, since a
+// replica must never propose what it cannot apply. A check lives for one request, in the
+// tablet's turn.
+
+// failure returns an answer that is an error.
 func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// wrongTablet answers with the descriptors that heal the sender's map.
+// wrongTablet returns an answer with the descriptors that correct the sender's map: this
+// tablet's, and that of the right side of its last split.
 func (t *Tablet) wrongTablet(format string, args ...any) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format,
 		append([]any{t.id}, args...)...)
@@ -27,7 +34,8 @@ func (t *Tablet) wrongTablet(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
-// requestSize is about the memory that the request's payload holds.
+// requestSize returns about how many bytes of memory the request's payload takes. The
+// port and the batch limit their bytes by it.
 func requestSize(req *pb.TabletRequest) int {
 	const fixed = 64
 	if c := req.GetSetCatalogue(); c != nil {
@@ -41,8 +49,8 @@ func requestSize(req *pb.TabletRequest) int {
 	return n
 }
 
-// checkRequest is invariant "limits are checked again at the tablet" and "a row lives in
-// one tablet": nil if all is well.
+// checkRequest returns the refusal of a request that is malformed, beyond a limit, about
+// a dropped table or outside of the tablet's range; nil if it may be evaluated.
 func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	if op.By == wire.ByNobody {
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
@@ -82,7 +90,8 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 	return c.refused
 }
 
-// dropped reports whether the request is about a dropped table.
+// dropped reports whether the request is about a dropped table. Most clusters have none,
+// which is checked first.
 func dropped(c *memory.Catalogue, s *wire.Subject) bool {
 	if !c.AnyDropped() {
 		return false
@@ -107,12 +116,15 @@ func (c *check) refuse(r *pb.TabletResponse) {
 	}
 }
 
+// startTS refuses timestamps that the oracle never gives a transaction.
 func (c *check) startTS(ts uint64) {
 	if ts == 0 || mvcc.Timestamp(ts) == mvcc.MaxTimestamp {
 		c.refuse(failure(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts))
 	}
 }
 
+// row refuses a row outside of the tablet's range, with the descriptors that correct the
+// sender's map.
 func (c *check) row(table uint32, row []byte) {
 	if !wire.Holds(c.tablet.descriptor, wire.Position{Table: mvcc.TableID(table),
 		Row: wire.String(row)}) {
@@ -120,7 +132,7 @@ func (c *check) row(table uint32, row []byte) {
 	}
 }
 
-// cell checks an address; inRange also that this tablet holds it.
+// cell checks an address, and, with inRange, that this tablet holds its row.
 func (c *check) cell(p *pb.Cell, inRange bool) {
 	lim := c.tablet.cfg.Limits
 	switch {
@@ -139,6 +151,7 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 	}
 }
 
+// cells checks addresses and their number.
 func (c *check) cells(ps []*pb.Cell) {
 	if len(ps) > maxOperationCells {
 		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps),
@@ -150,12 +163,14 @@ func (c *check) cells(ps []*pb.Cell) {
 	}
 }
 
+// resume checks where a scan goes on, which may be outside of the range.
 func (c *check) resume(p *pb.Cell) {
 	if p != nil {
 		c.cell(p, false)
 	}
 }
 
+// writes checks the addresses, kinds and sizes of writes, and what they take together.
 func (c *check) writes(ws []*pb.CellWrite) {
 	lim := c.tablet.cfg.Limits
 	for _, w := range ws {
@@ -179,8 +194,9 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	}
 }
 
-// maxOperationCells bounds the cells of one operation, so that its effects (up to five
+// maxOperationCells limits the cells of one operation, so that its effects (up to five
 // keys a cell) fit one Badger Txn.
 const maxOperationCells = 8 << 10
 
+// clip shortens a key for an error message.
 func clip(b []byte) []byte { return b[:min(len(b), 64)] }

@@ -5,12 +5,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// What a replica does while its node's disk is full. Raft hands out what is to be written
-// once, so a writer keeps what the store refuses for want of room, and writes it when
-// there is some. Until then the replica takes nothing on that would have to be written: a
-// leader proposes nothing, its group ignores appends, as if they were lost on the way,
-// and tries to have another voter lead. It acknowledges nothing, and goes on reading. All
-// of it runs on the tablet's goroutine.
+// This file says what a replica does while its node's disk is full. Raft hands out what
+// is to be written only once, so a writer keeps what the store refuses for want of room,
+// and writes it when there is some. Until then the replica takes nothing on that would
+// have to be written: a leader proposes nothing, and its group ignores appends, as if
+// they were lost on the way, and tries to have another voter lead. The replica
+// acknowledges nothing, and goes on reading. All of it runs on the tablet's goroutine.
 
 // noRoom returns store.ErrDiskFull, wrapped, while nothing may be taken on that has to be
 // written.
@@ -21,11 +21,12 @@ func noRoom(logs *Writers, st *store.Store) error {
 	return st.Exhausted()
 }
 
-// diskFullRetryMs is when to ask again that another voter may lead by then.
+// diskFullRetryMs is after how many milliseconds a client may ask again: another voter
+// may lead by then.
 const diskFullRetryMs = 250
 
-// diskFull is the answer to a write that there is no room for. Where another node could lead the
-// tablet it says when to try again.
+// diskFull returns the answer to a write that there is no room for. Where another node
+// could lead the tablet it says when to try again.
 func diskFull(err error, single bool) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", err)
 	if !single {

@@ -10,14 +10,16 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// How many bytes a tablet's rows take is counted at every apply, from the effects: the
-// count is replicated, goes with snapshots, and is shared out by splits, so that all
-// replicas say the same, and a restart changes nothing. What the effects do not tell,
-// such as the length of a value that a deletion takes away, the leader finds out: it
-// measures after some writing, and replicates the result.
+// This file keeps the size of the tablet's rows. It is counted with every entry that is
+// applied, from the effects; the count is replicated, goes with snapshots, and is shared
+// out by splits, so that all replicas say the same and a restart changes nothing. What
+// the effects do not tell, such as the length of a value that a deletion takes away, the
+// leader finds out: it measures after some writing, and replicates the result. One
+// measurement is under way at a time, in pieces that read workers read; the rest runs in
+// the tablet's turns.
 
-// sizing is what this replica knows of how good the count is. It belongs to the actor;
-// measuring is done by read workers, in pieces.
+// sizing is what this replica knows about how good the count is. Only the tablet's turns
+// touch it; read workers get what they need in a job.
 type sizing struct {
 	churn  uint64 // bytes put and deleted since the last measurement
 	grown  int64  // bytes put less bytes deleted, whatever was measured meanwhile
@@ -25,12 +27,13 @@ type sizing struct {
 	halved bool   // half is known
 	half   string // the row that halves the measured size; empty: there is none
 	run    *measuring
-	// the last measurement may be wrong by much: bytes were on their way meanwhile. To be
-	// repeated when none are
+	// The last measurement may be wrong by much, since bytes were on their way meanwhile.
+	// It is repeated when none are.
 	again bool
 }
 
-// measuring is a measurement under way.
+// measuring is a measurement under way. Weights are kept in the order of the walk until
+// halve sorts them.
 type measuring struct {
 	place   store.WeighPlace
 	weights []store.Weight
@@ -52,8 +55,9 @@ const (
 	doubtPart = 32
 )
 
-// count takes an effect into account that is about to be applied, in what the rows take too:
-// that is the same on every replica.
+// count counts an effect that is about to be applied, in the tablet's bytes and in what
+// decides on the next measurement. bytes must come out the same on every replica, so only
+// the effect decides how it changes.
 func (s *sizing) count(bytes *uint64, f *wire.Effect) {
 	if !store.Weighed(f.Key) {
 		return
@@ -68,15 +72,17 @@ func (s *sizing) count(bytes *uint64, f *wire.Effect) {
 	*bytes += key + value
 	s.grown += int64(key + value)
 	s.churn += key + value
+	// A moving average in unsigned steps: one of the two changes nothing.
 	s.value += (value - min(value, s.value)) / valueShare
 	s.value -= (s.value - min(value, s.value)) / valueShare
 }
 
-// valueShare is one over the share of the newest value in the average.
+// valueShare is one over the weight of the newest value in the average.
 const valueShare = 16
 
-// size is about the tablet's bytes. above: where it may be halved is to be known if it is
-// as large; 0: that is not asked for.
+// size returns about how many bytes the tablet takes, and begins a measurement if one is
+// due. above is the size from which on the row that halves the tablet is wanted; 0 if it
+// is not.
 func (t *Tablet) size(above uint64) uint64 {
 	s := &t.sizing
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 &&
@@ -92,7 +98,7 @@ func (t *Tablet) size(above uint64) uint64 {
 	return t.bytes
 }
 
-// weighJob measures a piece on a read worker.
+// weighJob measures one piece on a read worker, from place on.
 type weighJob struct {
 	tablet *Tablet
 	of     *measuring
@@ -101,7 +107,7 @@ type weighJob struct {
 	step   uint64
 }
 
-// weighed is its result.
+// weighed is the result of a weighJob. place is where the next piece begins.
 type weighed struct {
 	of      *measuring
 	place   store.WeighPlace
@@ -110,6 +116,7 @@ type weighed struct {
 	err     error
 }
 
+// run weighs one piece on a read worker and sends the tablet the result.
 func (j *weighJob) run() {
 	begin := time.Now()
 	snap := j.tablet.store.Snap()
@@ -120,10 +127,11 @@ func (j *weighJob) run() {
 	j.tablet.root.Send(j.tablet.self, out)
 }
 
-// weighOn is the reminder to measure the next piece.
+// weighOn has the tablet measure the next piece.
 type weighOn struct{ of *measuring }
 
-// onWeighOn asks a read worker for the next piece.
+// onWeighOn asks a read worker for the next piece, if the measurement was not given up
+// meanwhile.
 func (t *Tablet) onWeighOn(m *weighOn) {
 	if r := t.sizing.run; r == m.of && t.leading && t.failed == nil {
 		t.background.submit(&weighJob{
@@ -132,8 +140,8 @@ func (t *Tablet) onWeighOn(m *weighOn) {
 	}
 }
 
-// onWeighed takes a piece; the next one waits so long that measuring takes about a tenth
-// of a worker's time.
+// onWeighed takes the weights of one piece. The next one waits so long that measuring
+// takes about a tenth of a worker's time. After the last one the size is proposed.
 func (t *Tablet) onWeighed(m *weighed) {
 	s, r := &t.sizing, t.sizing.run
 	if r != m.of {
@@ -154,13 +162,18 @@ func (t *Tablet) onWeighed(m *weighed) {
 	s.run = nil
 	total, half := r.halve()
 	s.half, s.halved = half, true
+	// What was on its way at the beginning or has changed since may be counted twice or
+	// not at all.
 	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
+	// Nothing may be proposed now, so the measurement is repeated later.
 	if !t.leading || t.failed != nil || t.exclusive != nil {
 		s.again = true
 		return
 	}
 	p := t.newProposal()
 	p.command.Sized = &wire.Sized{
+		// As of the proposed entry: the measured bytes, what was applied since the
+		// measurement began, and what is ahead of it in the log.
 		Bytes: uint64(max(int64(total)+s.grown-r.began,
 			0)) + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
 	}
@@ -168,8 +181,8 @@ func (t *Tablet) onWeighed(m *weighed) {
 	t.ready()
 }
 
-// putBytes is what proposals put. Those whose entries are not in the log yet,
-// inflight[matched:], come before what is proposed now, and are not counted yet.
+// putBytes returns the bytes that the proposals put. inflight[matched:] are those whose
+// entries are not counted yet: they come before what is proposed now.
 func putBytes(proposals []*proposal) (n uint64) {
 	for _, p := range proposals {
 		for _, f := range p.command.Effects {
@@ -181,7 +194,8 @@ func putBytes(proposals []*proposal) (n uint64) {
 	return n
 }
 
-// add keeps weights, and joins neighbours when they are too many.
+// add keeps the weights of a piece. If there are too many it joins neighbours and doubles
+// the step.
 func (r *measuring) add(weights []store.Weight) {
 	r.weights = append(r.weights, weights...)
 	if len(r.weights) <= maxWeights {
@@ -199,8 +213,8 @@ func (r *measuring) add(weights []store.Weight) {
 	r.weights, r.step = kept, 2*r.step
 }
 
-// halve adds the weights up and finds the row that comes nearest to halving them; none if
-// there is but one row.
+// halve returns the sum of the weights and the row that comes nearest to halving them; ""
+// if there is only one row.
 func (r *measuring) halve() (total uint64, half string) {
 	slices.SortStableFunc(r.weights, func(a, b store.Weight) int {
 		return strings.Compare(a.Row, b.Row)

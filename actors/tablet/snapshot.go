@@ -20,10 +20,13 @@ import (
 
 // A snapshot is a tablet's state as of one entry of its log: the TabletState and all
 // groups' entries of its range, read from one Snap of the store, whose Applied record
-// says which entry that is. It travels in pieces beside Raft, and is staged as a whole
-// where it arrives, before anything there changes (snapshotinstall.go).
+// says which entry that is. It travels in pieces beside Raft (snapshotsend.go), and is
+// staged as a whole where it arrives (snapshotreceive.go) before anything there changes
+// (snapshotinstall.go). This file has what both ends share, and the tablet's part, in its
+// turns: raft asks for the metadata, and the sender's workers do the rest and report with
+// a snapshotSent.
 
-// What a snapshot may be refused for. The sender is told the text.
+// Reasons to refuse a snapshot. The sender is told the text.
 var (
 	// ErrSnapshotDamaged: a checksum does not fit, or something cannot be read.
 	ErrSnapshotDamaged = errors.New("tablet: snapshot is damaged")
@@ -35,14 +38,14 @@ var (
 	ErrSnapshotTooEarly = errors.New("tablet: snapshot is from before the replica was added")
 )
 
-// errReplaced: the replica's range is being filled or cleared. Its state is still the old
-// one's, its rows are neither's.
+// errReplaced means that the replica's range is being filled or cleared: its state is
+// still the old one, its rows belong to neither.
 var errReplaced = errors.New("tablet: the replica is being replaced")
 
-// maxPieceEntries bounds the entries of a piece, beside its bytes.
+// maxPieceEntries limits the entries of a piece, beside its bytes.
 const maxPieceEntries = 4096
 
-// rowsOf are the rows of the tablet, for the store.
+// rowsOf returns the tablet's range as the store has it.
 func rowsOf(d *pb.TabletDescriptor) store.Rows {
 	start := wire.StartOf(d)
 	end, bounded := wire.EndOf(d)
@@ -51,14 +54,14 @@ func rowsOf(d *pb.TabletDescriptor) store.Rows {
 	}
 }
 
-// EmptyRange reports whether the tablet holds no rows: that of a replica that waits for
-// its first snapshot.
+// EmptyRange reports whether the tablet's range holds no rows, as that of a replica that
+// waits for its first snapshot.
 func EmptyRange(d *pb.TabletDescriptor) bool {
 	end, bounded := wire.EndOf(d)
 	return bounded && !wire.StartOf(d).Less(end)
 }
 
-// Overlap reports whether both tablets' ranges have a row in common.
+// Overlap reports whether the ranges of both tablets have a row in common.
 func Overlap(a, b *pb.TabletDescriptor) bool {
 	if EmptyRange(a) || EmptyRange(b) {
 		return false
@@ -68,7 +71,8 @@ func Overlap(a, b *pb.TabletDescriptor) bool {
 	return (!boundedA || wire.StartOf(b).Less(endA)) && (!boundedB || wire.StartOf(a).Less(endB))
 }
 
-// captured is a snapshot that can be read, until the Snap is closed.
+// captured is a snapshot that can be read until its Snap is closed. Whoever captures it
+// closes it.
 type captured struct {
 	snap    *store.Snap
 	state   *wire.TabletState
@@ -77,8 +81,9 @@ type captured struct {
 }
 
 // captureSnapshot opens a Snap and reads which entry it is of. The records are in the Txn
-// of the effects, so they fit, unless a marker stands: a sender that was to send this
-// while its replica led may come to it when that is being replaced itself.
+// of the effects, so they agree, unless a marker stands: a sender whose replica led when
+// it was asked may get to it when that replica is being replaced itself. It may be called
+// on any goroutine.
 func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 	c := &captured{snap: st.Snap(), state: &wire.TabletState{}}
 	defer func() {
@@ -108,7 +113,7 @@ func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 	return c, err
 }
 
-// inConf reports whether the replica is one of the configuration's.
+// inConf reports whether the replica belongs to the configuration.
 func inConf(conf *raftpb.ConfState, replica uint64) bool {
 	for _, ids := range [][]uint64{conf.Voters, conf.Learners, conf.VotersOutgoing,
 		conf.LearnersNext} {
@@ -119,7 +124,7 @@ func inConf(conf *raftpb.ConfState, replica uint64) bool {
 	return false
 }
 
-// message is the MsgSnap with the snapshot's own place in the log.
+// message returns the MsgSnap with the captured snapshot's own place in the log.
 func (c *captured) message(m *raftpb.Message) *raftpb.Message {
 	out := proto.CloneOf(m)
 	out.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
@@ -128,8 +133,9 @@ func (c *captured) message(m *raftpb.Message) *raftpb.Message {
 	return out
 }
 
-// snapshotMetadata is what raft needs to decide on a snapshot: one of what is visible
-// now. What is sent may be later.
+// snapshotMetadata returns what raft needs to decide on a snapshot: the place of what is
+// visible now. What is sent later may be newer. While entries are replayed after a start
+// there is none: the rows may be ahead of the applied index.
 func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	if t.cfg.Snapshots == nil || t.failed != nil || t.group.Visible() < t.group.Replayed() {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -143,7 +149,8 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	return c.message(&raftpb.Message{}).Snapshot, nil
 }
 
-// sendSnapshot has a snapshot sent; what becomes of it comes back as a snapshotSent.
+// sendSnapshot has a snapshot sent by the node's sender; its end comes back as a
+// snapshotSent. If too many wait, the group is told at once, and asks again.
 func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	job := &snapshotJob{
 		store: t.store, id: t.id, to: s.To, node: s.Node, message: s.Message, index: s.Index,
@@ -154,7 +161,7 @@ func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	}
 }
 
-// nodeOf is where a replica is; 0: the descriptor does not say.
+// nodeOf returns the node that a replica is on, or 0 if the descriptor does not say.
 func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
 	for _, r := range d.GetReplicas() {
 		if r.ReplicaId == replica {
@@ -164,13 +171,14 @@ func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
 	return 0
 }
 
-// snapshotSent is the end of a snapshot's sending.
+// snapshotSent reports the end of a snapshot's sending.
 type snapshotSent struct {
 	to  uint64
 	err error
 }
 
-// onSnapshotSent tells the group.
+// onSnapshotSent tells the group that the sending has ended. It finds out what the
+// replica has, whether or not there was an error.
 func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 	if m.err != nil {
 		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks",
@@ -180,7 +188,8 @@ func (t *Tablet) onSnapshotSent(m *snapshotSent) {
 	t.ready()
 }
 
-// sum is a checksum over entries: lengths count, so that no other entries have the same bytes.
+// sum is a checksum over entries. Their lengths are part of it, so that no other entries
+// have the same bytes.
 type sum struct {
 	hash   *xxh3.Hasher
 	prefix [2 * binary.MaxVarintLen64]byte
@@ -196,6 +205,7 @@ func (s *sum) add(key, value []byte) {
 	_, _ = s.hash.Write(value)
 }
 
+// sumOf returns the checksum of one piece.
 func sumOf(entries []*wire.Effect) uint64 {
 	s := newSum()
 	for _, e := range entries {
@@ -204,10 +214,10 @@ func sumOf(entries []*wire.Effect) uint64 {
 	return s.hash.Sum64()
 }
 
-// addPiece makes a piece's checksum part of the whole's.
+// addPiece adds a piece's checksum to that of the whole snapshot.
 func (s *sum) addPiece(checksum uint64) {
 	_, _ = s.hash.Write(binary.BigEndian.AppendUint64(s.prefix[:0], checksum))
 }
 
-// firstGroup is the first byte of the keys of a group.
+// firstGroup returns the group that a key belongs to, which is its first byte.
 func firstGroup(key []byte) mvcc.Group { return mvcc.Group(key[0]) }

@@ -29,7 +29,8 @@ import (
 // Removing a replica is the same without a snapshot: 1 takes its state away and leaves a
 // tombstone beside the marker, 2 clears, 3 takes the marker away.
 
-// installer carries out the steps; tests cut them short.
+// installer carries out the steps, on the goroutine of whoever calls it; its writes go
+// through the state actor. Tests cut the steps short.
 type installer struct {
 	store *store.Store
 	logs  *Writers
@@ -61,6 +62,7 @@ func (a *Arrival) install(i *installer, before *pb.TabletDescriptor) error {
 	return i.finish(marker)
 }
 
+// putInstalling adds a marker to the batch.
 func putInstalling(b *store.Batch, marker *wire.Installing) error {
 	record, err := proto.Marshal(marker)
 	if err != nil {
@@ -70,7 +72,7 @@ func putInstalling(b *store.Batch, marker *wire.Installing) error {
 	return nil
 }
 
-// write commits a batch in the state actor's order.
+// write commits a batch in the state actor's order and waits for it.
 func (i *installer) write(step string, b *store.Batch) error {
 	if i.cut != nil {
 		if err := i.cut(step); err != nil {
@@ -89,6 +91,7 @@ func (i *installer) finish(marker *wire.Installing) error {
 		return err
 	}
 	b := &store.Batch{}
+	// Without a replica the marker only clears a range.
 	if marker.ReplicaId != 0 {
 		if err := i.fill(snap.Staged(id)); err != nil {
 			return err
@@ -111,7 +114,7 @@ func (i *installer) finish(marker *wire.Installing) error {
 	return i.clear("unstage", snap.Staged(id))
 }
 
-// clear deletes what the cursor finds.
+// clear deletes what the cursor finds, a batch at a time.
 func (i *installer) clear(step string, c *store.Cursor) error {
 	for {
 		b := &store.Batch{}
@@ -125,7 +128,7 @@ func (i *installer) clear(step string, c *store.Cursor) error {
 	}
 }
 
-// fill copies the staged entries to where they belong.
+// fill copies the staged entries to their place in the range.
 func (i *installer) fill(staged *store.Cursor) error {
 	for {
 		entries, err := staged.Next(maxPieceEntries, DefaultSnapshotPiece)
@@ -144,8 +147,9 @@ func (i *installer) fill(staged *store.Cursor) error {
 	}
 }
 
-// Recover brings to its end what a crash has cut short, and drops what was staged for
-// nothing. Call it before any replica is opened, and again after an Install that failed.
+// Recover completes the installations that a crash has cut short, and drops what was
+// staged for none. Call it before any replica is opened, and again after an Install that
+// failed.
 func Recover(st *store.Store, logs *Writers) error {
 	return (&installer{store: st, logs: logs}).recoverAll()
 }
@@ -183,10 +187,10 @@ func (i *installer) recoverRange(record []byte) error {
 	return i.finish(marker)
 }
 
-// FinishInstalling does for one tablet what Recover does for all, and nothing if there is
-// no marker: an installation may have failed for want of space, and a split that made a
-// tablet whose replica here had been removed before leaves a marker under which its rows
-// are cleared. The tablet must not be open.
+// FinishInstalling does for one tablet what Recover does for all; without a marker it
+// does nothing. It is needed where an installation failed for want of space, and after a
+// split that made a tablet whose replica here had been removed before: its rows are
+// cleared under a marker. The tablet must not be open.
 func FinishInstalling(st *store.Store, logs *Writers, tablet uint64) error {
 	return (&installer{store: st, logs: logs}).finishOne(tablet)
 }
@@ -201,11 +205,12 @@ func (i *installer) finishOne(tablet uint64) error {
 	return i.recoverRange(record)
 }
 
-// ErrUnfinished: an installation has begun and was not brought to its end, which needs
-// what is staged. FinishInstalling does it, or the next start.
+// ErrUnfinished means that an installation has begun and needs what is staged to be
+// completed. FinishInstalling does that, or the next start.
 var ErrUnfinished = errors.New("tablet: an installation is not finished")
 
-// Unstage drops what is staged for a tablet; ErrUnfinished while that is needed.
+// Unstage drops what is staged for a tablet. It returns ErrUnfinished if an installation
+// still needs it.
 func Unstage(st *store.Store, logs *Writers, tablet uint64) error {
 	snap := st.Snap()
 	defer snap.Close()

@@ -12,8 +12,13 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Arrival is a snapshot whose pieces are arriving: they are checked and staged, and
-// change nothing until Install. One goroutine uses it at a time.
+// This file receives a snapshot: it checks the pieces in their order and stages them
+// through the state actor, where they change nothing until they are installed. The caller
+// sees to it that one goroutine at a time uses an Arrival. Pieces that were taken may
+// still be on their way to the disk; the function given to Take tells when each is there.
+
+// Arrival is a snapshot whose pieces are arriving. They are checked and staged, and
+// change nothing until Install.
 type Arrival struct {
 	store  *store.Store
 	logs   *Writers
@@ -27,8 +32,8 @@ type Arrival struct {
 	whole  bool
 }
 
-// NewArrival checks the header in a snapshot's first piece, for the replica that is on
-// the node. Errors are permanent for this snapshot. The tablet must have nothing staged.
+// NewArrival checks the header in a snapshot's first piece, for the tablet's replica on
+// the node. An error is permanent for this snapshot. The tablet must have nothing staged.
 func NewArrival(st *store.Store, logs *Writers, node uint64,
 	first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
@@ -41,7 +46,8 @@ func NewArrival(st *store.Store, logs *Writers, node uint64,
 	}, nil
 }
 
-// readHeader makes of the header what the store keeps while the snapshot is installed.
+// readHeader returns the marker that the store keeps while the snapshot is installed,
+// made from the header in its first piece.
 func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error) {
 	h, message, state := first.GetHeader(), &raftpb.Message{}, &wire.TabletState{}
 	if h == nil || first.Sequence != 0 {
@@ -71,6 +77,7 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	case !inConf(conf, first.ToReplica):
 		return nil, ErrSnapshotTooEarly
 	}
+	// The state was the sender's: here it becomes that of the receiving replica.
 	state.ReplicaId = first.ToReplica
 	own, err := proto.Marshal(state)
 	if err != nil {
@@ -82,35 +89,36 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	}, nil
 }
 
-// Descriptor is the tablet as the snapshot has it.
+// Descriptor returns the tablet's descriptor as of the snapshot.
 func (a *Arrival) Descriptor() *pb.TabletDescriptor { return a.marker.Tablet }
 
-// Replica is the replica that the snapshot is for.
+// Replica returns the id of the replica that the snapshot is for.
 func (a *Arrival) Replica() uint64 { return a.marker.ReplicaId }
 
-// Index is the last entry that the snapshot holds the effects of.
+// Index returns the index of the last entry whose effects the snapshot holds.
 func (a *Arrival) Index() uint64 { return a.marker.Index }
 
-// Term is that entry's.
+// Term returns the term of that entry.
 func (a *Arrival) Term() uint64 { return a.marker.Term }
 
-// ID is the snapshot's name.
+// ID returns the snapshot's name, which the sender chose.
 func (a *Arrival) ID() string { return a.id }
 
-// Next is the number of the piece that is expected.
+// Next returns the number of the piece that is expected.
 func (a *Arrival) Next() uint64 { return a.next }
 
-// Whole reports whether all pieces are staged.
+// Whole reports whether all pieces were taken.
 func (a *Arrival) Whole() bool { return a.whole }
 
 // Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is
-// staged, which is copied then.
+// staged: it is copied then.
 func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
 
-// Take checks a piece and stages it; then is called once that is done, on the state
-// actor's goroutine, and must not block. After an error of Take or to then, the snapshot
-// is lost: Unstage it. It stays above the store's watermark of free space. A piece that
-// was taken before is an error too: who doubles messages must filter them by Next.
+// Take checks a piece and stages it. then is called once the piece is staged, on the
+// state actor's goroutine, and must not block. After an error, of Take or given to then,
+// the snapshot is lost and must be unstaged. A piece is refused if the store would fall
+// below its watermark of free space. A piece that was taken before is an error too: a
+// caller that may get messages twice filters them by Next.
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
@@ -135,15 +143,15 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.next++
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
-		// the last brings the same error
+		// An error of this one stops the stream, so the last brings it.
 		a.logs.apply(&write{batch: b, stream: a.writes, done: func(error) {}})
 	}
 	a.logs.apply(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
 	return nil
 }
 
-// stage puts the entries into as many batches as the store's limits take. They need no
-// sync of their own: the marker, which is synced, comes behind them.
+// stage puts the entries into as many batches as the store's limits require. They need no
+// sync of their own: the marker, which is synced, comes after them.
 func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 	all := newBatches(a.store)
 	for _, e := range entries {
@@ -160,7 +168,8 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 	return all.list, nil
 }
 
-// batches are within the store's limits; there is always one.
+// batches splits entries into batches within the store's limits. There is always at least
+// one.
 type batches struct {
 	store *store.Store
 	list  []*store.Batch
@@ -178,8 +187,8 @@ func (b *batches) open() *store.Batch {
 	return next
 }
 
-// room is a batch that takes so much more. An entry that no batch takes gets one of its
-// own, which the store refuses.
+// room returns a batch with room for that much more. An entry that no batch can take gets
+// one of its own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := b.list[len(b.list)-1]
 	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() ||

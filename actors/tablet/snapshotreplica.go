@@ -11,7 +11,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Replica is what a store knows of a tablet's replica, whether or not its actor runs.
+// This file lists, creates and destroys the replicas that a store holds, whether or not
+// their actors run. Package replicas and the start of a node call it, never a tablet's
+// turn, save for a split, which adds to its own batch. A tombstone remembers which ids
+// were removed, so that no late message makes such a replica again.
+
+// Replica is what a store holds of a tablet's replica.
 type Replica struct {
 	Tablet    uint64
 	ReplicaID uint64
@@ -52,6 +57,8 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 	return out, nil
 }
 
+// readReplica decodes a stored state. Stores from before there were several replicas have
+// id 0, which is 1.
 func readReplica(id uint64, data []byte) (Replica, error) {
 	state := &wire.TabletState{}
 	if err := proto.Unmarshal(data, state); err != nil {
@@ -60,7 +67,7 @@ func readReplica(id uint64, data []byte) (Replica, error) {
 	return Replica{Tablet: id, ReplicaID: max(state.ReplicaId, 1), Descriptor: state.Tablet}, nil
 }
 
-// StoredReplica is the tablet's replica; false if there is none.
+// StoredReplica returns the tablet's replica. It reports false if the store holds none.
 func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
@@ -72,11 +79,12 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	return r, err == nil, err
 }
 
-// CreateReplica adds to the batch a replica that waits for its first snapshot: it has no
-// rows and no entries, belongs to no configuration, and so never asks to be elected, but
-// may vote, which it must where a group was made by a split that has not come here.
+// CreateReplica adds to the batch a replica that waits for its first snapshot. It has no
+// rows and no entries and belongs to no configuration. So it never asks to be elected,
+// but it may vote, and must where a group was made by a split that has not come here.
 func CreateReplica(b *store.Batch, tablet, replica uint64) error {
-	// not empty: that would be the one voter 1
+	// An empty configuration is read as that of the one voter 1; this one differs from
+	// it.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
 	if err != nil {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
@@ -94,7 +102,8 @@ func CreateReplica(b *store.Batch, tablet, replica uint64) error {
 	return nil
 }
 
-// Create makes such a replica, durably. There must be none of the tablet, and no marker.
+// Create is CreateReplica, written durably. The store must hold neither a replica of the
+// tablet nor a marker.
 func Create(logs *Writers, tablet, replica uint64) error {
 	b := &store.Batch{}
 	if err := CreateReplica(b, tablet, replica); err != nil {
@@ -103,7 +112,8 @@ func Create(logs *Writers, tablet, replica uint64) error {
 	return logs.commit(b)
 }
 
-// NextReplica is the lowest id of the tablet that may have a replica here: lower ones were removed.
+// NextReplica returns the lowest id that a replica of the tablet may have here. Those
+// with lower ids were removed.
 func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 	record, ok, err := snap.Tombstone(tablet)
 	if !ok || err != nil {
@@ -116,15 +126,16 @@ func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 	return t.NextReplicaId, nil
 }
 
-// Destroy removes the tablet's replica, with all that it holds, and sees to it that none
-// below next is ever made here again. Its actor must have stopped, and its writes be
-// done. It waits for the disk.
+// Destroy removes the tablet's replica with all that it holds, and makes sure that none
+// with an id below next is made here again. Its actor must have stopped, and its writes
+// be done. It waits for the disk.
 func Destroy(st *store.Store, logs *Writers, tablet, next uint64) error {
 	return (&installer{store: st, logs: logs}).destroy(tablet, next)
 }
 
 func (i *installer) destroy(tablet, next uint64) error {
-	// what it has brought so far may be outside of the replica's range
+	// An installation that was cut short may have brought rows outside of the replica's
+	// range.
 	if err := i.finishOne(tablet); err != nil {
 		return err
 	}
@@ -144,6 +155,7 @@ func (i *installer) destroy(tablet, next uint64) error {
 		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
 	}
 	b.PutTombstone(tablet, record)
+	// Nothing to clear: the tombstone alone keeps the replica from being made.
 	if !ok {
 		return i.write("tombstone", b)
 	}
@@ -158,8 +170,8 @@ func (i *installer) destroy(tablet, next uint64) error {
 	return i.finish(marker)
 }
 
-// PutClearing adds to the batch a marker under which the rows of a tablet are cleared
-// that has no replica here: for a split, where the tombstone says that the new tablet's
+// PutClearing adds to the batch a marker under which the rows of a tablet without a
+// replica here are cleared. A split needs it if the tombstone says that the new tablet's
 // replica was removed before it came to be. FinishInstalling, or the next start, clears
 // them.
 func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {

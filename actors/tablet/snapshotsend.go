@@ -17,6 +17,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file sends snapshots. A tablet's turn queues a job; AtOnce workers of the node
+// take them, each reads a Snap of the store and asks the receiving node to take piece
+// after piece, one under way at a time. The tablet's actor is not needed meanwhile: it
+// gets a snapshotSent when all is over. What waits is limited by maxSnapshotJob, what is
+// sent by Rate.
+
 // Defaults of SnapshotConfig.
 const (
 	DefaultSnapshotRate     = 64 << 20 // bytes a second, of all snapshots that a node sends
@@ -77,8 +83,8 @@ func (c SnapshotConfig) withDefaults() SnapshotConfig {
 }
 
 // SnapshotSender sends the snapshots of all of a node's tablets: a few at once, no faster
-// than its rate, the others wait. A snapshot that has begun goes on whoever leads
-// meanwhile: what it holds is committed.
+// than its rate, while the others wait. A snapshot that has begun is sent to its end
+// whoever leads meanwhile, since all that it holds is committed.
 type SnapshotSender struct {
 	cfg  SnapshotConfig
 	ask  SendChunk
@@ -101,7 +107,7 @@ type SnapshotStats struct {
 	Bytes  uint64 // of the pieces that were sent, each counted once
 }
 
-// Stats is what has been counted.
+// Stats returns the counts so far.
 func (s *SnapshotSender) Stats() SnapshotStats {
 	return SnapshotStats{Sent: s.sent.Load(), Failed: s.failed.Load(), Bytes: s.bytes.Load()}
 }
@@ -129,13 +135,13 @@ func NewSnapshotSender(ask SendChunk, cfg SnapshotConfig) *SnapshotSender {
 	return s
 }
 
-// Close breaks off what is under way and joins the workers. The tablets must have stopped.
+// Close cancels what is under way and joins the workers. The tablets must have stopped.
 func (s *SnapshotSender) Close() {
 	s.end()
 	s.work.Wait()
 }
 
-// send takes the job on; false if too many wait.
+// send queues the job. It reports false if too many wait. It does not block.
 func (s *SnapshotSender) send(j *snapshotJob) bool {
 	select {
 	case s.jobs <- j:
@@ -145,6 +151,8 @@ func (s *SnapshotSender) send(j *snapshotJob) bool {
 	}
 }
 
+// worker sends one snapshot after another until Close. A failed one is reported after a
+// pause, on a timer's goroutine, so that the worker is free.
 func (s *SnapshotSender) worker() {
 	for {
 		select {
@@ -162,7 +170,7 @@ func (s *SnapshotSender) worker() {
 	}
 }
 
-// run sends one snapshot.
+// run sends one snapshot, and closes its Snap.
 func (s *SnapshotSender) run(j *snapshotJob) error {
 	c, err := s.capture(j)
 	if err != nil {
@@ -188,7 +196,7 @@ const (
 	captureAgain = 10 * time.Millisecond
 )
 
-// capture takes a snapshot that knows the replica.
+// capture captures a snapshot whose configuration has the replica.
 func (s *SnapshotSender) capture(j *snapshotJob) (*captured, error) {
 	for range captureTries {
 		c, err := captureSnapshot(j.store, j.id)
@@ -206,6 +214,7 @@ func (s *SnapshotSender) capture(j *snapshotJob) (*captured, error) {
 	return nil, ErrSnapshotTooEarly
 }
 
+// sleep waits, or returns errSenderClosed once Close was called.
 func (s *SnapshotSender) sleep(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -217,7 +226,7 @@ func (s *SnapshotSender) sleep(d time.Duration) error {
 	}
 }
 
-// name is one that no other snapshot for this replica has, whoever sends it.
+// name returns an id that no other snapshot for this replica has, whoever sends it.
 func (s *SnapshotSender) name(j *snapshotJob) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,6 +237,7 @@ func (s *SnapshotSender) name(j *snapshotJob) string {
 		strconv.FormatUint(s.ids, 10)
 }
 
+// header returns the header that travels with the first piece.
 func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
 	message, err := proto.Marshal(c.message(j.message))
 	if err != nil {
@@ -246,7 +256,7 @@ func (c *captured) header(j *snapshotJob) (*wire.SnapshotHeader, error) {
 	}, nil
 }
 
-// outgoing is a snapshot while its pieces are sent.
+// outgoing is a snapshot whose pieces are being sent, by one worker.
 type outgoing struct {
 	sender *SnapshotSender
 	job    *snapshotJob
@@ -256,8 +266,8 @@ type outgoing struct {
 	id     string
 }
 
-// send sends piece after piece, each after the answer to the one before. One is read
-// ahead, to know which is the last.
+// send sends piece after piece, each after the answer to the one before. One piece is
+// read ahead, to know which is the last.
 func (o *outgoing) send(header *wire.SnapshotHeader) error {
 	entries, err := o.entries()
 	for sequence := uint64(0); err == nil; sequence++ {
@@ -293,7 +303,7 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 	return nil
 }
 
-// entries reads the next piece; none: it is all.
+// entries reads the next piece. It returns none at the end.
 func (o *outgoing) entries() ([]*wire.Effect, error) {
 	for {
 		entries, err := o.cursor.Next(maxPieceEntries, o.sender.cfg.PieceBytes)
@@ -310,9 +320,9 @@ func (o *outgoing) entries() ([]*wire.Effect, error) {
 	}
 }
 
-// piece sends one piece, again if there is no answer: who has it already answers the
-// same. installed says that the replica needs no more: after the last piece, or because
-// it has caught up otherwise.
+// piece sends one piece, and sends it again if there is no answer: a receiver that has it
+// already gives the same answer. installed reports that the replica needs no more, after
+// the last piece or because it has caught up by other means.
 func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) {
 	s, size := o.sender, proto.Size(chunk)
 	if err := s.pace(size); err != nil {
@@ -345,7 +355,7 @@ func (o *outgoing) piece(chunk *wire.SnapshotChunk) (installed bool, err error) 
 	return false, err
 }
 
-// await asks once.
+// await asks once and waits for the answer, patience at most.
 func (s *SnapshotSender) await(node uint64, chunk *wire.SnapshotChunk,
 	patience time.Duration) (*wire.SnapshotAnswer, error) {
 	type result struct {
@@ -371,7 +381,8 @@ func (s *SnapshotSender) await(node uint64, chunk *wire.SnapshotChunk,
 	}
 }
 
-// pace waits until so many bytes may go.
+// pace waits until that many bytes may be sent. All workers share one schedule: each
+// reserves its time and then sleeps without the lock.
 func (s *SnapshotSender) pace(bytes int) error {
 	s.mu.Lock()
 	now := time.Now()
