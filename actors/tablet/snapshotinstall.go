@@ -82,7 +82,8 @@ func (i *installer) write(step string, b *store.Batch) error {
 	return i.logs.commit(b)
 }
 
-// finish does what a marker asks for, from the beginning.
+// finish does what a marker asks for, from the beginning: each step may have been done
+// already, in part or as a whole.
 func (i *installer) finish(marker *wire.Installing) error {
 	id := marker.TabletId
 	snap := i.store.Snap()

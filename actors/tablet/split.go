@@ -9,7 +9,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// splitAt checks a split's place: inside this tablet, and not the meta tablet's.
+// This file splits the tablet in two. The leader takes a split on as its exclusive, and
+// proposes it when nothing is in flight; every replica applies the entry, which writes
+// the right tablet's state and log in the same Txn, and starts a replica of it on its own
+// node. All of it runs in the tablet's turns.
+
+// splitAt refuses a split outside of this tablet, and any of the meta tablet.
 func (c *check) splitAt(r *pb.SplitRequest) {
 	switch {
 	case c.tablet.id == MetaTabletID:
@@ -24,7 +29,8 @@ func (c *check) splitAt(r *pb.SplitRequest) {
 	}
 }
 
-// beginSplit takes the split on; it is proposed when nothing is in flight any more.
+// beginSplit takes the split on; it is proposed when nothing is in flight any more. A
+// split that was made already is answered with its right side.
 func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
 	if at == wire.StartOf(e.descriptor) { // the boundary is there already
@@ -36,7 +42,7 @@ func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 	e.exclude(&exclusive{call: call, split: r})
 }
 
-// proposeSplit proposes the split whose drain is over.
+// proposeSplit proposes the split, after the drain.
 func (t *Tablet) proposeSplit(x *exclusive) {
 	x.proposed = true
 	left, right := splitDescriptor(t.descriptor, x.split)
@@ -45,11 +51,14 @@ func (t *Tablet) proposeSplit(x *exclusive) {
 	p.answer(x.call, &pb.TabletResponse{
 		Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}},
 	})
+	// The proposal was lost, and its call answered with it.
 	if !t.propose(p) {
 		t.endExclusive()
 	}
 }
 
+// splitDescriptor returns the descriptors of both sides. Both get the next epoch:
+// requests under the old one go to neither.
 func splitDescriptor(d *pb.TabletDescriptor,
 	r *pb.SplitRequest) (left, right *pb.TabletDescriptor) {
 	left, right = proto.CloneOf(d), proto.CloneOf(d)
@@ -62,8 +71,8 @@ func splitDescriptor(d *pb.TabletDescriptor,
 }
 
 // split writes both descriptors, and a log for the new tablet, in the Txn of the entry.
-// The new tablet inherits the replicas, with their ids, the catalogue, the bound and the
-// safepoint; no data is copied.
+// The new tablet inherits the replicas with their ids, the catalogue, the bound and the
+// safepoint. No data is copied.
 func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	s.descriptor, s.sibling = by.Left, by.Right
 	s.bytes, s.rough = s.bytes/2, s.rough || s.bytes > 0 // of each side
@@ -85,9 +94,9 @@ func (s *state) split(b *store.Batch, st *store.Store, by *wire.Split) error {
 	return nil
 }
 
-// childThere reports whether the new tablet's replica is not to be made: it has come by a
-// snapshot, or a later one waits for one, or it was removed before it came to be; then
-// its rows are to be cleared.
+// childThere reports whether the new tablet's replica is not to be made. Either it is
+// here already, by a snapshot, or a later one waits for its snapshot; or it was removed
+// before it came to be, and then its rows are to be cleared.
 func childThere(b *store.Batch, st *store.Store, replica uint64,
 	right *pb.TabletDescriptor) (bool, error) {
 	snap := st.Snap()
@@ -105,14 +114,17 @@ func childThere(b *store.Batch, st *store.Store, replica uint64,
 	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > replica, err
 }
 
-// splitVisible lets the new tablet start and takes its rows out of this one's memory.
+// splitVisible takes the new tablet's rows out of this one's memory and has the host
+// start the new tablet. What was known of garbage, size and load was of the whole range
+// and begins anew.
 func (t *Tablet) splitVisible(s *wire.Split) {
 	t.memory.Split(s.Left, wire.StartOf(s.Right))
 	t.history = newHistory(t.history.remind)
 	t.sizing, t.loads = sizing{}, loads{}
 	t.beginPass()
 	if t.group.Elected() && t.cfg.Ticker != nil {
-		// the others have heard from this leader last: it need not wait for them
+		// This leader is what the others have heard from last: the new replica here need
+		// not wait for an election timeout.
 		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)

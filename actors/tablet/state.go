@@ -15,10 +15,17 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file holds the replicated figures of a tablet, as they are in its store and in
+// memory. open and load run once, before the first turn. After that state changes only in
+// the tablet's turns, in applyEntry, and each change goes into the batch of its entry; a
+// replica that learns that it was removed also takes over the descriptor that says so.
+// What is in memory is ahead of the store by the entries that are on their way to the
+// state actor.
+
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-// firstReplica is the id of the first replica of a new tablet, and of the only one of
+// firstReplica is the id of the first replica of a new tablet, and of the only one in
 // stores from before there were several.
 const firstReplica = 1
 
@@ -27,26 +34,29 @@ var (
 	errNoState = errors.New("the store holds no state of this tablet")
 )
 
-// state is the tablet's replicated figures (design section 3, last row of the table).
+// state is what all replicas of the tablet agree on as of index (design section 3, last
+// row of the table), and with it replica and sibling, which are this one's own.
 type state struct {
-	// this one's id in the group: the store's own, not replicated
+	// This replica's id in the group, which is not replicated.
 	replica    uint64
 	conf       *raftpb.ConfState // as of index
 	descriptor *pb.TabletDescriptor
-	// the right side of the last split here: heals maps; not replicated
+	// The right side of the last split here, to correct senders' maps; not replicated.
 	sibling          *pb.TabletDescriptor
 	appliedCatalogue *memory.Catalogue
 	appliedBound     mvcc.Timestamp
 	appliedSafepoint mvcc.Timestamp
 	mark             uint64 // the oracle's, in the meta tablet
 	index, entryTerm uint64 // of the last entry handed on to be applied
-	// about what the rows take, as of index: from the effects, and from what leaders have
-	// measured
+	// About what the rows take as of index: from the effects, and from what leaders have
+	// measured.
 	bytes        uint64
 	rough        bool // bytes is a guess
 	stateChanged bool // the next apply writes the state as a whole
 }
 
+// put adds the state to the batch as a whole. The applied index is not part of it: it is
+// a record of its own, since it changes with every entry.
 func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
@@ -65,7 +75,8 @@ func (s *state) put(b *store.Batch, id uint64) {
 	b.PutTabletState(id, data)
 }
 
-// applied says how far the log is applied, with the batch that applies it.
+// applied returns the record that says how far the log is applied, for the batch that
+// applies it.
 func (s *state) applied() store.Applied {
 	return store.Applied{
 		Index: s.index, Term: s.entryTerm, Epoch: s.descriptor.Epoch, Bytes: s.bytes,
@@ -73,7 +84,7 @@ func (s *state) applied() store.Applied {
 	}
 }
 
-// raise takes over the bound or safepoint of an entry.
+// raise takes over the bound or the safepoint of an entry. Neither ever falls.
 func (s *state) raise(c *wire.Command) {
 	if bound := mvcc.Timestamp(c.Bound); bound > s.appliedBound {
 		s.appliedBound, s.stateChanged = bound, true
@@ -84,7 +95,7 @@ func (s *state) raise(c *wire.Command) {
 }
 
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
-// the group's members; one that names none has this one as its only voter.
+// the group's members; one that names none makes this replica the only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	s := state{
 		replica: replica, conf: group.ConfState(d), descriptor: d,
@@ -100,7 +111,7 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
-// open reads the replica's state and makes its group.
+// open reads the replica's state and its log and makes its group.
 func (t *Tablet) open() error {
 	if err := t.load(); err != nil {
 		return err
@@ -123,6 +134,7 @@ func (t *Tablet) open() error {
 	return err
 }
 
+// load reads the state and the applied index from one Snap, so that they fit each other.
 func (t *Tablet) load() error {
 	snap := t.store.Snap()
 	defer snap.Close()
@@ -158,8 +170,8 @@ func (t *Tablet) load() error {
 	return nil
 }
 
-// identity is which replica a stored state is of, and the group's configuration. A state
-// without either is from before there were several replicas.
+// identity returns which replica a stored state belongs to, and the group's
+// configuration. A state with neither is from before there were several replicas.
 func identity(m *wire.TabletState) (replica uint64, conf *raftpb.ConfState, err error) {
 	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
 		return firstReplica, &raftpb.ConfState{Voters: []uint64{firstReplica}}, nil

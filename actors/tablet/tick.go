@@ -10,14 +10,19 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
+// This file has a node's clock for its replicas, and what the node believes of other
+// nodes. The ticker's goroutine and the callers of its methods share the maps under mu,
+// and never hold it while they send a message. A replica tells it at the end of each turn
+// whether it wants ticks (keep), and gets at most one at a time.
+
 // DefaultTick is how often replicas that are awake are ticked. With it a leader is missed
 // after half a second to a second, and sends heartbeats ten times a second.
 const DefaultTick = 50 * time.Millisecond
 
-// Ticker is the one clock of all replicas on a node. Replicas that sleep cost it nothing,
-// and while all of them do it stands still. It also knows the nodes that are believed
-// dead, and tells replicas when that changes. Safe for concurrent use; one goroutine,
-// which Close joins.
+// Ticker is the one clock of all replicas on a node. Replicas at rest cost it nothing,
+// and it stands still while all of them rest. It also knows which nodes are believed
+// dead, and tells the replicas when that changes. It is safe for concurrent use and has
+// one goroutine, which Close joins.
 type Ticker struct {
 	system   *actor.ActorSystem
 	stop     chan struct{}
@@ -34,26 +39,26 @@ type Ticker struct {
 	boosted map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
 }
 
-// beat is a replica as its node's ticker has it.
+// beat is what a node's ticker keeps of a replica.
 type beat struct {
 	pid   *actor.PID
 	awake bool        // what the replica last said; its own
 	due   atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
-	// status is what the replica last said of itself, if it sleeps and nothing has happened
-	// to it since: see Ticker.LastStatus.
+	// status is what the replica last said about itself, if it rests and nothing has
+	// happened to it since: see Ticker.LastStatus.
 	status atomic.Pointer[pb.StatusResponse]
 }
 
 // tick is the passing of one interval.
 type tick struct{}
 
-// nodeDown and nodeUp are what the node has come to believe of another.
+// nodeDown and nodeUp say what the node has come to believe of another.
 type (
 	nodeDown struct{ node uint64 }
 	nodeUp   struct{ node uint64 }
 )
 
-// NewTicker starts a ticker; interval 0 is DefaultTick.
+// NewTicker starts a ticker. An interval of 0 means DefaultTick.
 func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 	if interval <= 0 {
 		interval = DefaultTick
@@ -74,6 +79,7 @@ func (k *Ticker) Close() {
 	k.done.Wait()
 }
 
+// run ticks while any replica is awake, and else waits until one is.
 func (k *Ticker) run() {
 	t := time.NewTicker(k.interval)
 	defer t.Stop()
@@ -96,11 +102,11 @@ func (k *Ticker) run() {
 	}
 }
 
-// StopWhile has the clock stand still while the function says so: for tests of what must
-// not rely on it.
+// StopWhile makes the clock stand still while stopped returns true. It is for tests of
+// what must not depend on it.
 func (k *Ticker) StopWhile(stopped func() bool) { k.stopped.Store(&stopped) }
 
-// tick sends one tick to each replica that is awake and has dealt with the last one. It
+// tick sends one tick to each replica that is awake and has handled the last one. It
 // reports whether any is awake.
 func (k *Ticker) tick() bool {
 	if stopped := k.stopped.Load(); stopped != nil && (*stopped)() {
@@ -128,15 +134,15 @@ func (k *Ticker) tick() bool {
 	return awake
 }
 
-// Stats are the ticks given to replicas so far, and how many replicas are awake now.
+// Stats returns how many ticks replicas got so far, and how many replicas are awake.
 func (k *Ticker) Stats() (ticks uint64, awake int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ticks.Load(), len(k.awake)
 }
 
-// LastStatus is the status of a replica at rest, as it was told to the last one who asked
-// and has not changed since; nil: ask the replica. It must not be changed.
+// LastStatus returns the status of a replica at rest, as it last answered and as it still
+// is, or nil if the replica must be asked. The caller must not change it.
 func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 	k.mu.Lock()
 	b := k.all[tablet]
@@ -148,13 +154,14 @@ func (k *Ticker) LastStatus(tablet uint64) *pb.StatusResponse {
 }
 
 // Suspect says that the node is believed dead: replicas that it led wake up and elect
-// another leader, and nobody waits for its replicas before going to sleep. Being wrong
-// costs an election.
+// another leader, and none waits for its replicas before coming to rest. A wrong
+// suspicion costs an election.
 func (k *Ticker) Suspect(node uint64) { k.change(node, true, &nodeDown{node}) }
 
-// Alive takes back what Suspect has said.
+// Alive withdraws what Suspect has said.
 func (k *Ticker) Alive(node uint64) { k.change(node, false, &nodeUp{node}) }
 
+// change records what is believed of the node and tells all replicas, if that is new.
 func (k *Ticker) change(node uint64, down bool, message any) {
 	k.mu.Lock()
 	if k.down[node] == down {
@@ -182,14 +189,14 @@ func (k *Ticker) isDown(node uint64) bool {
 	return k.down[node]
 }
 
-// boost lets the tablet's replica here campaign as soon as it starts.
+// boost lets the tablet's replica here campaign as soon as it is attached.
 func (k *Ticker) boost(tablet uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.boosted[tablet] = true
 }
 
-// attach makes a replica known; boost reports whether it is to campaign at once.
+// attach adds a replica that starts. boost reports whether it is to campaign at once.
 func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,8 +207,8 @@ func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
 	return b, boost
 }
 
-// detach forgets a replica that has stopped, unless another one of the tablet has started
-// meanwhile.
+// detach removes a replica that has stopped, unless another replica of the tablet has
+// started meanwhile.
 func (k *Ticker) detach(tablet uint64, b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,8 +218,8 @@ func (k *Ticker) detach(tablet uint64, b *beat) {
 	}
 }
 
-// keep has the replica ticked while it is awake. It is called on the replica's goroutine,
-// after each turn.
+// keep has the replica ticked while it is awake. The replica calls it after each turn;
+// without a change it takes no lock.
 func (k *Ticker) keep(tablet uint64, b *beat, awake bool) {
 	switch {
 	case b.awake == awake:
@@ -225,7 +232,8 @@ func (k *Ticker) keep(tablet uint64, b *beat, awake bool) {
 	b.awake = awake
 }
 
-// rouse has the replica ticked from now on, rest no more.
+// rouse has the replica ticked from now on, and starts a clock that stands still. rest
+// ends that.
 func (k *Ticker) rouse(tablet uint64, b *beat) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,21 +8,25 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file has the requests for a transfer of the leadership. The group carries it out
-// and says when it has ended; the call that asked for it waits meanwhile, also beyond the
-// end of this replica's leadership. One is under way at a time, as the tablet's exclusive.
+// This file handles requests for a transfer of the leadership. The group carries it out
+// and says when it has ended. The call that asked for it waits meanwhile in transferCall,
+// also beyond the end of this replica's leadership. One is under way at a time, as the
+// tablet's exclusive. TransferAway and TransferTo run on their callers' goroutines, the
+// rest in the tablet's turns.
 
-// ErrNoTransfer is wrapped by errors of TransferAway: the tablet is still led by who led
-// it, or by nobody.
+// ErrNoTransfer is wrapped by the errors of TransferAway and TransferTo: the transfer has
+// not taken place, as far as is known.
 var ErrNoTransfer = errors.New("tablet: leadership was not handed over")
 
-// TransferAway has the tablet's leader, if it is the replica at port, hand over to
-// whichever voter has most of its log. It returns the node that leads after it.
+// TransferAway has the tablet's leader, if it is the replica at port, transfer the
+// leadership to whichever voter has most of its log. It returns the node that leads after
+// it.
 func TransferAway(ctx context.Context, port *Port) (leaderNode uint64, err error) {
 	return TransferTo(ctx, port, 0)
 }
 
-// TransferTo is TransferAway to the voter on the node; 0: to whichever.
+// TransferTo is like TransferAway but transfers to the voter on the node; 0 means to
+// whichever.
 func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64, err error) {
 	r, err := port.Ask(ctx, &pb.TabletRequest{
 		Op: &pb.TabletRequest_TransferLeader{
@@ -33,6 +37,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 		return 0, fmt.Errorf("%w: %w", ErrNoTransfer, err)
 	}
 	if e := r.GetError(); e != nil {
+		// It does not lead already, which is what was asked for.
 		if e.Code == pb.Error_CODE_NOT_LEADER {
 			return e.LeaderNode, nil
 		}
@@ -41,7 +46,7 @@ func TransferTo(ctx context.Context, port *Port, node uint64) (leaderNode uint64
 	return r.GetTransferLeader().GetLeaderNode(), nil
 }
 
-// beginTransfer takes a handing over on, or refuses it. Node 0 is whichever.
+// beginTransfer takes a transfer on, or answers the call. Node 0 means whichever.
 func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 	if r.GetNodeId() == e.cfg.NodeID && r.GetNodeId() != 0 {
 		call.Reply(transferResponse(r.GetNodeId()))
@@ -68,7 +73,8 @@ func transferResponse(node uint64) *pb.TabletResponse {
 	}
 }
 
-// transferFailed ends a transfer that has come to nothing.
+// transferFailed ends a transfer that the group has given up, and goes on with what was
+// deferred.
 func (t *Tablet) transferFailed() {
 	t.dropTransfer()
 	if e := t.exclusive; e != nil && e.target != 0 {
@@ -76,7 +82,7 @@ func (t *Tablet) transferFailed() {
 	}
 }
 
-// dropTransfer answers who waits for a transfer whose end this replica will not see.
+// dropTransfer answers the call of a transfer whose end this replica will not see.
 func (t *Tablet) dropTransfer() {
 	if t.transferCall != nil {
 		t.transferCall.Reply(failure(pb.Error_CODE_UNAVAILABLE,

@@ -8,20 +8,25 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file parks operations that cannot be judged yet. Each waits for one thing, its
+// obstacle, and is evaluated again when that is gone; it is bounded by its deadline
+// (boundWait), which the sweep enforces. Reads come back here from read workers as a
+// message, all else happens in the tablet's turns.
+
 // waiter is an operation that met a reservation, or effects in flight. It is evaluated
 // again when what it met is gone, and not before: however many wait for one busy cell,
-// what is applied elsewhere does not concern them.
+// entries that do not concern them wake none of them.
 type waiter struct {
 	call *Call
 	on   obstacle
 }
 
 // obstacle is what an operation met: a reservation, by start timestamp and token, or a
-// proposal in flight. The zero value stands for something that is gone.
+// proposal in flight. The zero value stands for something that is gone already.
 type obstacle struct {
 	start mvcc.Timestamp
 	token uint64
-	// A read may pass a reservation that has got its commit timestamp since it was met,
+	// A read may pass a reservation that has got its commit timestamp since it was met
 	// with commitTS.
 	read     bool
 	commitTS mvcc.Timestamp
@@ -38,7 +43,8 @@ func (t *Tablet) stands(on obstacle) bool {
 	return t.pipeline.has(on.proposal)
 }
 
-// reserved is the first reservation among the locks; without a token if there is none.
+// reserved returns the first reservation among the locks, or an obstacle without a token
+// if there is none.
 func reserved(locks []mvcc.LockInfo) obstacle {
 	for i := range locks {
 		if l := &locks[i].Lock; l.Token != 0 {
@@ -48,13 +54,13 @@ func reserved(locks []mvcc.LockInfo) obstacle {
 	return obstacle{}
 }
 
-// metBy is the reservation that a read has met.
+// metBy returns the reservation that a read has met.
 func metBy(l *mvcc.Lock) obstacle {
 	return obstacle{start: l.StartTS, token: l.Token, read: true, commitTS: l.CommitTS}
 }
 
-// parked are the operations that wait, and the sweep that bounds their waits. They belong
-// to the tablet's turns.
+// parked are the operations that wait, and whether the sweep that bounds their waits is
+// armed. Only the tablet's turns touch them.
 type parked struct {
 	mutations, reads []waiter
 	sweeping         bool // a sweep is on its way
@@ -62,7 +68,7 @@ type parked struct {
 
 func (p *parked) len() int { return len(p.mutations) + len(p.reads) }
 
-// expire answers those whose deadline has passed.
+// expire removes and answers those whose deadline has passed.
 func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
 	expired := func(w waiter) bool {
 		if now.After(w.call.Deadline) {
@@ -75,7 +81,7 @@ func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
 	p.reads = slices.DeleteFunc(p.reads, expired)
 }
 
-// freed takes those out of the list whose obstacle is gone.
+// freed removes and returns the calls whose obstacle is gone.
 func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
 	*waiting = slices.DeleteFunc(*waiting, func(w waiter) bool {
 		if stands(w.on) {
@@ -87,14 +93,15 @@ func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
 	return calls
 }
 
-// park lets the call wait until the obstacle is gone, within its bound.
+// park lets the call wait until the obstacle is gone, MaxWait at most.
 func (t *Tablet) park(call *Call, on obstacle) {
 	boundWait(call, t.cfg.MaxWait)
 	t.parked.mutations = append(t.parked.mutations, waiter{call, on})
 	t.armSweep()
 }
 
-// unpark evaluates again what waited for something that has been released or become visible.
+// unpark evaluates the calls again whose obstacle was released or has become visible.
+// They may be parked once more, on another.
 func (t *Tablet) unpark() {
 	if calls := freed(&t.parked.mutations, t.stands); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
@@ -106,8 +113,8 @@ func (t *Tablet) unpark() {
 	}
 }
 
-// blockedReads come back from a read worker: they met reservations that were held when
-// their view was captured.
+// blockedReads comes back from a read worker: reads that met reservations which were held
+// when their view was captured.
 type blockedReads struct{ waiters []waiter }
 
 // Dead implements actorkit.Leftover.
@@ -117,8 +124,8 @@ func (m *blockedReads) Dead() {
 	}
 }
 
-// onBlockedReads reads again at once what met a reservation that has gone since; the
-// others wait until it goes.
+// onBlockedReads reads again at once what met a reservation that has gone since, and
+// parks the rest.
 func (t *Tablet) onBlockedReads(m *blockedReads) {
 	t.inHand = append(t.inHand, callsOf(m.waiters)...)
 	var again []*Call

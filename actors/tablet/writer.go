@@ -13,12 +13,18 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// writer is the log actor or the state actor (writers.go); they differ in what commit does.
+// This file is the code of the two writing actors, whose fields only their own turns
+// touch, save for stats. A write is in exactly one place: in the batch that gathers, in
+// the commit under way, which blocks the actor, or in waiting, when the disk is full.
+// Each is answered once, through its done.
+
+// writer is the log actor or the state actor (writers.go). They differ in what commit
+// does.
 type writer struct {
 	commit func([]*write) error // all of them, or none of them and an error
 	batch  *actorkit.Batcher[*write]
-	// the first error but those of single writes and of a full disk: nothing is written
-	// after it
+	// The first error, other than those of single writes and of a full disk. Nothing is
+	// written after it.
 	failed error
 	stats  *writerStats
 	logger *slog.Logger
@@ -29,10 +35,10 @@ type writer struct {
 	givenUp  bool        // nothing waits for room any more
 }
 
-// retry has the actor look whether there is room for what waits for it.
+// retry has the actor look for room on the disk for what waits for it.
 type retry struct{}
 
-// giveUp: see Writers.GiveUp.
+// giveUp is the message of Writers.GiveUp.
 type giveUp struct{}
 
 // retryInterval is how often an actor looks for room on the disk while writes wait for it.
@@ -64,8 +70,9 @@ func (r *writer) Receive(c actor.Context) {
 	}
 }
 
-// flush writes what waits for room and then what has gathered. What the disk has no room for waits
-// on, and all behind it: Raft does not hand it out again, and what is sent later rests on it.
+// flush writes what waits for room and then what has gathered. What the disk has no room
+// for stays, and all behind it: Raft does not hand it out again, and what was sent later
+// rests on it.
 func (r *writer) flush() {
 	writes := r.batch.Take()
 	if len(r.waiting) > 0 {
@@ -76,6 +83,8 @@ func (r *writer) flush() {
 		r.waiting = nil
 	}
 	for len(writes) > 0 {
+		// A fence ends its commit, so that nothing sent later is visible when its done
+		// runs.
 		n := slices.IndexFunc(writes, func(w *write) bool { return w.fence }) + 1
 		if n == 0 {
 			n = len(writes)
@@ -91,8 +100,8 @@ func (r *writer) flush() {
 	}
 }
 
-// write commits the writes at once and tells each of them. If the disk is full it returns
-// the error, and those that were not committed.
+// write commits the writes together and answers each. If the disk is full it returns the
+// error and the writes that were not committed.
 func (r *writer) write(writes []*write) (rest []*write, err error) {
 	if writes = r.dropRefused(writes); len(writes) == 0 {
 		return nil, nil
@@ -137,7 +146,7 @@ func refused(err error) bool {
 		errors.Is(err, raftlog.ErrInvalid)
 }
 
-// dropRefused answers the writes of streams of which one was refused, and returns the others.
+// dropRefused answers the writes of streams with a refused write, and returns the others.
 func (r *writer) dropRefused(writes []*write) []*write {
 	return slices.DeleteFunc(writes, func(w *write) bool {
 		err := w.stream.err()
@@ -148,7 +157,8 @@ func (r *writer) dropRefused(writes []*write) []*write {
 	})
 }
 
-// awaitRoom keeps writes that the disk has no room for, and tries again after a while.
+// awaitRoom keeps the writes that the disk has no room for and tries again after
+// retryInterval. Once the node gives up, it refuses them instead.
 func (r *writer) awaitRoom(writes []*write, err error) {
 	if r.givenUp {
 		for _, w := range writes {

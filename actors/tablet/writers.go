@@ -12,6 +12,12 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
+// This file has the node's two writing actors as tablets see them. A tablet sends writes
+// in its turns and never waits: done brings the outcome back as a message. Only callers
+// that are no actors, such as an installer, wait for a commit. Each actor keeps the order
+// in which writes came to it; between the two there is none, but a tablet applies an
+// entry only after Raft has committed it.
+
 // Writers are the two actors through which all tablets of a node write to its store: the log
 // actor appends to the Raft logs, and the state actor applies. Each drains what waits in its
 // mailbox into one write and then tells each who asked (group commit across tablets, design
@@ -24,14 +30,14 @@ type Writers struct {
 	logStats, stateStats writerStats
 }
 
-// writerStats is what others may see of an actor.
+// writerStats is what other goroutines may read of a writer.
 type writerStats struct {
 	batches, requests atomic.Uint64
 	full              atomic.Bool // writes wait for room on the disk
 }
 
-// write is one request. Requests to one actor are carried out in the order of their arrival. done
-// is called on the actor's goroutine with the outcome; it must not block.
+// write is one request. An actor carries requests out in the order of their arrival. done
+// is called on the actor's goroutine with the outcome and must not block.
 type write struct {
 	append *logAppend   // to the log actor ...
 	batch  *store.Batch // ... or to the state actor
@@ -48,6 +54,7 @@ type logAppend struct {
 	truncate uint64            // entries up to here go; 0: none
 }
 
+// addTo adds the entries, the HardState and the truncation to the frame.
 func (a *logAppend) addTo(b *raftlog.Batch) {
 	b.Append(a.tablet, a.entries, a.hard)
 	if a.truncate > 0 {
@@ -55,6 +62,7 @@ func (a *logAppend) addTo(b *raftlog.Batch) {
 	}
 }
 
+// size returns about how many bytes the request adds to a batch.
 func (w *write) size() (n int) {
 	if w.append == nil {
 		return w.batch.Size()
@@ -65,9 +73,9 @@ func (w *write) size() (n int) {
 	return n
 }
 
-// writeStream is what one replica writes, each write on top of those before. After one that was
-// refused for good none is carried out: the replica's log would have a gap. Other replicas' writes
-// go on.
+// writeStream is what one replica writes, each write on top of those before it. After one
+// that was refused for good none is carried out, since the replica's log would have a
+// gap. Other replicas' writes go on.
 type writeStream struct{ refused atomic.Pointer[error] }
 
 func (s *writeStream) refuse(err error) {
@@ -76,7 +84,7 @@ func (s *writeStream) refuse(err error) {
 	}
 }
 
-// err is why nothing more of the stream is carried out; nil: it is.
+// err returns why nothing more of the stream is carried out, or nil if it is.
 func (s *writeStream) err() error {
 	if s == nil {
 		return nil
@@ -87,8 +95,8 @@ func (s *writeStream) err() error {
 	return nil
 }
 
-// SpawnWriters starts the two actors over the store. Their queues are unbounded: admission is
-// bounded at the tablets.
+// SpawnWriters starts the two actors over the store. Their queues are unbounded, because
+// what is admitted is bounded at the tablets.
 func SpawnWriters(
 	system *actor.ActorSystem, st *store.Store, cfg actorkit.BatchConfig, logger *slog.Logger,
 	opts ...actor.PropsOption,
@@ -98,7 +106,8 @@ func SpawnWriters(
 	return spawnWriters(system, toLog, toState, cfg, logger, opts...)
 }
 
-// spawnWriters is SpawnWriters with what commits to the log, and what commits to the state.
+// spawnWriters is SpawnWriters with the functions that commit to the log and to the
+// state.
 func spawnWriters(
 	system *actor.ActorSystem, toLog, toState func([]*write) error, cfg actorkit.BatchConfig,
 	logger *slog.Logger, opts ...actor.PropsOption,
@@ -117,7 +126,7 @@ func spawnWriters(
 	return w
 }
 
-// appendAll appends everything in one frame of the log.
+// appendAll appends all writes in one frame of the log, which is synced once.
 func appendAll(st *store.Store, writes []*write) error {
 	b := &raftlog.Batch{}
 	for _, w := range writes {
@@ -143,15 +152,16 @@ func (w *Writers) append(r *write) { w.system.Root.Send(w.log, r) }
 // apply asks the state actor.
 func (w *Writers) apply(r *write) { w.system.Root.Send(w.state, r) }
 
-// commit has the state actor apply a batch in its turn and waits for it. Not for actors.
+// commit has the state actor apply a batch in its turn and waits for it. Actors must not
+// call it.
 func (w *Writers) commit(b *store.Batch) error {
 	done := make(chan error, 1)
 	w.apply(&write{batch: b, done: func(err error) { done <- err }})
 	return <-done
 }
 
-// Barrier returns when all that was sent before it is written, with the error that stopped one of
-// the actors, if any.
+// Barrier returns when everything sent before it is written, with the error that stopped
+// one of the actors, if any.
 func (w *Writers) Barrier() error {
 	done := make(chan error, 1)
 	w.append(&write{append: &logAppend{}, done: func(err error) { done <- err }})
@@ -161,17 +171,19 @@ func (w *Writers) Barrier() error {
 	return w.commit(&store.Batch{})
 }
 
-// Full reports whether writes wait for room on the disk: nothing should be sent that need not be.
+// Full reports whether writes wait for room on the disk: nothing should be sent that can
+// be avoided.
 func (w *Writers) Full() bool { return w.logStats.full.Load() || w.stateStats.full.Load() }
 
-// GiveUp makes writes that wait for room on the disk fail, now and from now on. A node that stops
-// calls it, so that nobody waits for what may never come.
+// GiveUp makes writes that wait for room on the disk fail, now and from now on. A node
+// that stops calls it, so that nobody waits for room that may never come.
 func (w *Writers) GiveUp() {
 	w.system.Root.Send(w.log, &giveUp{})
 	w.system.Root.Send(w.state, &giveUp{})
 }
 
-// Stop ends the actors after they have written what was sent to them before.
+// Stop ends the actors after they have written what was sent to them before, the log
+// actor first.
 func (w *Writers) Stop() error {
 	err := w.system.Root.PoisonFuture(w.log).Wait()
 	if stopped := w.system.Root.PoisonFuture(w.state).Wait(); err == nil {
@@ -180,7 +192,8 @@ func (w *Writers) Stop() error {
 	return err
 }
 
-// Stats are the writes to the log so far and the requests that they held.
+// Stats returns how many times the log actor has written so far, and how many requests
+// that was for.
 func (w *Writers) Stats() (commits, requests uint64) {
 	return w.logStats.batches.Load(), w.logStats.requests.Load()
 }
