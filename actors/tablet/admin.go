@@ -66,8 +66,8 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	}
 }
 
-// status answers with the replica's figures. A request with MeasureAbove also lets a
-// leader begin to measure the tablet if that is due (size.go).
+// status answers with the replica's figures. Asked for the size, a leader also begins to
+// measure the tablet if that is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()

@@ -14,12 +14,12 @@ import (
 )
 
 // This file takes committed entries through the state actor to visibility. An entry is
-// applied twice over: in the turn in which Raft hands it out, applyEntry updates the
+// handled twice: in the turn in which Raft hands it out, applyEntry updates the
 // replicated figures in state and sends the effects to the state actor; when these can be
 // read, the answer comes back as an applied message, and only then do they count
 // (onApplied). In between, state is ahead of what a Snap shows. Any number of entries may
 // be on their way, in order. All of it runs on the tablet's goroutine, except the done
-// function of a write, which the state actor calls and which only sends the message.
+// function of a write, which the state actor calls and which sends the message.
 
 // applied is the state actor's answer: the effects of an entry are visible, or err says
 // why they never will be.
@@ -211,9 +211,8 @@ func (t *Tablet) onApplied(m *applied) {
 	t.settle()
 }
 
-// finish ends a proposal whose effects are visible. It brings the locks into memory and
-// answers the calls, and returns the cells that have become dirty. Locks come in before
-// the answers go out: whoever is answered may read at once and must meet them.
+// finish ends a proposal whose effects are visible. It brings the locks into memory,
+// answers the calls, and returns the cells that have become dirty.
 func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
 	// Callers go on at once, beside the rest of this turn; what they send next is handled
@@ -226,7 +225,8 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	for _, h := range p.holds {
 		t.reservations.release(h)
 	}
-	// The safepoint has moved, or a table was dropped: there may be history to collect.
+	// The safepoint has moved, or a table may have been dropped: there may be history to
+	// collect.
 	if p.command.Safepoint != 0 || p.command.Catalogue != nil {
 		t.beginPass()
 	}

@@ -54,8 +54,8 @@ var (
 
 func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
 
-// take takes a piece. It returns an answer that is there at once, or nil: then reply is
-// called with it.
+// take takes a piece of a snapshot. It returns an answer that is known at once, or nil;
+// then reply is called with the answer later.
 func (x *arrivals) take(c *wire.SnapshotChunk,
 	reply func(*wire.SnapshotAnswer)) *wire.SnapshotAnswer {
 	x.mu.Lock()
@@ -65,18 +65,21 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 	switch {
 	case !running:
 		return refusal(errBusy)
+	// The answer to the last piece was lost, and the sender asks again.
 	case a == nil && x.last[c.TabletId] == c.Id:
 		return &wire.SnapshotAnswer{Installed: true}
 	case a == nil || a.id != c.Id:
 		return x.beginLocked(here, a, c, reply, now)
 	case a.ending:
 		return refusal(errNotBegun)
+	// The piece was sent again while it is being taken: both get its answer.
 	case a.busy && c.Sequence == a.piece:
 		if len(a.replies) < maxReplies {
 			a.replies = append(a.replies, reply)
 			return nil
 		}
 		return refusal(errBusy)
+	// The piece is staged already, and its answer was lost.
 	case !a.busy && c.Sequence+1 == a.snapshot.Next():
 		return &wire.SnapshotAnswer{Next: c.Sequence + 1}
 	case a.busy:
@@ -120,7 +123,8 @@ func (x *arrivals) beginLocked(
 	return nil
 }
 
-// begin looks at the first piece: whether the snapshot is needed, and may be here.
+// begin checks the first piece, on a worker: whether the snapshot is needed, and whether
+// it may be here.
 func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	id := c.TabletId
 	snapshot, err := tablet.NewArrival(x.set.store, x.set.logs, x.set.node, c)

@@ -34,6 +34,8 @@ func (s *Set) stop(id uint64) error {
 	return s.logs.Barrier()
 }
 
+// reopen stops the tablet's actor if it runs, completes an installation that was cut
+// short, and opens what the store has then, which may be nothing.
 func (s *Set) reopen(id uint64) error {
 	if err := s.stop(id); err != nil {
 		return err
@@ -48,8 +50,8 @@ func (s *Set) reopen(id uint64) error {
 	return s.openStored(r)
 }
 
-// openStored opens a replica that the store has; one that must not be here any more, by
-// its tombstone, is destroyed instead.
+// openStored opens a replica that the store has. One that its tombstone forbids is
+// destroyed instead.
 func (s *Set) openStored(r tablet.Replica) error {
 	err := s.checkTombstone(r.Tablet, r.ReplicaID)
 	if !errors.Is(err, errTombstone) {
@@ -74,8 +76,8 @@ func (s *Set) checkTombstone(id, replica uint64) error {
 	return err
 }
 
-// openUnheard opens what the store has and nobody has opened, once the actor has stopped
-// that may have applied a split without saying so.
+// openUnheard opens what the store has and nobody has opened, after an actor has stopped
+// that may have applied a split without reporting it.
 func (s *Set) openUnheard() {
 	stored, err := tablet.StoredReplicas(s.store)
 	if err != nil {
@@ -92,10 +94,12 @@ func (s *Set) openUnheard() {
 	}
 }
 
-// createFor makes the replica that a message is for, or notes for a while that it may not
-// be made.
+// createFor makes the replica that a message is for and delivers the message, or records
+// for a while that the replica may not be made.
 func (s *Set) createFor(m *wire.RaftMessage) {
 	err := s.create(m.TabletId, m.ToReplica, m.Tablet)
+	// A split has made it between the message and this task: what the store has is
+	// opened.
 	if errors.Is(err, errUnsplit) {
 		err = s.reopen(m.TabletId)
 		if s.current(m.TabletId) != m.ToReplica {
@@ -110,6 +114,7 @@ func (s *Set) createFor(m *wire.RaftMessage) {
 		err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Forgetting all of them costs only a second look at each.
 	if len(s.refused) >= maxRefused {
 		clear(s.refused)
 	}
@@ -155,8 +160,8 @@ func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
 	return 0
 }
 
-// openClosed goes on with replicas that stayed closed when a snapshot could not be
-// brought into force: there may be room on the disk again. inspect calls it.
+// openClosed tries again to open replicas that stayed closed when a snapshot could not be
+// installed: there may be room on the disk by now. inspect calls it.
 func (s *Set) openClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,6 +172,7 @@ func (s *Set) openClosed() {
 	}
 }
 
+// openAgain is the task of openClosed for one tablet.
 func (s *Set) openAgain(id uint64) {
 	s.mu.Lock()
 	closed := s.held[id].closed

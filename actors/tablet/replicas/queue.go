@@ -42,6 +42,7 @@ func (q *queue) waiting() int {
 	return len(q.ready)
 }
 
+// run is a worker: it holds the mutex except while it runs a task.
 func (q *queue) run() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

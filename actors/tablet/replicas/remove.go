@@ -22,8 +22,8 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// RemovedHere is told that the replica of the tablet that is here now has applied its own
-// removal; its actor calls it.
+// RemovedHere has the replica of the tablet that is here now destroyed. Its actor calls
+// it when it has applied its own removal.
 func (s *Set) RemovedHere(id uint64) {
 	if replica := s.current(id); replica != 0 {
 		s.removed(id, replica)
@@ -61,7 +61,8 @@ func (s *Set) destroy(id, replica uint64) error {
 	return nil
 }
 
-// unheard returns a few replicas, by tablet, that have not been heard of for long.
+// unheard returns replicas, by tablet, that have not been heard of for long, at most
+// askAtOnce of them.
 func (s *Set) unheard(now time.Time) map[uint64]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,26 +14,32 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Owner is what a Set needs of its node. Methods may wait, but for Deliver; those of one
-// tablet are called one at a time, again but for Deliver.
+// This file has the Set, its tasks, and the calls of the node that begin them. Callers
+// take the mutex for a moment; tasks run on the queue's workers without it, one at a time
+// for each tablet. In flight for a tablet are the task that makes it busy and those that
+// wait behind it.
+
+// Owner is what a Set needs of its node. Its methods may wait, except Deliver. Those of
+// one tablet are called one at a time, again except for Deliver.
 type Owner interface {
 	// OpenReplica starts the actor of a replica that the store has.
 	OpenReplica(tablet uint64) error
 	// StopReplica ends the actor, if it runs; its callers are answered.
 	StopReplica(tablet uint64) error
-	// Destroyed is told that nothing is left of the tablet's replica.
+	// Destroyed reports that nothing is left of the tablet's replica.
 	Destroyed(tablet uint64)
 	// Deliver hands a message to the replica's actor.
 	Deliver(tablet uint64, m *wire.RaftMessage)
-	// Reread reads meta's records of all tablets anew; described is a tablet's, nil: there
-	// is none.
+	// Reread reads meta's records of all tablets again. described returns that of a
+	// tablet, or nil if there is none.
 	Reread(ctx context.Context) (described func(tablet uint64) *pb.TabletDescriptor, err error)
 }
 
 // Set is the replicas of this node. It owns which of them there are and what is under way
-// for each. Its methods may be called on any goroutine, actors' among them, and do not
-// wait unless they say so: the workers of its queue do what takes time, for each tablet
-// one task after the other. A tablet that has a task is busy: nothing is delivered to it.
+// for each. Its methods may be called on any goroutine, an actor's among them, and do not
+// wait unless they say so: the workers of its queue do what takes time, one task after
+// the other for each tablet. A tablet that has a task is busy: nothing is delivered to
+// it.
 type Set struct {
 	owner    Owner
 	store    *store.Store
@@ -53,8 +59,8 @@ type Set struct {
 	running bool                // from when Start knows what the store has until Close
 }
 
-// replica is what is known of a tablet's replica here, guarded by the Set's mutex. It
-// stays while there is work for the tablet.
+// replica is what is known of a tablet's replica here, guarded by the Set's mutex. It is
+// kept while there is a replica or a task of the tablet.
 type replica struct {
 	id      uint64 // 0: there is none
 	busy    bool
@@ -69,7 +75,8 @@ type name struct{ tablet, replica uint64 }
 const (
 	workers    = 2
 	maxWaiting = 256 // tasks; while so many wait no message makes a replica
-	// refusedFor is how long a message for a replica that was not made is not looked at again.
+	// refusedFor is for how long a replica that was not made is not tried again, whatever
+	// messages come for it.
 	refusedFor = 200 * time.Millisecond
 	maxRefused = 4096
 )
@@ -96,11 +103,10 @@ func New(owner Owner, st *store.Store, logs *tablet.Writers, node uint64,
 	return s
 }
 
-// Start brings to its end what a crash has cut short, then opens all replicas of the
-// store; before hears which they are. It waits for the disk, and starts the workers,
-// which Close joins. Other nodes may send all the while: a message for a replica that is
-// yet to be opened must not have it opened as well, so each is busy before anything is
-// taken from them.
+// Start completes what a crash has cut short, then opens all replicas of the store;
+// before is told which they are. It waits for the disk, and starts the workers, which
+// Close joins. Other nodes may send meanwhile: so that no message has a replica opened a
+// second time, all of them are busy before anything is taken from others.
 func (s *Set) Start(before func(tablets []uint64)) error {
 	if err := tablet.Recover(s.store, s.logs); err != nil {
 		return fmt.Errorf("replicas: finish the installation of replicas: %w", err)
@@ -133,8 +139,8 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	return nil
 }
 
-// Close ends the workers after what they have begun; what waits is found again at the
-// next Start. It waits.
+// Close ends the workers after the tasks that they have begun, and waits for them. The
+// next Start finds again what was left.
 func (s *Set) Close() {
 	s.end()
 	s.mu.Lock()
@@ -143,10 +149,13 @@ func (s *Set) Close() {
 	s.queue.close()
 }
 
-// inspectInterval is how often replicas are looked after that nobody asks for anything.
+// inspectInterval is how often inspect looks for replicas that need something nobody asks
+// for.
 const inspectInterval = 10 * time.Second
 
-// inspect looks after them until Close, on a goroutine of its own.
+// inspect looks, until Close, for replicas that may have been removed unheard, for
+// snapshots that have stopped arriving, and for replicas that stay closed. It has a
+// goroutine of its own.
 func (s *Set) inspect() {
 	tick := time.NewTicker(inspectInterval)
 	defer tick.Stop()
@@ -179,7 +188,8 @@ func (s *Set) enqueueLocked(tablet uint64, task func()) {
 	s.queue.push(func() { s.run(tablet, task) })
 }
 
-// run runs a task on a worker, then queues the tablet's next one.
+// run runs a task on a worker, then queues the tablet's next one, behind those of other
+// tablets.
 func (s *Set) run(tablet uint64, task func()) {
 	task()
 	s.mu.Lock()
@@ -196,7 +206,7 @@ func (s *Set) run(tablet uint64, task func()) {
 	}
 }
 
-// holdLocked returns what is known of a tablet, which is put down if nothing was.
+// holdLocked returns the record of a tablet, and adds one if there is none.
 func (s *Set) holdLocked(tablet uint64) *replica {
 	h := s.held[tablet]
 	if h == nil {
@@ -206,8 +216,9 @@ func (s *Set) holdLocked(tablet uint64) *replica {
 	return h
 }
 
-// Deliver hands a Raft message to the replica that it is for, which is made if the
-// message is the first for it. What can't be delivered now is dropped: Raft sends again.
+// Deliver gives a Raft message to the replica that it is for, and makes the replica if
+// the message is the first for it. What cannot be delivered now is dropped: Raft sends
+// again.
 func (s *Set) Deliver(m *wire.RaftMessage) {
 	if m.ToNode != s.node || m.TabletId == 0 || m.ToReplica == 0 {
 		return
@@ -258,8 +269,9 @@ func (s *Set) SplitApplied(right uint64) {
 	})
 }
 
-// Reopen stops the replica's actor and starts it anew from the store, and then what the
-// actor may have split off without a word. done is told what came of it, on a worker.
+// Reopen stops the replica's actor and opens it again from the store, and then opens what
+// the actor may have split off without reporting it. done is called with the outcome, on
+// a worker.
 func (s *Set) Reopen(tablet uint64, done func(error)) {
 	s.enqueue(tablet, func() {
 		err := s.reopen(tablet)
@@ -270,7 +282,7 @@ func (s *Set) Reopen(tablet uint64, done func(error)) {
 	})
 }
 
-// current returns the tablet's replica here; 0: there is none.
+// current returns the id of the tablet's replica here, or 0 if there is none.
 func (s *Set) current(tablet uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +292,8 @@ func (s *Set) current(tablet uint64) uint64 {
 	return 0
 }
 
-// setClosed notes why the tablet's replica does not run; nil: it does, or is gone.
+// setClosed records why the tablet's replica does not run. It is called in a task of the
+// tablet, so the record is there.
 func (s *Set) setClosed(tablet uint64, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +308,7 @@ type Stats struct {
 	Why       error  // why the one of them with the lowest tablet does; nil if none
 }
 
-// ErrClosed is in Stats.Why. It is tried every inspectInterval to open such a replica.
+// ErrClosed is wrapped by Stats.Why. Such a replica is tried again every inspectInterval.
 var ErrClosed = errors.New("replicas: replica is closed")
 
 // Stats returns the figures as of now.
