@@ -112,8 +112,7 @@ func (h *history) note(muts []mvcc.Mutation) {
 	for i := range h.scratch {
 		h.add(&h.scratch[i], 1)
 	}
-	// The rows and columns in scratch are those of the proposal, which must not outlive
-	// it here.
+	// Scratch must not keep the proposal's strings in memory.
 	clear(h.scratch)
 	if h.dropped && len(muts) > 0 && !muts[0].Delete {
 		h.dropped = false // a commit that came late: its record goes as well

@@ -58,8 +58,8 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		return
 	}
 	for i := range r.Writes {
-		// Something in flight on the cell could decide the check either way: it waits
-		// until that is visible or lost.
+		// Something in flight has an effect on the cell's lock or records: the check
+		// waits until it is visible or lost.
 		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
 			e.park(call, obstacle{proposal: n})
 			return

@@ -259,7 +259,7 @@ func (t *Tablet) stepDown(cause error) {
 		switch {
 		// The call of a transfer is answered when the new leader is known.
 		case x.call == nil || (x.target != 0 && t.transferCall != nil):
-		// A change of several entries may have been begun by one that is applied.
+		// An entry is in flight, or all that is left is to leave the joint configuration.
 		case x.proposed || (x.change != nil && x.change.Leaving()):
 			x.call.Reply(unknown)
 		default:
