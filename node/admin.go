@@ -14,8 +14,8 @@ import (
 func (n *Node) newAdmin() *admin.Service {
 	return admin.New(admin.Config{
 		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier,
-		Members: n.others.members, Peers: n.others.peers,
-		Node: adminNode{n},
+		Members: n.others.members,
+		Node:    adminNode{n},
 	})
 }
 

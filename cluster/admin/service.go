@@ -9,7 +9,6 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
-	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -26,7 +25,6 @@ type Config struct {
 	Router  *route.Router
 	Carrier *route.Carrier
 	Members cluster.Members
-	Peers   *peer.Peers // nil: there are no other nodes
 	Node    Node
 }
 
@@ -107,20 +105,5 @@ func (s *Service) askReplica(ctx context.Context, node uint64,
 		}
 		return route.AskPort(ctx, port, req.TabletId, req)
 	}
-	if s.cfg.Peers == nil {
-		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
-	}
-	r, err := s.cfg.Peers.Call(ctx, node,
-		&wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
-	switch {
-	case err != nil:
-		return nil, err
-	// A refusal of the node, not of the tablet, in the form of the tablet's.
-	case r.GetError() != nil:
-		return &pb.TabletResponse{Error: r.Error}, nil
-	case r.GetTablet() == nil:
-		return nil, fmt.Errorf("admin: node %d answered tablet %d with something else", node,
-			req.TabletId)
-	}
-	return r.GetTablet(), nil
+	return s.cfg.Carrier.AskNode(ctx, node, req)
 }

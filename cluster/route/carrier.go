@@ -91,6 +91,27 @@ func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 	return r, err
 }
 
+// AskNode has the replica on another node do the operation, once. The node's refusal is
+// given in the form of the tablet's. Without peers nothing is sent.
+func (c *Carrier) AskNode(ctx context.Context, node uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if c.peers == nil { // this node is alone
+		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
+	}
+	r, err := c.peers.Call(ctx, node,
+		&wire.PeerRequest{Body: &wire.PeerRequest_Tablet{Tablet: req}})
+	switch {
+	case err != nil:
+		return nil, err
+	case r.GetError() != nil:
+		return &pb.TabletResponse{Error: r.Error}, nil
+	case r.GetTablet() == nil:
+		return nil, fmt.Errorf("route: node %d answered tablet %d with something else", node,
+			req.TabletId)
+	}
+	return r.GetTablet(), nil
+}
+
 // Overloaded is the answer of a replica whose queue is full: the operation was surely not
 // done.
 func Overloaded(port *TabletPort, tablet uint64) *pb.TabletResponse {
@@ -231,10 +252,6 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 		}
 		return AskPort(ctx, port, id, f.req)
 	}
-	// A node that is alone has nobody to send to.
-	if f.peers == nil {
-		return nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node)
-	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	req := f.req
@@ -245,18 +262,7 @@ func (f *forward) once(ctx context.Context, node uint64) (*pb.TabletResponse, er
 			MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op,
 		}
 	}
-	r, err := f.peers.Call(ctx, node, &wire.PeerRequest{
-		Body: &wire.PeerRequest_Tablet{Tablet: req},
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case r.GetError() != nil:
-		return &pb.TabletResponse{Error: r.Error}, nil
-	case r.GetTablet() == nil:
-		return nil, fmt.Errorf("route: node %d answered tablet %d with something else", node, id)
-	}
-	return r.GetTablet(), nil
+	return f.AskNode(ctx, node, req)
 }
 
 // learn records a refusal and what it says about where to ask next.

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file re-reads the tablet map from meta for all goroutines that miss something in
@@ -64,7 +65,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 		// Nobody reads, but it is too soon. After the pause another may be reading
 		// already.
 		if f == nil {
-			if err := pauseFor(ctx, pause); err != nil {
+			if err := txn.Sleep(ctx, pause); err != nil {
 				return err
 			}
 			continue
@@ -108,19 +109,4 @@ func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string,
 		return nil, err
 	}
 	return r.Locate(table, row, limit), nil
-}
-
-// pauseFor waits for d or the end of ctx, whose error it returns.
-func pauseFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

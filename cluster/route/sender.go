@@ -28,7 +28,7 @@ func (c *Carrier) Sender() Sender {
 			if !errors.Is(err, errAgain) {
 				return r, err
 			}
-			if ended := pauseFor(ctx, wait/2+rand.N(wait)); ended != nil {
+			if ended := txn.Sleep(ctx, wait/2+rand.N(wait)); ended != nil {
 				// Both: why it ended, and what was in the way until then.
 				return nil, fmt.Errorf("%w (last attempt: %w)", ended, err)
 			}

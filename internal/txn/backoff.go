@@ -26,8 +26,8 @@ func (b *backoff) next() time.Duration {
 // jitter spreads waits that began together, so that those who collided once do not collide again.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// sleep waits for d or the end of ctx, whose error it returns.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d or the end of ctx, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
 	// time.After would keep its timer until it fires, long after most waits have been cut short.
 	if d <= 0 {
 		return ctx.Err()
@@ -64,7 +64,7 @@ func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error
 	if time.Since(p.since) > cfg.OperationTimeout {
 		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
 	}
-	if err := sleep(ctx, p.wait.next()); err != nil {
+	if err := Sleep(ctx, p.wait.next()); err != nil {
 		return fmt.Errorf("%w (last attempt: %w)", err, last)
 	}
 	return nil

@@ -150,7 +150,7 @@ func (c *Client) Run(ctx context.Context, o Options,
 		if errors.As(err, &hint) {
 			d = max(d, jitter(2*hint.RetryAfter))
 		}
-		if late := sleep(ctx, d); late != nil {
+		if late := Sleep(ctx, d); late != nil {
 			return 0, fmt.Errorf("%w: %w", late, err)
 		}
 	}

@@ -59,7 +59,7 @@ func (o *observers) WaitIdle(ctx context.Context) error {
 		if clean {
 			continue // the second walk follows at once
 		}
-		if err := sleep(ctx, wait.next()); err != nil {
+		if err := Sleep(ctx, wait.next()); err != nil {
 			return fmt.Errorf("%w: %d notifications, locks and intents are pending", err,
 				now.pending)
 		}

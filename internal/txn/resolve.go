@@ -175,13 +175,13 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
 		first := f.key.wait && !dead && r.oracle.estimate() <= l.Lock.Expiry
 		if first {
-			if err := sleep(ctx, b.next()); err != nil {
+			if err := Sleep(ctx, b.next()); err != nil {
 				return true, err
 			}
 		}
 		commitTS, live, err = r.ask(ctx, l, dead)
 		if err == nil && live && f.key.wait && !first {
-			err = sleep(ctx, b.next())
+			err = Sleep(ctx, b.next())
 		}
 		if err != nil || live {
 			return live, err
