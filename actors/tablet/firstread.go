@@ -11,7 +11,7 @@ import (
 // anything of the read is under way (invariant 10 of design section 4): only with its
 // answer does the read ask for its ReadIndex, and then locks and store are captured. One
 // request is under way at a time; the first reads that come meanwhile share the next one.
-// All but readAt and takeLate, which read workers call, runs in the tablet's turns.
+// All but readAt, which read workers call, runs in the tablet's turns.
 // Call.Note carries the timestamp, so that a call owns it wherever it waits.
 
 // needsTimestamp: the call is a first read that has not been given a timestamp yet.
@@ -28,18 +28,7 @@ func (j *readJob) readAt(call *Call) mvcc.Timestamp {
 	if get.GetAt() != 0 {
 		return mvcc.Timestamp(get.GetAt())
 	}
-	if call.Note == 0 && get != nil { // never but in the broken build
-		call.Note = j.takeLate()
-	}
 	return mvcc.Timestamp(call.Note)
-}
-
-// takeLate is how the broken build takes a timestamp: after it has captured what it
-// answers from.
-func (j *readJob) takeLate() uint64 {
-	taken := make(chan uint64, 1)
-	j.tablet.host.Timestamps(1, func(first mvcc.Timestamp, _ error) { taken <- uint64(first) })
-	return <-taken
 }
 
 // firstReads are the first reads that need a timestamp.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/store"
 )
 
 // This file takes reads from their batch to the queue of the read workers. The reads of a
@@ -22,7 +21,6 @@ type readBatch struct {
 	epoch uint64 // the calls were checked under it
 	until time.Time
 	calls []*Call
-	snap  *store.Snap // only in the broken build that opens it too early
 }
 
 // read asks Raft for the index that the calls must see. They must have been checked in
@@ -117,6 +115,6 @@ func (t *Tablet) dispatch(b *readBatch) {
 	if len(reads) == 0 {
 		return
 	}
-	t.reads.add(reads, t.descriptor.Epoch, b.snap)
+	t.reads.add(reads, t.descriptor.Epoch)
 	t.submitReads()
 }

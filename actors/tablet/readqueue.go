@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/store"
 )
 
 // A readQueue holds the reads whose index is visible until a read worker can take them.
@@ -20,7 +19,6 @@ type readQueue struct {
 	*readLane
 	calls []*Call
 	epoch uint64      // the calls were checked under it
-	snap  *store.Snap // only in the broken build that opens it too early
 
 	unfinished atomic.Int32 // jobs of this queue in the pool, those under way included
 	wanted     atomic.Bool  // the tablet is to be told when half of them are done
@@ -36,13 +34,11 @@ type readersFree struct{}
 
 // add appends reads that were checked under the epoch. The queue keeps the epoch of its
 // oldest calls: if it is an older one, submitJobs checks all of them again.
-func (q *readQueue) add(reads []*Call, epoch uint64, snap *store.Snap) {
-	q.snap = snap
+func (q *readQueue) add(reads []*Call, epoch uint64) {
 	if len(q.calls) == 0 {
 		q.calls, q.epoch = reads, epoch
 		return
 	}
-	// Older ones may have been checked under an older epoch: then all are checked again.
 	q.calls = append(q.calls, reads...)
 }
 
@@ -77,7 +73,7 @@ func (t *Tablet) submitReads() {
 		}
 	}
 	// The empty slice would keep the array of a long one.
-	q.calls = nil // it may be the rest of a long one
+	q.calls = nil
 }
 
 // submitJobs captures what the reads are answered from and makes jobs of them. The order
@@ -100,7 +96,7 @@ func (t *Tablet) submitJobs() {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
 		job := &readJob{
 			tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, capture: c,
-			calls: q.calls[:n:n], snap: q.snap,
+			calls: q.calls[:n:n],
 		}
 		q.calls = q.calls[n:]
 		q.unfinished.Add(1)
