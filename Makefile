@@ -24,9 +24,9 @@ RACE      ?= . ./internal/actorkit/... ./internal/certs/... ./internal/cli/... .
 	./store/... ./actors/... ./cluster/... ./percolatortest/...
 RACE_LONG ?= ./node/... ./internal/simtest/...
 RACE_SKIP_NODE  := BackfillIsPaced|BackfillResumes|BadObserversHarmNobody|BankWhileALeaderIsCutOff|DeadWorkersWork|ExactCounting|GrowsAndShrinks|IdleTabletsAreNotWalked|OneDirtyRowAmongMany|OpensBesideLostTablets|ReplicaFallsBehind|UnreadableStore|Workloads
-RACE_SKIP_STORE := BatchesAgainstModel|CommitLimits|CursorGivesItsRows|JournalCutShort|JournalsRestore|Kill|LargeBatchCutShort|LogFilesAreFollowed|ManyChunksGo|MemTableIsLowered|OldVersionsGo|RestCompacts|SnapKeepsItsVersions
+RACE_SKIP_STORE := BatchesAgainstModel|CommitLimits|CursorGivesItsRows|Kill|LargeBatchCutShort|ManyChunksGo|MemTableIsLowered|OldVersionsGo|SnapKeepsItsVersions
 RACE_SKIP_LOG   := BitFlips|Model|ReplayAfterKill|ReplayAfterPowerLoss|ReplayFindsMissingSync|ReplayTornState|TornFrame
-RACE_SKIP_RPC   := AnswersAreBounded|HeavyOperations|OperationsAreBounded
+RACE_SKIP_RPC   := AnswersAreBounded|OperationsAreBounded
 RACE_SKIP_ACTOR := CollectionAgainstModel|EvenBytes|NotifyIndexIsTheStore|Random
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR))$$
 

@@ -1,5 +1,5 @@
-// Package cluster is what a node's rooms of the cluster share: who its members are, and
-// which tablets it begins with. The rooms are packages below it:
+// Package cluster holds what its subpackages share: the members of the cluster, and its
+// first tablets:
 //
 //   - gossip: who is alive; remoting and peer: how nodes talk to each other
 //   - join: how a node becomes one of the cluster, and comes back to it

@@ -295,8 +295,7 @@ func (s *Store) restore() error {
 			want[string(appendAppliedKey(nil, r.Replica))] = f.applied.append(nil)
 		}
 	}
-	prefixes := []byte{tombstonePrefix, installingPrefix, recordPrefix}
-	prefixes = append(prefixes, tabletPrefix, appliedPrefix)
+	prefixes := []byte{tombstonePrefix, installingPrefix, recordPrefix, tabletPrefix, appliedPrefix}
 	maps.Copy(want, s.log.Notes())
 	if err := s.compare(want, prefixes); err != nil {
 		return err

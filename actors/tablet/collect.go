@@ -11,7 +11,8 @@ import (
 // evaluated in a turn of its own like any mutation, on the newest state with the effects
 // in flight laid over it, and proposed as an entry of its own; the next one begins after
 // it is visible. A tablet with nothing to collect does nothing. At most one survey on a
-// read worker, one step and one reminder are under way. All but the survey runs in the
+// read worker, one step and one reminder of a history are under way; a reminder of the
+// history before, which a leadership or a split has ended, makes a step come early. All but the survey runs in the
 // tablet's turns.
 
 // history is what this leader knows of its history: what is garbage or will be, and the
@@ -143,7 +144,7 @@ func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	h.arm(0)
 }
 
-// arm has the tablet send itself a collectStep after the time. Only one is on its way.
+// arm has the tablet send itself a collectStep after the time. Only one of this history is on its way.
 func (h *history) arm(after time.Duration) {
 	if h.armed {
 		return

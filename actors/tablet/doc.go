@@ -36,7 +36,7 @@
 //     may have been proposed.
 //  6. What a leader holds of its rows in memory is a memory.Memory, which only the
 //     tablet's turns touch. A lock leaves it only after its removal is visible, by
-//     (cell, start_ts).
+//     its cell and token.
 //  7. History (invariant 11 of section 4): evaluation honours a bound as soon as it is
 //     proposed, the safepoint is never above it, and only entries behind the safepoint's
 //     delete what it covers; they are evaluated like any mutation.

@@ -136,8 +136,8 @@ func (e *evaluation) refuse(call *Call, err error) {
 	e.fail(err)
 }
 
-// boundWait limits the call's wait to most from now by moving its deadline forward, never
-// back. So however often the call has to wait again, the first time counts.
+// boundWait limits the call's wait to most from now by moving its deadline earlier, never
+// later. So however often the call has to wait again, the first time counts.
 func boundWait(call *Call, most time.Duration) {
 	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit

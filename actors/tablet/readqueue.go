@@ -18,7 +18,7 @@ import (
 type readQueue struct {
 	*readLane
 	calls []*Call
-	epoch uint64      // the calls were checked under it
+	epoch uint64 // the calls were checked under it
 
 	unfinished atomic.Int32 // jobs of this queue in the pool, those under way included
 	wanted     atomic.Bool  // the tablet is to be told when half of them are done

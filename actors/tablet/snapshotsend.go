@@ -305,19 +305,15 @@ func (o *outgoing) send(header *wire.SnapshotHeader) error {
 
 // entries reads the next piece. It returns none at the end.
 func (o *outgoing) entries() ([]*wire.Effect, error) {
-	for {
-		entries, err := o.cursor.Next(maxPieceEntries, o.sender.cfg.PieceBytes)
-		if err != nil || len(entries) == 0 {
-			return nil, err
-		}
-		out := make([]*wire.Effect, 0, len(entries))
-		for _, e := range entries {
-			out = append(out, &wire.Effect{Key: e.Key, Value: e.Value})
-		}
-		if len(out) > 0 {
-			return out, nil
-		}
+	entries, err := o.cursor.Next(maxPieceEntries, o.sender.cfg.PieceBytes)
+	if err != nil || len(entries) == 0 {
+		return nil, err
 	}
+	out := make([]*wire.Effect, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, &wire.Effect{Key: e.Key, Value: e.Value})
+	}
+	return out, nil
 }
 
 // piece sends one piece, and sends it again if there is no answer: a receiver that has it

@@ -69,7 +69,7 @@ type Host interface {
 
 // Tablet is one replica of a tablet. Only the actor's own turns touch its fields, except
 // for those that never change after newTablet, and what read workers share: servedTerm,
-// seenSafepoint, the counters of reads, and the lanes.
+// seenSafepoint, the readQueue's two counters, and the lanes.
 type Tablet struct {
 	cfg    Config
 	host   Host
@@ -286,7 +286,6 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	}
 	// One request to the oracle is under way at a time; its answer closes this batch.
 	if t.firstReads.asked && needsTimestamp(call) {
-		// the answer that is under way closes their batch
 		t.firstReads.calls = append(t.firstReads.calls, call)
 		return
 	}

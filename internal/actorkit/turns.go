@@ -10,8 +10,9 @@ import (
 
 // Turns is an actor that works in turns of one bounded step each. After a turn it pauses
 // for the duration that the turn returned, or until it is woken. Turns never overlap. If a
-// turn panics, protoactor logs it, and the next turn follows after the first pause. The
-// methods of Turns may be called concurrently.
+// turn panics, protoactor logs it and starts the actor anew, and the next turn follows
+// after the first pause; more than ten panics in ten seconds end the actor. The methods of
+// Turns may be called concurrently.
 type Turns struct {
 	cfg    TurnsConfig
 	system *actor.ActorSystem

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -428,4 +430,23 @@ func TestMessageOfManyOperations(t *testing.T) {
 		t.Error(r, err)
 	}
 	s.whole()
+}
+
+// TestLocksAreTold as far as their answer's memory goes, however long their rows are: at
+// least one, so that the client gets on.
+func TestLocksAreTold(t *testing.T) {
+	for _, c := range []struct{ row, locks, want int }{
+		{row: 10, locks: 100, want: 100}, {row: 4000, locks: 100, want: 4}, {row: 40_000, locks: 2, want: 1},
+	} {
+		m := &pb.MutationResult{Status: pb.Status_STATUS_LOCKED}
+		for range c.locks {
+			m.Locks = append(m.Locks, &pb.LockInfo{Cell: &pb.Cell{Row: make([]byte, c.row)}})
+		}
+		resp, size := fit(&pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: m}})
+		got := resp.GetMutation()
+		if len(got.GetLocks()) != c.want || got.GetStatus() != m.Status || size != proto.Size(resp) {
+			t.Errorf("%d of %d locks of rows of %d bytes are told, in %d bytes; want %d",
+				len(got.GetLocks()), c.locks, c.row, size, c.want)
+		}
+	}
 }

@@ -10,16 +10,16 @@ import (
 )
 
 // This file bounds what clients make the server hold, by two semaphores: one for all
-// connections and one for each. Bytes are taken by a stream's reader and its workers and
-// given back by its writer, so they are in flight from reading an operation to writing
-// its answer.
+// connections and one for each. Bytes are taken by a stream's reader and its workers. Its
+// writer gives them back, or whoever finds that there will be no answer.
 
 // memory bounds what the operations of one connection take, and those of all connections
 // together, from when an operation is handed to a worker until its answer is written.
 //
-// A stream's reader waits for what an operation takes at least, and holds nothing
-// meanwhile. A worker whose answer turns out to be large waits for that too, and holds
-// its operation; that wait has a limit (largeWithin), so no deadlock lasts.
+// A stream's reader waits for what an operation takes at least. Meanwhile it holds its
+// decoded message, which is not counted. A worker whose answer turns out to be large gives
+// back its first room, keeps what its request takes, and waits for largeWithin at most, so
+// no deadlock lasts.
 type memory struct {
 	all, own *semaphore.Weighted // of the server, of the connection
 	most     int64               // the size of own
@@ -41,10 +41,8 @@ func (m *memory) take(ctx context.Context, n int64) error {
 	if err := m.own.Acquire(ctx, n); err != nil {
 		return err
 	}
-	// What was taken of the connection's share goes back, or the wait of others would
-	// never end.
 	if err := m.all.Acquire(ctx, n); err != nil {
-		m.own.Release(n)
+		m.own.Release(n) // nobody else would give it back
 		return err
 	}
 	return nil
@@ -65,11 +63,11 @@ const (
 	largestAnswer = 24 << 20
 )
 
-// firstAnswer is how large an answer of each kind may become at first. A larger one is
-// refused by the tablet, which says how large it is, and made again when there is memory
-// for that.
+// firstAnswer is how large an answer of each kind may become at first. A larger answer to
+// a read is refused by the tablet, which says how large it is, and made again when there
+// is memory for that; fit shortens a mutation's.
 var firstAnswer = [...]int64{
-	wire.SmallAnswer: 4 << 10, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10,
+	wire.SmallAnswer: maxLockBytes, wire.CellsAnswer: 16 << 10, wire.PageAnswer: 64 << 10,
 }
 
 // mostLearned bounds the first answers of a stream that reads larger cells.

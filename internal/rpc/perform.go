@@ -20,7 +20,7 @@ import (
 
 const (
 	// largeWithin limits the wait for memory for a large answer, as does the operation's
-	// deadline.
+	// deadline, which begins anew with the wait.
 	largeWithin = 30 * time.Second
 	// largeRetry is when a read that has waited in vain may be tried again, in milliseconds.
 	largeRetry = 50
@@ -74,7 +74,8 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	t.held -= room
 	within := largeWithin
 	if t.Request.DeadlineMs > 0 {
-		within = min(within, time.Duration(t.Request.DeadlineMs)*time.Millisecond)
+		within = min(within,
+			min(time.Duration(t.Request.DeadlineMs), maxDeadline)*time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(o.ctx, within)
 	defer cancel()
@@ -138,9 +139,9 @@ func failed(code pb.Error_Code, message string) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: message}}
 }
 
-// maxLocks is the most locks that are told of those a mutation has met. The client meets
-// the others the next time.
-const maxLocks = 256
+// maxLockBytes limits what is told of the locks that a mutation has met, to what was taken
+// for its answer. The client meets the others the next time.
+const maxLockBytes = 16 << 10
 
 // fit shortens an answer that is too large for a message and returns it with its size in
 // bytes. Of a read of many cells, and of a mutation that met many locks, the client asks
@@ -149,10 +150,15 @@ func fit(resp *pb.TabletResponse) (*pb.TabletResponse, int) {
 	size := proto.Size(resp)
 	results, m := resp.GetGet().GetResults(), resp.GetMutation()
 	switch {
-	case len(m.GetLocks()) > maxLocks:
+	case size > maxLockBytes && len(m.GetLocks()) > 1:
+		n := 0
+		for size = 0; n < len(m.Locks); n++ {
+			if size += proto.Size(m.Locks[n]); size > maxLockBytes && n > 0 {
+				break
+			}
+		}
 		resp = &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{
-			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:maxLocks],
-			ConflictAt: m.ConflictAt,
+			Status: m.Status, CommitTs: m.CommitTs, Locks: m.Locks[:n], ConflictAt: m.ConflictAt,
 		}}}
 	case size > maxGetBytes && len(results) > 1:
 		n := 0

@@ -80,7 +80,8 @@ const (
 	ByLeader
 	// ByRules is one function of internal/mvcc, whose effects are proposed.
 	ByRules
-	// ByTablet is the leader in a way of the operation's own, which ends with a proposal.
+	// ByTablet is the leader, in a way of the operation's own: most propose an entry, some
+	// only answer.
 	ByTablet
 	// ByReplica is any replica, leader or not, at once.
 	ByReplica

@@ -7,8 +7,8 @@ import (
 )
 
 // members is who belongs to the group, as of the last entry handed out to be applied. The
-// descriptor says where the replicas are, the configuration who decides; Reconfigure and
-// ApplyConfChange set both at once. All of it is read on the tablet's turns.
+// descriptor says where the replicas are, the configuration who decides. ApplyConfChange
+// sets both; Reconfigure, after a split, only the descriptor.
 type members struct {
 	descriptor *pb.TabletDescriptor
 	conf       *raftpb.ConfState

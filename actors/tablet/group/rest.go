@@ -106,7 +106,7 @@ func (g *Group) Tick() (transferFailed bool) {
 	switch {
 	case g.leader != 0:
 	case g.electionBoost > 0:
-		// whose votes may be on their way
+		// A candidate is left alone: its votes may be on their way.
 		if g.electionBoost--; g.raft.BasicStatus().RaftState != raft.StateCandidate {
 			g.campaign()
 		}

@@ -12,8 +12,8 @@ import (
 const transferLimit = 3 * ElectionTicks
 
 // TransferTarget returns the voter that has most of the log, among those that were heard of
-// lately, on the node if it is not 0; 0: there is none. Who votes in the new configuration
-// only, or in the old one only, is no less a voter.
+// lately, on the node if it is not 0; 0: there is none. A replica that votes
+// only in the new configuration may lead; one that is leaving (Outgoing) may not.
 func (g *Group) TransferTarget(node uint64) (target uint64) {
 	best := uint64(0)
 	g.raft.WithProgress(func(id uint64, typ raft.ProgressType, p tracker.Progress) {

@@ -8,9 +8,10 @@
 // or handed over (a Count). It writes nothing to the store and proposes nothing.
 //
 // Invariants:
-//  1. Locks and index hold what is applied, and reservations; never what is only proposed. That is in the overlay, from
-//     Evaluated until Visible or Lost.
-//  2. A lock leaves only after its removal is visible, by its cell and token; a reservation only by Release.
+//  1. Locks and index hold what is applied, and reservations; never what is only proposed.
+//     That is in the overlay, from Evaluated until Visible or Lost.
+//  2. A lock leaves only after its removal is visible, by its cell and token, or with its
+//     rows in a split, or with all when the leadership ends; a reservation only by Release.
 //  3. A column of the index is loaded before anything of it is in flight.
 //
 // A crash, or the end of the leadership, loses nothing: Lead reads all anew from the store.

@@ -35,7 +35,8 @@ func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 	return v.memory.locks.get(c)
 }
 
-// Locks is not read by mutations; it gives the applied locks.
+// Locks is not read by mutations; it gives the locks and
+// reservations, without the overlay.
 func (v *EvalView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return v.memory.locks.all(s, reverse)
 }
