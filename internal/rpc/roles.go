@@ -14,12 +14,19 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
 // This file tells callers apart by their certificates, and lets clients hear why a server
 // refuses theirs. The server's half runs in front of every handler; the client's half
 // wraps a connection, which gRPC reads on one goroutine and writes on another.
+
+// The methods of the two services begin with these.
+var (
+	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
+	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
+)
 
 // public reports whether clients may call the method. What ServerConfig.Register adds is
 // for nodes.

@@ -46,7 +46,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	s := &Server{
 		grpc: grpc.NewServer(opts...),
 		service: &service{
-			AdminServer: cfg.Admin, transport: transport, cfg: cfg, tables: newTableIDs(transport),
+			transport: transport, cfg: cfg, tables: newTableIDs(transport),
 			draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
 		},
 	}
@@ -146,9 +146,8 @@ func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
 }
 
 // service is pb.PercolatorServer over a Transport. Its errors become a status in
-// statusUnary. AdminServer answers the calls of the service Admin by their earlier names.
+// statusUnary.
 type service struct {
-	pb.AdminServer
 	pb.UnsafePercolatorServer
 	transport txn.Transport
 	cfg       ServerConfig

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,20 +73,8 @@ func (c *Client) bound(method string) time.Duration {
 	return unaryTimeout
 }
 
-// The methods of the two services begin with these.
-var (
-	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
-	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
-)
-
-// invoke makes one call. Nodes of releases before the service Admin know its calls as
-// ones of the service Percolator.
+// invoke makes one call.
 func (l *link) invoke(ctx context.Context, method string, req, resp any,
 	opts ...grpc.CallOption) error {
-	err := l.conn.Invoke(ctx, method, req, resp, opts...)
-	if name, admin := strings.CutPrefix(method, adminMethods); admin &&
-		status.Code(err) == codes.Unimplemented {
-		err = l.conn.Invoke(ctx, percolatorMethods+name, req, resp, opts...)
-	}
-	return fromStatus(err)
+	return fromStatus(l.conn.Invoke(ctx, method, req, resp, opts...))
 }

@@ -2487,7 +2487,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\rblocked_nodes\x18\t \x03(\v20.percolator.v1.PlacementStatus.BlockedNodesEntryR\fblockedNodes\x1a?\n" +
 	"\x11BlockedNodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x92\r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xcc\a\n" +
 	"\n" +
 	"Percolator\x12P\n" +
 	"\n" +
@@ -2505,17 +2505,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"NodeStatus\x12 .percolator.v1.NodeStatusRequest\x1a!.percolator.v1.NodeStatusResponse\x12N\n" +
 	"\tObservers\x12\x1f.percolator.v1.ObserversRequest\x1a .percolator.v1.ObserversResponse\x12T\n" +
-	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponse\x12e\n" +
-	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\"\x03\x88\x02\x01\x12P\n" +
-	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\"\x03\x88\x02\x01\x12G\n" +
-	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\"\x03\x88\x02\x01\x12S\n" +
-	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\"\x03\x88\x02\x01\x12V\n" +
-	"\n" +
-	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\"\x03\x88\x02\x01\x12\\\n" +
-	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\"\x03\x88\x02\x01\x12V\n" +
-	"\n" +
-	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\"\x03\x88\x02\x01\x12_\n" +
-	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\"\x03\x88\x02\x01BDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\vHoldHistory\x12!.percolator.v1.HoldHistoryRequest\x1a\".percolator.v1.HoldHistoryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_service_proto_rawDescOnce sync.Once
@@ -2531,65 +2521,49 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 
 var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_percolator_v1_service_proto_goTypes = []any{
-	(*Operation)(nil),               // 0: percolator.v1.Operation
-	(*OperationBatch)(nil),          // 1: percolator.v1.OperationBatch
-	(*OperationResult)(nil),         // 2: percolator.v1.OperationResult
-	(*OperationResults)(nil),        // 3: percolator.v1.OperationResults
-	(*TimestampsRequest)(nil),       // 4: percolator.v1.TimestampsRequest
-	(*TimestampsResponse)(nil),      // 5: percolator.v1.TimestampsResponse
-	(*LocateRequest)(nil),           // 6: percolator.v1.LocateRequest
-	(*LocateResponse)(nil),          // 7: percolator.v1.LocateResponse
-	(*Table)(nil),                   // 8: percolator.v1.Table
-	(*CreateTableRequest)(nil),      // 9: percolator.v1.CreateTableRequest
-	(*CreateTableResponse)(nil),     // 10: percolator.v1.CreateTableResponse
-	(*DropTableRequest)(nil),        // 11: percolator.v1.DropTableRequest
-	(*DropTableResponse)(nil),       // 12: percolator.v1.DropTableResponse
-	(*TablesRequest)(nil),           // 13: percolator.v1.TablesRequest
-	(*TablesResponse)(nil),          // 14: percolator.v1.TablesResponse
-	(*CatalogueRequest)(nil),        // 15: percolator.v1.CatalogueRequest
-	(*WorkerDeadRequest)(nil),       // 16: percolator.v1.WorkerDeadRequest
-	(*WorkerDeadResponse)(nil),      // 17: percolator.v1.WorkerDeadResponse
-	(*SplitTabletRequest)(nil),      // 18: percolator.v1.SplitTabletRequest
-	(*NodeStatusRequest)(nil),       // 19: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),      // 20: percolator.v1.NodeStatusResponse
-	(*LogStatus)(nil),               // 21: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),        // 22: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),       // 23: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),       // 24: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),               // 25: percolator.v1.MetaSight
-	(*ObserverState)(nil),           // 26: percolator.v1.ObserverState
-	(*HoldHistoryRequest)(nil),      // 27: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil),     // 28: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),          // 29: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),             // 30: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),           // 31: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),         // 32: percolator.v1.PlacementStatus
-	nil,                             // 33: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),           // 34: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),          // 35: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),        // 36: percolator.v1.TabletDescriptor
-	(*Worker)(nil),                  // 37: percolator.v1.Worker
-	(*StatusResponse)(nil),          // 38: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),            // 39: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                // 40: percolator.v1.Backfill
-	(*ControlObserverRequest)(nil),  // 41: percolator.v1.ControlObserverRequest
-	(*BackfillRequest)(nil),         // 42: percolator.v1.BackfillRequest
-	(*NodesRequest)(nil),            // 43: percolator.v1.NodesRequest
-	(*DrainNodeRequest)(nil),        // 44: percolator.v1.DrainNodeRequest
-	(*MoveTabletRequest)(nil),       // 45: percolator.v1.MoveTabletRequest
-	(*VerifyTabletRequest)(nil),     // 46: percolator.v1.VerifyTabletRequest
-	(*ForgetNodeRequest)(nil),       // 47: percolator.v1.ForgetNodeRequest
-	(*ClusterPolicyRequest)(nil),    // 48: percolator.v1.ClusterPolicyRequest
-	(*Catalogue)(nil),               // 49: percolator.v1.Catalogue
-	(*SplitResponse)(nil),           // 50: percolator.v1.SplitResponse
-	(*ControlObserverResponse)(nil), // 51: percolator.v1.ControlObserverResponse
-	(*BackfillResponse)(nil),        // 52: percolator.v1.BackfillResponse
-	(*NodesResponse)(nil),           // 53: percolator.v1.NodesResponse
-	(*DrainNodeResponse)(nil),       // 54: percolator.v1.DrainNodeResponse
-	(*MoveTabletResponse)(nil),      // 55: percolator.v1.MoveTabletResponse
-	(*VerifyTabletResponse)(nil),    // 56: percolator.v1.VerifyTabletResponse
-	(*ForgetNodeResponse)(nil),      // 57: percolator.v1.ForgetNodeResponse
-	(*ClusterPolicyResponse)(nil),   // 58: percolator.v1.ClusterPolicyResponse
+	(*Operation)(nil),           // 0: percolator.v1.Operation
+	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
+	(*OperationResult)(nil),     // 2: percolator.v1.OperationResult
+	(*OperationResults)(nil),    // 3: percolator.v1.OperationResults
+	(*TimestampsRequest)(nil),   // 4: percolator.v1.TimestampsRequest
+	(*TimestampsResponse)(nil),  // 5: percolator.v1.TimestampsResponse
+	(*LocateRequest)(nil),       // 6: percolator.v1.LocateRequest
+	(*LocateResponse)(nil),      // 7: percolator.v1.LocateResponse
+	(*Table)(nil),               // 8: percolator.v1.Table
+	(*CreateTableRequest)(nil),  // 9: percolator.v1.CreateTableRequest
+	(*CreateTableResponse)(nil), // 10: percolator.v1.CreateTableResponse
+	(*DropTableRequest)(nil),    // 11: percolator.v1.DropTableRequest
+	(*DropTableResponse)(nil),   // 12: percolator.v1.DropTableResponse
+	(*TablesRequest)(nil),       // 13: percolator.v1.TablesRequest
+	(*TablesResponse)(nil),      // 14: percolator.v1.TablesResponse
+	(*CatalogueRequest)(nil),    // 15: percolator.v1.CatalogueRequest
+	(*WorkerDeadRequest)(nil),   // 16: percolator.v1.WorkerDeadRequest
+	(*WorkerDeadResponse)(nil),  // 17: percolator.v1.WorkerDeadResponse
+	(*SplitTabletRequest)(nil),  // 18: percolator.v1.SplitTabletRequest
+	(*NodeStatusRequest)(nil),   // 19: percolator.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),  // 20: percolator.v1.NodeStatusResponse
+	(*LogStatus)(nil),           // 21: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 22: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 23: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 24: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 25: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 26: percolator.v1.ObserverState
+	(*HoldHistoryRequest)(nil),  // 27: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 28: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 29: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 30: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 31: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),     // 32: percolator.v1.PlacementStatus
+	nil,                         // 33: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 34: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 35: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 36: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 37: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 38: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),        // 39: percolator.v1.ObserverInfo
+	(*Backfill)(nil),            // 40: percolator.v1.Backfill
+	(*Catalogue)(nil),           // 41: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 42: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
 	34, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
@@ -2625,36 +2599,20 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	19, // 30: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
 	22, // 31: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
 	27, // 32: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	41, // 33: percolator.v1.Percolator.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	42, // 34: percolator.v1.Percolator.Backfill:input_type -> percolator.v1.BackfillRequest
-	43, // 35: percolator.v1.Percolator.Nodes:input_type -> percolator.v1.NodesRequest
-	44, // 36: percolator.v1.Percolator.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	45, // 37: percolator.v1.Percolator.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	46, // 38: percolator.v1.Percolator.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	47, // 39: percolator.v1.Percolator.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	48, // 40: percolator.v1.Percolator.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	3,  // 41: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 42: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 43: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	10, // 44: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	12, // 45: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	14, // 46: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	49, // 47: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	17, // 48: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	50, // 49: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	20, // 50: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 51: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	28, // 52: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	51, // 53: percolator.v1.Percolator.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	52, // 54: percolator.v1.Percolator.Backfill:output_type -> percolator.v1.BackfillResponse
-	53, // 55: percolator.v1.Percolator.Nodes:output_type -> percolator.v1.NodesResponse
-	54, // 56: percolator.v1.Percolator.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	55, // 57: percolator.v1.Percolator.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	56, // 58: percolator.v1.Percolator.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	57, // 59: percolator.v1.Percolator.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	58, // 60: percolator.v1.Percolator.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	41, // [41:61] is the sub-list for method output_type
-	21, // [21:41] is the sub-list for method input_type
+	3,  // 33: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 34: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 35: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	10, // 36: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	12, // 37: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	14, // 38: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	41, // 39: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	17, // 40: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	42, // 41: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	20, // 42: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	23, // 43: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	28, // 44: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	33, // [33:45] is the sub-list for method output_type
+	21, // [21:33] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name

@@ -19,26 +19,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Percolator_Operations_FullMethodName      = "/percolator.v1.Percolator/Operations"
-	Percolator_Timestamps_FullMethodName      = "/percolator.v1.Percolator/Timestamps"
-	Percolator_Locate_FullMethodName          = "/percolator.v1.Percolator/Locate"
-	Percolator_CreateTable_FullMethodName     = "/percolator.v1.Percolator/CreateTable"
-	Percolator_DropTable_FullMethodName       = "/percolator.v1.Percolator/DropTable"
-	Percolator_Tables_FullMethodName          = "/percolator.v1.Percolator/Tables"
-	Percolator_GetCatalogue_FullMethodName    = "/percolator.v1.Percolator/GetCatalogue"
-	Percolator_WorkerDead_FullMethodName      = "/percolator.v1.Percolator/WorkerDead"
-	Percolator_SplitTablet_FullMethodName     = "/percolator.v1.Percolator/SplitTablet"
-	Percolator_NodeStatus_FullMethodName      = "/percolator.v1.Percolator/NodeStatus"
-	Percolator_Observers_FullMethodName       = "/percolator.v1.Percolator/Observers"
-	Percolator_HoldHistory_FullMethodName     = "/percolator.v1.Percolator/HoldHistory"
-	Percolator_ControlObserver_FullMethodName = "/percolator.v1.Percolator/ControlObserver"
-	Percolator_Backfill_FullMethodName        = "/percolator.v1.Percolator/Backfill"
-	Percolator_Nodes_FullMethodName           = "/percolator.v1.Percolator/Nodes"
-	Percolator_DrainNode_FullMethodName       = "/percolator.v1.Percolator/DrainNode"
-	Percolator_MoveTablet_FullMethodName      = "/percolator.v1.Percolator/MoveTablet"
-	Percolator_VerifyTablet_FullMethodName    = "/percolator.v1.Percolator/VerifyTablet"
-	Percolator_ForgetNode_FullMethodName      = "/percolator.v1.Percolator/ForgetNode"
-	Percolator_ClusterPolicy_FullMethodName   = "/percolator.v1.Percolator/ClusterPolicy"
+	Percolator_Operations_FullMethodName   = "/percolator.v1.Percolator/Operations"
+	Percolator_Timestamps_FullMethodName   = "/percolator.v1.Percolator/Timestamps"
+	Percolator_Locate_FullMethodName       = "/percolator.v1.Percolator/Locate"
+	Percolator_CreateTable_FullMethodName  = "/percolator.v1.Percolator/CreateTable"
+	Percolator_DropTable_FullMethodName    = "/percolator.v1.Percolator/DropTable"
+	Percolator_Tables_FullMethodName       = "/percolator.v1.Percolator/Tables"
+	Percolator_GetCatalogue_FullMethodName = "/percolator.v1.Percolator/GetCatalogue"
+	Percolator_WorkerDead_FullMethodName   = "/percolator.v1.Percolator/WorkerDead"
+	Percolator_SplitTablet_FullMethodName  = "/percolator.v1.Percolator/SplitTablet"
+	Percolator_NodeStatus_FullMethodName   = "/percolator.v1.Percolator/NodeStatus"
+	Percolator_Observers_FullMethodName    = "/percolator.v1.Percolator/Observers"
+	Percolator_HoldHistory_FullMethodName  = "/percolator.v1.Percolator/HoldHistory"
 )
 
 // PercolatorClient is the client API for Percolator service.
@@ -65,23 +57,6 @@ type PercolatorClient interface {
 	Observers(ctx context.Context, in *ObserversRequest, opts ...grpc.CallOption) (*ObserversResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(ctx context.Context, in *HoldHistoryRequest, opts ...grpc.CallOption) (*HoldHistoryResponse, error)
-	// Deprecated: Do not use.
-	// The calls of Admin as releases before it made them: served until none of those is left.
-	ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error)
-	// Deprecated: Do not use.
-	Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error)
-	// Deprecated: Do not use.
-	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error)
-	// Deprecated: Do not use.
-	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
-	// Deprecated: Do not use.
-	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
-	// Deprecated: Do not use.
-	VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error)
-	// Deprecated: Do not use.
-	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
-	// Deprecated: Do not use.
-	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
 }
 
 type percolatorClient struct {
@@ -215,94 +190,6 @@ func (c *percolatorClient) HoldHistory(ctx context.Context, in *HoldHistoryReque
 	return out, nil
 }
 
-// Deprecated: Do not use.
-func (c *percolatorClient) ControlObserver(ctx context.Context, in *ControlObserverRequest, opts ...grpc.CallOption) (*ControlObserverResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ControlObserverResponse)
-	err := c.cc.Invoke(ctx, Percolator_ControlObserver_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) Backfill(ctx context.Context, in *BackfillRequest, opts ...grpc.CallOption) (*BackfillResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(BackfillResponse)
-	err := c.cc.Invoke(ctx, Percolator_Backfill_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(NodesResponse)
-	err := c.cc.Invoke(ctx, Percolator_Nodes_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DrainNodeResponse)
-	err := c.cc.Invoke(ctx, Percolator_DrainNode_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(MoveTabletResponse)
-	err := c.cc.Invoke(ctx, Percolator_MoveTablet_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) VerifyTablet(ctx context.Context, in *VerifyTabletRequest, opts ...grpc.CallOption) (*VerifyTabletResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(VerifyTabletResponse)
-	err := c.cc.Invoke(ctx, Percolator_VerifyTablet_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ForgetNodeResponse)
-	err := c.cc.Invoke(ctx, Percolator_ForgetNode_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Deprecated: Do not use.
-func (c *percolatorClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ClusterPolicyResponse)
-	err := c.cc.Invoke(ctx, Percolator_ClusterPolicy_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // PercolatorServer is the server API for Percolator service.
 // All implementations must embed UnimplementedPercolatorServer
 // for forward compatibility.
@@ -327,23 +214,6 @@ type PercolatorServer interface {
 	Observers(context.Context, *ObserversRequest) (*ObserversResponse, error)
 	// Keeps history from being collected above a timestamp, for a while (a capped lease, advisory).
 	HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error)
-	// Deprecated: Do not use.
-	// The calls of Admin as releases before it made them: served until none of those is left.
-	ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error)
-	// Deprecated: Do not use.
-	Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error)
-	// Deprecated: Do not use.
-	Nodes(context.Context, *NodesRequest) (*NodesResponse, error)
-	// Deprecated: Do not use.
-	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
-	// Deprecated: Do not use.
-	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
-	// Deprecated: Do not use.
-	VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error)
-	// Deprecated: Do not use.
-	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
-	// Deprecated: Do not use.
-	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
 	mustEmbedUnimplementedPercolatorServer()
 }
 
@@ -389,30 +259,6 @@ func (UnimplementedPercolatorServer) Observers(context.Context, *ObserversReques
 }
 func (UnimplementedPercolatorServer) HoldHistory(context.Context, *HoldHistoryRequest) (*HoldHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldHistory not implemented")
-}
-func (UnimplementedPercolatorServer) ControlObserver(context.Context, *ControlObserverRequest) (*ControlObserverResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ControlObserver not implemented")
-}
-func (UnimplementedPercolatorServer) Backfill(context.Context, *BackfillRequest) (*BackfillResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Backfill not implemented")
-}
-func (UnimplementedPercolatorServer) Nodes(context.Context, *NodesRequest) (*NodesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
-}
-func (UnimplementedPercolatorServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
-}
-func (UnimplementedPercolatorServer) MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method MoveTablet not implemented")
-}
-func (UnimplementedPercolatorServer) VerifyTablet(context.Context, *VerifyTabletRequest) (*VerifyTabletResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method VerifyTablet not implemented")
-}
-func (UnimplementedPercolatorServer) ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ForgetNode not implemented")
-}
-func (UnimplementedPercolatorServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
 }
 func (UnimplementedPercolatorServer) mustEmbedUnimplementedPercolatorServer() {}
 func (UnimplementedPercolatorServer) testEmbeddedByValue()                    {}
@@ -640,150 +486,6 @@ func _Percolator_HoldHistory_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Percolator_ControlObserver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ControlObserverRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).ControlObserver(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_ControlObserver_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).ControlObserver(ctx, req.(*ControlObserverRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_Backfill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(BackfillRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).Backfill(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_Backfill_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).Backfill(ctx, req.(*BackfillRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_Nodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(NodesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).Nodes(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_Nodes_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).Nodes(ctx, req.(*NodesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DrainNodeRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).DrainNode(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_DrainNode_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).DrainNode(ctx, req.(*DrainNodeRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_MoveTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(MoveTabletRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).MoveTablet(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_MoveTablet_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).MoveTablet(ctx, req.(*MoveTabletRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_VerifyTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(VerifyTabletRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).VerifyTablet(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_VerifyTablet_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).VerifyTablet(ctx, req.(*VerifyTabletRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_ForgetNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ForgetNodeRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).ForgetNode(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_ForgetNode_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).ForgetNode(ctx, req.(*ForgetNodeRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Percolator_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ClusterPolicyRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PercolatorServer).ClusterPolicy(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Percolator_ClusterPolicy_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PercolatorServer).ClusterPolicy(ctx, req.(*ClusterPolicyRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // Percolator_ServiceDesc is the grpc.ServiceDesc for Percolator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -834,38 +536,6 @@ var Percolator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HoldHistory",
 			Handler:    _Percolator_HoldHistory_Handler,
-		},
-		{
-			MethodName: "ControlObserver",
-			Handler:    _Percolator_ControlObserver_Handler,
-		},
-		{
-			MethodName: "Backfill",
-			Handler:    _Percolator_Backfill_Handler,
-		},
-		{
-			MethodName: "Nodes",
-			Handler:    _Percolator_Nodes_Handler,
-		},
-		{
-			MethodName: "DrainNode",
-			Handler:    _Percolator_DrainNode_Handler,
-		},
-		{
-			MethodName: "MoveTablet",
-			Handler:    _Percolator_MoveTablet_Handler,
-		},
-		{
-			MethodName: "VerifyTablet",
-			Handler:    _Percolator_VerifyTablet_Handler,
-		},
-		{
-			MethodName: "ForgetNode",
-			Handler:    _Percolator_ForgetNode_Handler,
-		},
-		{
-			MethodName: "ClusterPolicy",
-			Handler:    _Percolator_ClusterPolicy_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
