@@ -8,7 +8,7 @@
 //  2. A port admits at most QueueLimit unanswered calls, besides those marked Bypass.
 //  3. No batch waits for a timer unless Linger is set.
 //  4. The turns of Turns never overlap, and each Wake is followed by a turn that begins
-//     after it.
+//     after it. A turn that panics does not end the actor.
 //
 // Protoactor's futures are not used: each costs a process registration, and they race with
 // late replies.

@@ -2,6 +2,7 @@ package actorkit
 
 import (
 	"context"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -9,10 +10,10 @@ import (
 )
 
 // Turns is an actor that works in turns of one bounded step each. After a turn it pauses
-// for the duration that the turn returned, or until it is woken. Turns never overlap. If a
-// turn panics, protoactor logs it and starts the actor anew, and the next turn follows
-// after the first pause; more than ten panics in ten seconds end the actor. The methods of
-// Turns may be called concurrently.
+// for the duration that the turn returned, or until it is woken. Turns never overlap. A
+// panic ends its turn only: it is logged, and the next turn follows after a pause that
+// grows from a second to a minute while turns panic, and that Wake does not shorten. The
+// methods of Turns may be called concurrently.
 type Turns struct {
 	cfg    TurnsConfig
 	system *actor.ActorSystem
@@ -37,7 +38,6 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Turns{cfg: cfg, system: system, cancel: cancel, done: make(chan struct{})}
 	a := &turnActor{ctx: ctx, turns: t}
-	// Always the same instance: a restart after a panic keeps its state.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a
 	}), cfg.Name)
@@ -49,7 +49,7 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	return t, nil
 }
 
-// Wake starts the next turn at once, or Gap after the last one. If a turn is running,
+// Wake starts the next turn at once, or as soon as Gap or the pause after a panic allows. If a turn is running,
 // another follows it. Wake does not wait.
 func (t *Turns) Wake() {
 	if !t.woken.Swap(true) {
@@ -83,17 +83,18 @@ type turnActor struct {
 	turns  *Turns
 	timer  *time.Timer
 	pauses uint64
-	last   time.Time // when the last turn ended
+	next   time.Time // no turn begins before
+	panics int       // turns in a row that have panicked
 }
 
 // Receive does a turn and sets the timer for the next one.
 func (t *turnActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
-	case *actor.Started: // also after a panic
+	case *actor.Started:
 		t.pause(c, t.turns.cfg.First)
 	case *wake:
 		t.turns.woken.Store(false)
-		if early := t.turns.cfg.Gap - time.Since(t.last); early > 0 {
+		if early := time.Until(t.next); early > 0 {
 			t.pause(c, early)
 			return
 		}
@@ -115,9 +116,36 @@ func (t *turnActor) turn(c actor.Context) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	pause := max(t.turns.cfg.Turn(t.ctx), t.turns.cfg.Gap)
-	t.last = time.Now()
-	t.pause(c, pause)
+	pause, panicked := t.run()
+	least := t.turns.cfg.Gap
+	if panicked {
+		least = min(panicPause<<min(t.panics, 10), maxPanicPause)
+		t.panics++
+	} else {
+		t.panics = 0
+	}
+	t.next = time.Now().Add(least)
+	t.pause(c, max(pause, least))
+}
+
+// The pause after a panic: at first, doubled while turns panic, and at most.
+const (
+	panicPause    = time.Second
+	maxPanicPause = time.Minute
+)
+
+// run calls the turn's function. What is wrong may be over by the next turn, so a panic
+// is not the end of the actor, whose job nobody else would do until the node restarts.
+func (t *turnActor) run() (pause time.Duration, panicked bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			panicked = true
+			t.turns.system.Logger().Error("actorkit: a turn panicked; trying again after a pause",
+				"actor", t.turns.cfg.Name, "panics", t.panics+1, "panic", p,
+				"stack", string(debug.Stack()))
+		}
+	}()
+	return t.turns.cfg.Turn(t.ctx), false
 }
 
 // pause starts a pause, which replaces the one that is on.

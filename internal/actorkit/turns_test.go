@@ -124,15 +124,29 @@ func TestTurnsStop(t *testing.T) {
 	})
 }
 
-// TestTurnsPanic: after a turn that panics the next comes as the first did.
+// TestTurnsPanic: a turn that panics costs a pause, which grows while turns panic and
+// which a wake does not shorten. However many panic, the next turn comes; once one has
+// returned the pauses are as before.
 func TestTurnsPanic(t *testing.T) {
-	inTurns(t, TurnsConfig{First: time.Second}, func(_ context.Context, n int) {
-		if n == 1 {
-			panic("the first turn")
+	const panics = 20
+	inTurns(t, TurnsConfig{}, func(_ context.Context, n int) {
+		if n != panics+1 {
+			panic(n)
 		}
-	}, func(t *testing.T, _ *Turns, times func() []time.Duration) {
+	}, func(t *testing.T, turns *Turns, times func() []time.Duration) {
 		began := time.Now()
-		at(began, 3*time.Second)
-		same(t, times(), time.Second, 2*time.Second)
+		var want []time.Duration
+		next, pause := time.Duration(0), time.Second
+		for range panics {
+			want = append(want, next)
+			for end := next + pause; next < end; next += time.Second {
+				at(began, next+time.Second/2)
+				turns.Wake()
+			}
+			pause = min(2*pause, time.Minute)
+		}
+		want = append(want, next, next+10*time.Second, next+11*time.Second)
+		at(began, next+12*time.Second)
+		same(t, times(), want...)
 	})
 }
