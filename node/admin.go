@@ -32,8 +32,8 @@ func (n adminNode) Place() { n.changes.jobs.place() }
 
 func (n adminNode) WakeBackfills() { n.observers.wakeBackfills() }
 
-func (n adminNode) HonourEverywhere(ctx context.Context) error {
-	return n.observers.honourEverywhere(ctx)
+func (n adminNode) ApplyCatalogue(ctx context.Context) error {
+	return n.observers.applyEverywhere(ctx)
 }
 
 func (n adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.read(ctx) }
@@ -45,7 +45,7 @@ func (n adminNode) CheckHistory(history time.Duration) error {
 }
 
 func (n adminNode) Leaders(ctx context.Context, age time.Duration) ([]*pb.StatusResponse, error) {
-	return n.census.get(ctx, age)
+	return n.statusCache.get(ctx, age)
 }
 
 // PlacementStatus implements admin.Node. Placement runs where meta is led: if that is not

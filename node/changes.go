@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type changes struct {
 	runs   sync.WaitGroup
 
 	jobs      *leaderJobs
-	sight     *metaSight
+	health    *metaHealth
 	publisher publisher
 	members   map[uint64]cluster.Member // as of the last look; the worker's own
 	// term is the one in which this node led meta at the last look, 0 if it did not. Only
@@ -51,8 +52,8 @@ const (
 	lookPause = time.Second
 	// maxAsked bounds the requests of other nodes that wait.
 	maxAsked = 256
-	// honourTimeout bounds the reading of the catalogue after a change of the members.
-	honourTimeout = 2 * time.Second
+	// catalogueTimeout bounds the reading of the catalogue after a change of the members.
+	catalogueTimeout = 2 * time.Second
 )
 
 // newChanges returns the changes of a node whose parts do not exist yet. wake and ask may
@@ -63,7 +64,7 @@ func newChanges(n *Node) *changes {
 		members: map[uint64]cluster.Member{},
 		jobs:    &leaderJobs{},
 	}
-	c.sight = newMetaSight(func(ctx context.Context) error {
+	c.health = newMetaHealth(func(ctx context.Context) error {
 		_, err := n.meta.Catalogue(ctx)
 		return err
 	})
@@ -79,7 +80,7 @@ func (c *changes) start() {
 	}
 	c.runs.Go(c.run)
 	c.runs.Go(c.answer)
-	c.runs.Go(func() { c.sight.watch(c.ctx) })
+	c.runs.Go(func() { c.health.watch(c.ctx) })
 	c.runs.Go(func() { c.n.observers.watchTables(c.ctx) })
 	if files := c.n.certs.files; files != nil {
 		c.runs.Go(func() { files.Watch(c.ctx) })
@@ -144,7 +145,7 @@ func (c *changes) stop(ctx context.Context) error {
 }
 
 // look compares the members with those of the last look. Advisory locks of an incarnation
-// that is gone are released. After a node has come, this one honours the catalogue again:
+// that is gone are released. After a node has come, this one applies the catalogue again:
 // it may have been this node that was cut off and missed changes.
 func (c *changes) look() {
 	now := map[uint64]cluster.Member{}
@@ -165,7 +166,7 @@ func (c *changes) look() {
 			c.gone(m)
 		}
 	}
-	first := len(c.members) == 0 // observers.start honours the catalogue by itself
+	first := len(c.members) == 0 // observers.start applies the catalogue by itself
 	if c.term != 0 && (came || len(now) != len(c.members)) {
 		c.n.observers.registration.wake() // one that has gone may have left something half told
 	}
@@ -175,9 +176,9 @@ func (c *changes) look() {
 		c.n.joining.door.LookAgain()
 	}
 	if came && !first {
-		ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, catalogueTimeout)
 		defer cancel()
-		if err := c.n.observers.honour(ctx); err != nil && c.ctx.Err() == nil {
+		if err := c.n.observers.applyCatalogue(ctx); err != nil && c.ctx.Err() == nil {
 			c.n.cfg.Logger.Warn("the observer catalogue could not be read after a change of the cluster", "error", err)
 		}
 	}
@@ -190,7 +191,7 @@ func (c *changes) rememberNodes() {
 	if c.n.others.peers == nil || !c.n.serving.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, honourTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, catalogueTimeout)
 	defer cancel()
 	if err := c.n.admin.RememberNodes(ctx); err != nil && c.ctx.Err() == nil {
 		c.n.cfg.Logger.Debug("the node table could not be read after a change of the cluster",
@@ -202,7 +203,7 @@ func (c *changes) rememberNodes() {
 // service, and marks what has changed until now as suspect: the process may have died of
 // running an observer on it.
 func (c *changes) gone(m cluster.Member) {
-	c.n.observers.suspect()
+	c.n.observers.noteCrash()
 	if l := c.n.lockd.Load(); l != nil {
 		first := ownerOf(m.NodeID, m.Incarnation)
 		l.Forget(first, first+ownersOfOne-1)
@@ -246,7 +247,7 @@ func (c *changes) respond(a peerAsk) *wire.PeerResponse {
 		status, _ := c.n.status.get(ctx, body.Status.GetLeading()) // what could be gathered in time
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
 	case *wire.PeerRequest_Honour:
-		if err := c.n.observers.honour(ctx); err != nil {
+		if err := c.n.observers.applyCatalogue(ctx); err != nil {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
 		}
 		// The same request serves as the hint to look for back-fills, see
@@ -270,4 +271,33 @@ const ownersOfOne = 1 << 16
 func ownerOf(node, incarnation uint64) uint64 {
 	const spread = 0x9e3779b97f4a7c15 // odd: neighbours are far apart
 	return max(1, (node*spread+incarnation)<<16)
+}
+
+// mapPause is the least time between two readings of the tablet map by a node that does
+// not hold every tablet; up to a tenth is added at random, so that nodes do not read
+// together. It bounds how long the node can go without knowing of a split that no request
+// meets.
+const mapPause = 20 * time.Second
+
+// mapTimeout bounds one reading of the tablet map.
+const mapTimeout = 5 * time.Second
+
+// rereadMap reads the tablet map from time to time while needed returns true. It is a
+// goroutine of changes and returns when ctx ends.
+func rereadMap(ctx context.Context, needed func() bool, read func(context.Context) error) {
+	for {
+		pause := time.NewTimer(mapPause + rand.N(mapPause/10))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		if !needed() {
+			continue
+		}
+		attempt, cancel := context.WithTimeout(ctx, mapTimeout)
+		_ = read(attempt) // the next reading comes, and misses read it as well
+		cancel()
+	}
 }

@@ -17,6 +17,6 @@
 //     meta. Two nodes may run them at once for a moment, so all of them change meta by
 //     conditional writes.
 //  3. Advisory locks of an incarnation are released when gossip knows that it has ended.
-//  4. A change of observers is honoured by every live node before the call returns, and by
+//  4. A change of observers is in force on every live node before the call returns, and on
 //     the others before they run anything, or when they see the rest again.
 package node

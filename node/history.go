@@ -28,7 +28,7 @@ func (l *leaderJobs) startCollector() error {
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	c, err := collector.Spawn(l.system, collector.Config{
 		Client: l.client, Record: l.meta, Drops: drops{l.meta, l.client},
-		Overview: lately{l.census, age}, History: history, Interval: tune.Interval,
+		Overview: recentStatuses{l.statuses, age}, History: history, Interval: tune.Interval,
 		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()),
 		Logger: l.cfg.Logger,
 	})

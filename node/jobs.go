@@ -32,14 +32,14 @@ type job interface {
 // worker of changes starts and ends them, and so may wait for them; any goroutine may
 // wake one or ask for its status.
 type leaderJobs struct {
-	cfg     Config
-	system  *actor.ActorSystem
-	meta    *meta.Meta
-	client  *txn.Client
-	send    route.Sender
-	members cluster.Members
-	census  *census
-	known   *clusterPolicy
+	cfg      Config
+	system   *actor.ActorSystem
+	meta     *meta.Meta
+	client   *txn.Client
+	send     route.Sender
+	members  cluster.Members
+	statuses *statusCache
+	known    *clusterPolicy
 
 	// The worker's own.
 	started bool

@@ -43,7 +43,7 @@ type joining struct {
 	self  *join.Self
 	door  *join.Door
 
-	listen  *handover        // nil: there is none
+	listen  *sharedListener  // nil: there is none
 	ports   *gossip.Listener // nil: none, or gossip has it
 	gossip  *gossip.Gossip   // nil: the node is alone
 	contact *join.GRPCContact
@@ -230,7 +230,7 @@ func (e *joining) bind(parts joiningParts) error {
 	if err != nil {
 		return fmt.Errorf("node: listen for clients: %w", err)
 	}
-	e.listen = newHandover(l)
+	e.listen = newSharedListener(l)
 	if e.at.Listen, err = e.cfg.AdvertisedAddr(l.Addr().String(), true); err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (e *joining) serveEarly() {
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
-	l := netutil.LimitListener(e.listen.view(), maxEarlyConns)
+	l := netutil.LimitListener(e.listen.forServer(), maxEarlyConns)
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 }
 
@@ -306,14 +306,15 @@ const (
 )
 
 // takeOver ends the early server and returns the listener for the server that follows,
-// which must register the door. The address stays bound in between, see handover. The
+// which must register the door. The address stays bound in between, see
+// sharedListener. The
 // listener is nil if there is no address.
 func (e *joining) takeOver() (net.Listener, error) {
 	if e.listen == nil {
 		return nil, nil
 	}
 	if e.early == nil {
-		return e.listen.view(), nil
+		return e.listen.forServer(), nil
 	}
 	// Requests under way fail; other nodes ask again.
 	e.early.Stop()
@@ -322,7 +323,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return nil, fmt.Errorf("node: tell others who this is: %w", err)
 	}
-	return e.listen.view(), nil
+	return e.listen.forServer(), nil
 }
 
 // register adds the door to what a server serves.

@@ -13,85 +13,82 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// A node that ends hands over what it leads. This file owns nothing: who leads is in the
-// router. The goroutine that closes the node waits here; up to leaveAtOnce transfers are
-// in flight, each of which its group may refuse or leave unanswered.
+// This file transfers what a node leads when it is about to end. It owns nothing: who leads
+// is in the router. The goroutine that closes the node waits here; up to transfersAtOnce
+// transfers are in flight, each of which its group may refuse or leave unanswered.
 
-// Bounds of handing leaderships over: all of it, one of them, how many at once, and how
-// often what is left is tried again.
+// transferTimeout bounds all transfers together, oneTransferTimeout each of them.
+// transferRounds is how often those that failed are tried.
 const (
-	leaveTimeout = 10 * time.Second
-	leaveOne     = 3 * time.Second
-	leaveAtOnce  = 16
-	leaveRounds  = 3
+	transferTimeout    = 10 * time.Second
+	oneTransferTimeout = 3 * time.Second
+	transfersAtOnce    = 16
+	transferRounds     = 3
 )
 
-// handOver makes others lead, and tells placement by gossip to move nothing more here:
-// this node is about to end.
-func (n *Node) handOver(ctx context.Context) {
+// transferLeaderships tells placement by gossip to move nothing more here, and transfers
+// what the node leads.
+func (n *Node) transferLeaderships(ctx context.Context) {
 	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
 		return
 	}
 	publish(n.others.members, func(m *cluster.Member) { m.Draining = true })
-	n.tablets.handOver(ctx)
+	n.tablets.transferAll(ctx)
 }
 
-// handOver transfers what this node leads to other voters, so that nobody has to wait for
-// an election when it ends. What cannot be transferred elects a new leader after that. It
-// waits up to leaveTimeout.
-func (t *tablets) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+// transferAll transfers what this node leads to live voters, so that nobody has to wait for
+// an election when the node ends. Tablets whose leadership cannot be transferred elect a
+// leader after that. It waits up to transferTimeout.
+func (t *tablets) transferAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	// What failed may succeed in the next round, and leaderships may have come back.
-	for range leaveRounds {
-		left := t.ledWithOthers()
+	for range transferRounds {
+		left := t.transferable()
 		if len(left) == 0 || ctx.Err() != nil {
 			return
 		}
 		group := errgroup.Group{}
-		group.SetLimit(leaveAtOnce)
+		group.SetLimit(transfersAtOnce)
 		for _, d := range left {
-			group.Go(func() error { return t.handOverOne(ctx, d.TabletId) })
+			group.Go(func() error { return t.transferOne(ctx, d.TabletId) })
 		}
 		if err := group.Wait(); err != nil {
-			t.cfg.Logger.Debug("a leadership could not be handed over", "error", err)
+			t.cfg.Logger.Debug("a leadership could not be transferred", "error", err)
 		}
 	}
 }
 
-// ledWithOthers returns the tablets that this node leads and another voter could lead. A
-// learner, or a voter on its way out, could not.
-func (t *tablets) ledWithOthers() []*pb.TabletDescriptor {
+// transferable returns the tablets that this node leads and another voter could lead. A
+// learner could not, nor a voter on its way out, nor one whose node has ended: a group at
+// rest does not notice that, and would be waited for in vain.
+func (t *tablets) transferable() []*pb.TabletDescriptor {
 	return slices.DeleteFunc(t.router.LedHere(), func(d *pb.TabletDescriptor) bool {
-		voters := 0
-		for _, r := range d.Replicas {
-			if !r.Learner && !r.Outgoing {
-				voters++
-			}
-		}
-		return voters < 2 || t.router.Port(d.TabletId) == nil
+		return !slices.ContainsFunc(d.Replicas, func(r *pb.Replica) bool {
+			return r.NodeId != t.node && !r.Learner && !r.Outgoing && t.others.isAlive(r.NodeId)
+		})
 	})
 }
 
-// handOverOne transfers one tablet and tells the router who leads it then, so that
+// transferOne transfers one tablet and tells the router who leads it then, so that
 // requests that still come here are sent on.
-func (t *tablets) handOverOne(ctx context.Context, id uint64) error {
+func (t *tablets) transferOne(ctx context.Context, id uint64) error {
 	port := t.router.Port(id)
-	if port == nil {
+	if port == nil { // the replica has been removed meanwhile
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaveOne)
+	ctx, cancel := context.WithTimeout(ctx, oneTransferTimeout)
 	defer cancel()
 	leader, err := tablet.TransferAway(ctx, port)
 	if err == nil {
-		noteLeader(t.router, id, t.node, leader)
+		recordLeader(t.router, id, t.node, leader)
 	}
 	return err
 }
 
-// noteLeader tells the router who leads a tablet after self has transferred it; 0: not
+// recordLeader tells the router who leads a tablet after self has transferred it; 0: not
 // known.
-func noteLeader(r *route.Router, id, self, leader uint64) {
+func recordLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return
 	}

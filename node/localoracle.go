@@ -43,7 +43,7 @@ func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
 		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive,
 		Voters: l.otherVoters,
-		Ask:    l.others.clock, HandOver: l.giveMeta, Logger: cfg.Logger,
+		Ask:    l.others.clock, HandOver: l.transferMeta, Logger: cfg.Logger,
 		NotLeader: func(leader uint64) error { return &route.NotLeader{Leader: leader} },
 	})
 	o, err := oracle.Spawn(system, l, oracle.Config{
@@ -133,16 +133,16 @@ func (l *localOracle) otherVoters() (out []uint64) {
 	return out
 }
 
-// giveMeta transfers meta's leadership to the node. It waits for the new leader and
+// transferMeta transfers meta's leadership to the node. It waits for the new leader and
 // returns it; 0: it is not known, or this node has no replica of meta.
-func (l *localOracle) giveMeta(ctx context.Context, node uint64) (leader uint64, err error) {
+func (l *localOracle) transferMeta(ctx context.Context, node uint64) (leader uint64, err error) {
 	port := l.router.Port(cluster.MetaTablet)
 	if port == nil {
 		return 0, nil // it is not led from here
 	}
 	leader, err = tablet.TransferTo(ctx, port, node)
 	if err == nil {
-		noteLeader(l.router, cluster.MetaTablet, l.self, leader)
+		recordLeader(l.router, cluster.MetaTablet, l.self, leader)
 	}
 	return leader, err
 }

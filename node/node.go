@@ -55,27 +55,27 @@ type Node struct {
 	life    context.Context // ends when Close begins
 	end     context.CancelFunc
 
-	store    *store.Store
-	joining  *joining
-	identity join.Identity
-	system   *actor.ActorSystem
-	turns    *actorkit.Dispatcher
-	router   *route.Router
-	others   *others
-	carrier  *route.Carrier
-	oracles  *route.Oracles
-	meta     *meta.Meta
-	admin    *admin.Service
-	certs    certificates
-	tablets  *tablets
-	oracle   *localOracle
-	survey   *scanner.ClusterSurvey
-	lockd    atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
-	client   *txn.Client
-	changes  *changes
-	census   *census
-	policy   *clusterPolicy
-	status   *statuses
+	store       *store.Store
+	joining     *joining
+	identity    join.Identity
+	system      *actor.ActorSystem
+	turns       *actorkit.Dispatcher
+	router      *route.Router
+	others      *others
+	carrier     *route.Carrier
+	oracles     *route.Oracles
+	meta        *meta.Meta
+	admin       *admin.Service
+	certs       certificates
+	tablets     *tablets
+	oracle      *localOracle
+	survey      *scanner.ClusterSurvey
+	lockd       atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
+	client      *txn.Client
+	changes     *changes
+	statusCache *statusCache
+	policy      *clusterPolicy
+	status      *statuses
 
 	observers *observers
 
@@ -184,7 +184,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.observers.start(ctx, registry); err != nil {
 		return err
 	}
-	// begin has returned, so that the worker may take over the list of what is left.
+	// observers.start has made the first attempt; this goroutine makes the others.
 	n.changes.runs.Go(func() { n.observers.registration.run(n.changes.ctx) })
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
@@ -233,7 +233,7 @@ func (n *Node) openTablets() {
 }
 
 // openObservers makes what runs this program's observers, none of which runs before
-// start, and the status and census, which need all parts above. It completes the jobs,
+// start, and the status and statusCache, which need all parts above. It completes the jobs,
 // which newChanges made empty because their parts did not exist then.
 func (n *Node) openObservers() {
 	obs := &observers{
@@ -243,23 +243,23 @@ func (n *Node) openObservers() {
 		locks: &locker{
 			self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load(),
 		},
-		wakeJob: n.changes.jobs.wakeBackfills, honouring: make(chan struct{}, 1),
+		wakeJob: n.changes.jobs.wakeBackfills, applying: make(chan struct{}, 1),
 	}
 	obs.registration = &registration{
-		meta: n.meta, logger: n.cfg.Logger, honour: obs.honour, again: make(chan struct{}, 1),
+		meta: n.meta, logger: n.cfg.Logger, apply: obs.applyCatalogue, again: make(chan struct{}, 1),
 	}
 	n.observers = obs
 	n.status = &statuses{
 		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
 		router: n.router, others: n.others,
 		oracle: n.oracle, tablets: n.tablets, observers: obs, policy: n.policy,
-		jobs: n.changes.jobs, sight: n.changes.sight,
+		jobs: n.changes.jobs, health: n.changes.health,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
-	n.census = &census{members: n.others.members, status: n.status}
+	n.statusCache = &statusCache{members: n.others.members, status: n.status}
 	j := n.changes.jobs
 	j.cfg, j.system, j.meta, j.client, j.known = n.cfg, n.system, n.meta, n.client, n.policy
-	j.send, j.members, j.census = n.carrier.Sender(), n.others.members, n.census
+	j.send, j.members, j.statuses = n.carrier.Sender(), n.others.members, n.statusCache
 }
 
 // Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
@@ -315,7 +315,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.joining != nil {
 		n.joining.quit() // its upkeep asks parts that are about to end
 	}
-	n.handOver(ctx) // first: clients go on meanwhile
+	n.transferLeaderships(ctx) // first: clients go on meanwhile
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
@@ -327,7 +327,7 @@ func (n *Node) Drain(ctx context.Context) error {
 		// Locks left behind would cost whoever meets them a wait for their expiry.
 		n.client.Flush()
 	}
-	n.handOver(ctx) // what has come back meanwhile
+	n.transferLeaderships(ctx) // what has come back meanwhile
 	if n.others != nil && n.others.unwatch != nil {
 		n.others.unwatch()
 	}

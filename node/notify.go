@@ -27,10 +27,10 @@ import (
 type notifications struct {
 	dispatcher *observer.Dispatcher
 	scanners   atomic.Pointer[scanner.Scanners]
-	suspect    *suspicion
+	crashes    *crashHorizon
 
 	// What the scanners look for, how often they were started, and whether stop has
-	// begun. Guarded by honouring.
+	// begun. Guarded by applying.
 	scanned []notify.Target
 	starts  int
 	ended   bool
@@ -46,8 +46,8 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	if obs.cfg.ObserverWorkers == 0 { // none runs here: others may link them
 		registered = nil
 	}
-	suspect := &suspicion{}
-	suspect.raise(obs.client.OracleTime()) // this node may have died of what it ran last
+	crashes := &crashHorizon{}
+	crashes.advance(obs.client.OracleTime()) // this node may have died of what it ran last
 	dispatcher, err := observer.Spawn(obs.system, observer.Config{
 		Observers: registered, Client: observer.NewClient(obs.client),
 		Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
@@ -56,22 +56,22 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		Context: func(ctx context.Context) context.Context {
 			return percolator.WithDB(ctx, percolator.NewDB(obs.client))
 		},
-		Suspect: suspect.get,
+		Suspect: crashes.get,
 	})
 	if err != nil {
 		return err
 	}
-	x := &notifications{dispatcher: dispatcher, suspect: suspect}
+	x := &notifications{dispatcher: dispatcher, crashes: crashes}
 	obs.runs.Store(x)
 	if err := obs.meta.Link(ctx, obs.worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
-	// Others may have begun to honour once runs was stored above.
-	obs.honouring <- struct{}{}
-	defer func() { <-obs.honouring }()
+	// Since runs was stored above, another goroutine may be applying the catalogue.
+	obs.applying <- struct{}{}
+	defer func() { <-obs.applying }()
 	// Before anything can run: a pause outlives the process. Tablets that are away are
 	// told later.
-	if err := obs.honourNow(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
+	if err := obs.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
 		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
 	}
 	return obs.startScanners(x)
@@ -95,7 +95,7 @@ func namesOf(observers []observer.Registered) []string {
 }
 
 // startScanners starts the scanners for the columns that the dispatcher is linked to now.
-// The caller holds honouring, and has stopped the scanners of before.
+// The caller holds applying, and has stopped the scanners of before.
 func (obs *observers) startScanners(x *notifications) error {
 	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
 	cfg := scanner.Config{
@@ -169,7 +169,7 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	return nil, nil
 }
 
-// stop ends the scanners and the dispatcher. It takes honouring first, so that nobody
+// stop ends the scanners and the dispatcher. It takes applying first, so that nobody
 // starts scanners anew after this.
 func (obs *observers) stop(ctx context.Context) error {
 	x := obs.runs.Load()
@@ -177,20 +177,20 @@ func (obs *observers) stop(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case obs.honouring <- struct{}{}:
+	case obs.applying <- struct{}{}:
 		x.ended = true
-		<-obs.honouring
+		<-obs.applying
 	case <-ctx.Done():
 	}
 	obs.tablets.setHint(nil)
 	return x.stop(ctx)
 }
 
-// suspect marks everything that has changed until now to be run with care: a process has
-// died, perhaps of running an observer on it.
-func (obs *observers) suspect() {
+// noteCrash has the dispatcher handle with care everything that has changed until now: a
+// process has died, perhaps of running an observer on it.
+func (obs *observers) noteCrash() {
 	if x := obs.runs.Load(); x != nil {
-		x.suspect.raise(obs.client.OracleTime())
+		x.crashes.advance(obs.client.OracleTime())
 	}
 }
 

@@ -27,10 +27,10 @@ import (
 
 // observers runs the observers that this node's program links (§2.4). It owns whether
 // they are entered in the catalogue (registration), and what runs them (runs). Whoever
-// holds the token of honouring, one goroutine at a time, may change what runs.
+// holds the token of applying, one goroutine at a time, may change what runs.
 //
 // The node starts and stops it. The goroutines of changes and of operators' requests make
-// it honour the newest catalogue; they may wait. Runs of observers may be in flight until
+// it apply the newest catalogue; they may wait. Runs of observers may be in flight until
 // stop.
 type observers struct {
 	cfg     Config
@@ -50,41 +50,42 @@ type observers struct {
 	wakeJob func()
 
 	registration *registration
-	// honouring has capacity 1 and holds a token while somebody tells the dispatcher what
+	// applying has capacity 1 and holds a token while somebody tells the dispatcher what
 	// the catalogue says. A channel, not a mutex, so that waiting for it ends with ctx.
-	honouring chan struct{}
-	runs      atomic.Pointer[notifications]
-	last      admin.LastAnswer[[]*pb.ObserverState] // for the metrics
+	applying chan struct{}
+	runs     atomic.Pointer[notifications]
+	last     admin.LastAnswer[[]*pb.ObserverState] // for the metrics
 }
 
-// honour makes this node's observers do what the newest catalogue says of them, and reads
-// the cluster's policy. Whoever learns of a newer version calls it. Calls take turns, and
-// each reads the catalogue in its turn, so that an older version never comes last. The
-// error may wrap meta.ErrUntold.
-func (obs *observers) honour(ctx context.Context) error {
+// applyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops
+// and limits this node's observers as the catalogue says. Whoever learns of a newer
+// version calls it. Calls take turns, and each reads the catalogue in its turn, so that an
+// older version is never applied last. The error may wrap meta.ErrUntold.
+func (obs *observers) applyCatalogue(ctx context.Context) error {
 	if _, err := obs.policy.read(ctx); err != nil {
 		return err
 	}
 	select {
-	case obs.honouring <- struct{}{}:
-		defer func() { <-obs.honouring }()
+	case obs.applying <- struct{}{}:
+		defer func() { <-obs.applying }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return obs.honourNow(ctx)
+	return obs.applyCatalogueLocked(ctx)
 }
 
-// honourNow is the part of honour for which the caller holds honouring.
-func (obs *observers) honourNow(ctx context.Context) error {
+// applyCatalogueLocked is the part of applyCatalogue for which the caller holds the
+// token of applying.
+func (obs *observers) applyCatalogueLocked(ctx context.Context) error {
 	c, err := obs.meta.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
 	x := obs.runs.Load()
 	if x == nil {
-		return nil // start honours the catalogue before anything runs
+		return nil // start applies the catalogue before anything runs
 	}
-	// Whatever relinking came to, pauses and limits are honoured.
+	// Pauses and limits are applied even if relinking failed.
 	c, failed := obs.relink(ctx, x, c)
 	if err := x.dispatcher.Control(ctx, append(c.GetObservers(),
 		forgotten(c, x.dispatcher.Registered())...)); err != nil {
@@ -113,32 +114,32 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 	return out
 }
 
-// honourEverywhere returns when every node that is alive has honoured the newest
+// applyEverywhere returns when every node that is alive has applied the newest
 // catalogue, or with an error when ctx ends. A node that dies meanwhile, or is away now,
 // reads the catalogue before it runs anything.
-func (obs *observers) honourEverywhere(ctx context.Context) error {
-	if err := obs.honour(ctx); err != nil {
+func (obs *observers) applyEverywhere(ctx context.Context) error {
+	if err := obs.applyCatalogue(ctx); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, node := range obs.others.alive() {
-		group.Go(func() error { return obs.haveHonoured(ctx, node) })
+		group.Go(func() error { return obs.awaitApplied(ctx, node) })
 	}
 	return group.Wait()
 }
 
-// honourAttempt bounds one request to another node; honourPause is the pause before the
+// applyTimeout bounds one request to another node; applyPause is the pause before the
 // next.
 const (
-	honourAttempt = 2 * time.Second
-	honourPause   = 50 * time.Millisecond
+	applyTimeout = 2 * time.Second
+	applyPause   = 50 * time.Millisecond
 )
 
-// haveHonoured asks one node until it has honoured the catalogue or gossip no longer
+// awaitApplied asks one node until it has applied the catalogue or gossip no longer
 // believes it alive. The error is that ctx has ended before.
-func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
+func (obs *observers) awaitApplied(ctx context.Context, node uint64) error {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, honourAttempt)
+		attempt, cancel := context.WithTimeout(ctx, applyTimeout)
 		_, err := obs.others.call(attempt, node,
 			&wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}})
 		cancel()
@@ -146,12 +147,12 @@ func (obs *observers) haveHonoured(ctx context.Context, node uint64) error {
 		if err == nil || !obs.others.isAlive(node) {
 			return nil
 		}
-		timer := time.NewTimer(honourPause)
+		timer := time.NewTimer(applyPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("node %d is alive and has not honoured the catalogue: %w", node,
+			return fmt.Errorf("node %d is alive and has not applied the observer catalogue: %w", node,
 				ctx.Err())
 		}
 	}
@@ -164,7 +165,7 @@ func (obs *observers) wakeBackfills() {
 	// Where meta is led from here, or by nobody known, that was all.
 	if leader := obs.router.Leader(cluster.MetaTablet); leader != 0 && leader != obs.self.NodeID {
 		req := &wire.PeerRequest{Body: &wire.PeerRequest_Honour{Honour: &wire.HonourCatalogue{}}}
-		obs.others.tell(leader, time.Now().Add(honourAttempt), req,
+		obs.others.tell(leader, time.Now().Add(applyTimeout), req,
 			func(*wire.PeerResponse, error) {})
 	}
 }

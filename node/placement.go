@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file gives placement what it needs of the node: it starts the job and shows it the
-// cluster. It owns what placement remembers of the nodes' answers (polling). The job's
-// own goroutine calls placed; anybody may wake it or read its status.
+// This file starts placement and gives it what it needs of the node. It owns what placement
+// keeps of the nodes' answers (lastAnswers), which the goroutine of the job uses; any
+// goroutine may wake the job or read its status.
 
 // startPlacement starts the job that decides where replicas and leaders are, unless this
 // node is configured without.
@@ -24,7 +24,7 @@ func (l *leaderJobs) startPlacement() error {
 		return nil
 	}
 	p, err := placement.Spawn(l.system, placement.Config{
-		Meta: l.meta, Cluster: placed{l, &polling{}}, Replicas: int(l.policy.GetReplicas()),
+		Meta: l.meta, Cluster: placedCluster{l, &lastAnswers{}}, Replicas: int(l.policy.GetReplicas()),
 		GoneAfter:   policy.Millis(l.policy.GetGoneAfterMs()),
 		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
 		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
@@ -55,19 +55,21 @@ func (l *leaderJobs) placementStatus() *pb.PlacementStatus {
 	return l.placement.Status()
 }
 
-// placed is the cluster as placement sees and changes it. The job's own goroutine calls
-// it, one call at a time; Statuses asks all nodes at once and waits for them.
-type placed struct {
+// placedCluster is the cluster as placement sees and changes it. The job's own goroutine
+// calls it, one call at a time.
+type placedCluster struct {
 	jobs *leaderJobs
-	*polling
+	*lastAnswers
 }
 
-// polling is what placement remembers of the nodes' answers. It begins anew with each
-// start of the job.
-type polling struct {
-	clocks oracle.Offsets
-	disks  seenDisks
-	asked  int // how often
+// lastAnswers is what placement keeps of the nodes' answers to its last poll. It begins
+// anew with each start of the job. During a poll several goroutines write to it, one at a
+// time; placement reads it between polls. A node that has not answered is in neither list.
+type lastAnswers struct {
+	clocks  oracle.Offsets
+	full    []uint64 // nodes that take no writes for want of disk space
+	damaged []uint64 // nodes whose stores are damaged
+	polls   int      // how many there were
 }
 
 // wholePoll is the number of polls of which one is about all replicas. The others are
@@ -76,7 +78,7 @@ type polling struct {
 const wholePoll = 12
 
 // Alive implements placement.Cluster.
-func (p placed) Alive() []uint64 {
+func (p placedCluster) Alive() []uint64 {
 	var out []uint64
 	for _, m := range p.jobs.members.Alive() {
 		out = append(out, m.NodeID)
@@ -85,40 +87,39 @@ func (p placed) Alive() []uint64 {
 }
 
 // Timestamp implements placement.Cluster.
-func (p placed) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
+func (p placedCluster) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return p.jobs.client.Timestamp(ctx)
 }
 
 // Send implements placement.Cluster.
-func (p placed) Send(ctx context.Context, tablet uint64,
+func (p placedCluster) Send(ctx context.Context, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	return p.jobs.send(ctx, tablet, req)
 }
 
 // AheadClocks implements placement.Cluster.
-func (p placed) AheadClocks() []uint64 { return p.clocks.Ahead(p.jobs.cfg.MaxClockAhead) }
+func (p placedCluster) AheadClocks() []uint64 { return p.clocks.Ahead(p.jobs.cfg.MaxClockAhead) }
 
 // FullDisks implements placement.Cluster.
-func (p placed) FullDisks() []uint64 {
-	full, _ := p.disks.get()
-	return full
-}
+func (p placedCluster) FullDisks() []uint64 { return p.full }
 
 // DamagedStores implements placement.Cluster.
-func (p placed) DamagedStores() []uint64 {
-	_, damaged := p.disks.get()
-	return damaged
-}
+func (p placedCluster) DamagedStores() []uint64 { return p.damaged }
 
-// Statuses implements placement.Cluster: one question a node, all at once.
-func (p placed) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
+// Statuses implements placement.Cluster. It polls all nodes at once and waits for them.
+func (p placedCluster) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
 	p.clocks.Forget()
-	p.disks.forget()
-	leading := p.asked%wholePoll != 0
-	p.asked++
-	return p.jobs.census.take(ctx, leading,
+	p.full, p.damaged = nil, nil
+	leading := p.polls%wholePoll != 0
+	p.polls++
+	return p.jobs.statuses.poll(ctx, leading,
 		func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
 			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
-			p.disks.saw(node, s)
+			if s.GetWriteBlocked() != "" {
+				p.full = append(p.full, node)
+			}
+			if s.GetDamaged() != "" {
+				p.damaged = append(p.damaged, node)
+			}
 		})
 }

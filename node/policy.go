@@ -17,41 +17,41 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// This file holds what the node knows of the cluster's policy. Meta has the policy
-// itself. The node reads it when it opens, when another node has changed it, and every
+// This file keeps the cluster's policy as this node knows it; the policy itself is in meta.
+// The node reads it when it opens, when another node has changed it, and every
 // relinkPause. The jobs of meta's leader read it when they start, and are restarted when
-// it has changed. The node's own configuration counts only for the policy of a cluster
-// that has none yet. Reading waits for meta, on the caller's goroutine; several may read
-// at once, and the newest version wins.
+// it has changed. The node's own configuration counts only in a cluster without a policy,
+// which this node founds. Reading waits for meta, on the caller's goroutine; several may
+// read at once, and the newest version wins.
 
 // clusterPolicy is the newest policy that the node has read. It may be used concurrently.
 type clusterPolicy struct {
 	own       *pb.Policy      // what the node's configuration says
-	given     map[string]bool // the settings that somebody chose, which are not defaults
+	given     map[string]bool // the settings that somebody chose: all but the defaults
 	observers []percolator.ObserverSpec
-	say       func(text string, args ...any) // logs a warning
+	warn      func(text string, args ...any) // logs
 
 	meta    *meta.Meta // where it is read; follow sets both
-	changed func()     // told that there is a newer one
+	changed func()     // called after a newer policy was read
 
 	mu      sync.Mutex
-	known   *pb.Policy // not to be changed; nil: none was read
-	differs []string   // the settings whose own value it overrules, for operators
+	known   *pb.Policy // immutable; nil: none was read
+	differs []string   // which of the node's settings it overrules, for operators
 }
 
 // newClusterPolicy returns a clusterPolicy that knows only the node's configuration. A
 // setting counts as given if the configuration says so or it differs from the default.
 func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterPolicy {
 	p := &clusterPolicy{
-		own: policyOf(cfg), given: map[string]bool{}, observers: observers, say: cfg.Logger.Warn,
+		own: policyOf(cfg), given: map[string]bool{}, observers: observers, warn: cfg.Logger.Warn,
 	}
 	for _, name := range cfg.Given {
 		p.given[name] = true
 	}
-	unsaid := policyOf(config.DefaultConfig())
+	defaults := policyOf(config.DefaultConfig())
 	for _, s := range policy.Settings() {
 		own, _ := s.Get(p.own)
-		if def, _ := s.Get(unsaid); own != def {
+		if def, _ := s.Get(defaults); own != def {
 			p.given[s.Name] = true
 		}
 	}
@@ -81,8 +81,8 @@ func policyOf(cfg Config) *pb.Policy {
 	return policy.Complete(p)
 }
 
-// now returns the newest policy that the node has read, and before that its own. It must
-// not be changed.
+// now returns the newest policy that the node has read; if there is none, what its own
+// configuration says. The caller must not change it.
 func (p *clusterPolicy) now() *pb.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,15 +92,15 @@ func (p *clusterPolicy) now() *pb.Policy {
 	return p.known
 }
 
-// overruled says, for operators, which settings of the node the policy overrules.
+// overruled returns a line for each setting of the node that the policy overrules.
 func (p *clusterPolicy) overruled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.differs
 }
 
-// follow sets where the policy is read, and the function that is told of newer ones. It
-// is called once, before any reading.
+// follow sets where the policy is read, and the function to call after a newer one was
+// read. It is called once, before any reading.
 func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) {
 	p.meta, p.changed = meta, changed
 }
@@ -118,26 +118,26 @@ func (p *clusterPolicy) note(read *pb.Policy) {
 	for _, s := range policy.Settings() {
 		own, _ := s.Get(p.own)
 		cluster, _ := s.Get(read)
-		// A default that differs from the policy is nobody's wish.
+		// Nobody has chosen a default, so nobody is warned of it.
 		if own == cluster || !p.given[s.Name] {
 			continue
 		}
 		p.differs = append(p.differs, fmt.Sprintf("--%s %s is overruled by the cluster's %s",
 			s.Name, s.Text(own), s.Text(cluster)))
-		p.say("this node was given another setting than the cluster's policy has; the policy counts", "setting", s.Name, "node", s.Text(own),
+		p.warn("the cluster's policy overrules a setting of this node", "setting", s.Name, "node", s.Text(own),
 			"cluster", s.Text(cluster), "to_change_it",
 			fmt.Sprintf("percolator cluster set %s=%s", s.Name, s.Text(own)))
 	}
 	if err := checkDeadlines(p.observers, policy.Millis(read.GetHistoryMs())); err != nil {
-		p.say("runs of observers may be longer than history is kept, and then fail", "error", err)
+		p.warn("an observer may run longer than history is kept, and then fails", "error", err)
 	}
 }
 
 // policyTimeout bounds one attempt of the jobs of meta's leader to read the policy.
 const policyTimeout = 2 * time.Second
 
-// read reads the policy from meta and returns the newest that the node knows. If it has
-// changed, the worker of changes is woken, which restarts the jobs if they run here.
+// read reads the policy from meta and returns the newest that the node knows. A newer one
+// wakes the worker of changes, which restarts the jobs if they run here.
 func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
 	read, err := p.meta.Policy(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 type registration struct {
 	meta   *meta.Meta
 	logger *slog.Logger
-	honour func(context.Context) error // links observers that have got a table
+	apply  func(context.Context) error // links observers that have got a table
 
 	left  []percolator.ObserverSpec // not in the catalogue yet
 	again chan struct{}             // capacity 1: something may have to be told
@@ -200,7 +200,7 @@ func (r *registration) run(ctx context.Context) {
 }
 
 // once makes one attempt. Observers that have got a table by it are linked to it at once.
-// It leaves out that tablets are untold when honour says so: Sync has said it already.
+// It leaves out that tablets are untold when apply says so: Sync has said it already.
 func (r *registration) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerAttempt)
 	defer cancel()
@@ -209,8 +209,8 @@ func (r *registration) once(ctx context.Context) error {
 	if len(r.left) == had {
 		return err
 	}
-	if honoured := r.honour(ctx); !errors.Is(honoured, meta.ErrUntold) {
-		err = errors.Join(err, honoured)
+	if applied := r.apply(ctx); !errors.Is(applied, meta.ErrUntold) {
+		err = errors.Join(err, applied)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 //
 // This file adds to observers and owns nothing more. linkAnew runs on the goroutine of
 // whoever makes a table, watchTables on one of changes; what they start takes turns by
-// honouring.
+// applying.
 
 const (
 	// relinkTimeout bounds CreateTable's wait for live nodes, and one look of
@@ -31,7 +31,7 @@ const (
 	relinkPause = 10 * time.Second
 )
 
-// linkAnew makes all live nodes honour the catalogue if it lacks an observer that one of
+// linkAnew makes all live nodes apply the catalogue if it lacks an observer that one of
 // them runs. Otherwise creating a table costs no request to other nodes.
 func (obs *observers) linkAnew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
@@ -51,14 +51,14 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 	if len(linked) == 0 {
 		return nil
 	}
-	return obs.honourEverywhere(ctx)
+	return obs.applyEverywhere(ctx)
 }
 
 // relink registers and links the observers of this node whose table was dropped,
 // according to the catalogue, and made anew, or was not there when the node started; it
 // returns the newest catalogue that it has read. What was retired stays so.
 // meta.ErrUntold: some tablets do not know of them yet, and are told later. The caller
-// holds honouring.
+// holds applying.
 func (obs *observers) relink(ctx context.Context, x *notifications,
 	c *pb.Catalogue) (*pb.Catalogue, error) {
 	tables := map[string]mvcc.TableID{}
@@ -98,7 +98,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 }
 
 // rescan starts the scanners anew if the dispatcher is linked to other columns than they
-// look for. The caller holds honouring.
+// look for. The caller holds applying.
 func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 	old := x.scanners.Load()
 	if old == nil || x.ended || slices.Equal(x.scanned, x.dispatcher.Targets()) {
@@ -125,12 +125,12 @@ func (obs *observers) watchTables(ctx context.Context) {
 		}
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
 		// Without observers here, only the policy may concern this node.
-		look := obs.honour
+		look := obs.applyCatalogue
 		if x := obs.runs.Load(); x == nil || len(x.dispatcher.Registered()) == 0 {
 			look = func(ctx context.Context) error { _, err := obs.policy.read(ctx); return err }
 		}
 		if err := look(attempt); err != nil && ctx.Err() == nil {
-			obs.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be honoured; it is tried again", "error", err)
+			obs.cfg.Logger.Warn("the observer catalogue and the cluster's policy could not be read; they are read again soon", "error", err)
 		}
 		cancel()
 	}

@@ -62,7 +62,7 @@ func TestEarlyServerRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// a door with nothing behind it
-	e := &joining{listen: newHandover(l), door: &join.Door{}, end: func() {}}
+	e := &joining{listen: newSharedListener(l), door: &join.Door{}, end: func() {}}
 	e.serveEarly()
 	defer func() {
 		if err := e.close(); err != nil {

@@ -123,7 +123,7 @@ var (
 )
 
 // ready returns nil while the node serves, else all reasons why it does not. Probes call
-// it on any goroutine. After a quiet time it waits for meta, see metaSight.
+// it on any goroutine. After a quiet time it waits for meta, see metaHealth.
 func (n *Node) ready(ctx context.Context) error {
 	serves := func() error {
 		n.mu.Lock()
@@ -143,7 +143,7 @@ func (n *Node) ready(ctx context.Context) error {
 		return err
 	}
 	// The wait may take seconds, in which the node may be closed: look again after it.
-	meta := n.changes.sight.confirm(ctx)
+	meta := n.changes.health.check(ctx)
 	if err := serves(); err != nil {
 		return err
 	}

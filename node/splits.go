@@ -16,8 +16,8 @@ func (l *leaderJobs) startSplitter() error {
 		return nil
 	}
 	s, err := splitter.Spawn(l.system, splitter.Config{
-		Client: l.client, Meta: l.meta, Overview: lately{
-			l.census, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2,
+		Client: l.client, Meta: l.meta, Overview: recentStatuses{
+			l.statuses, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2,
 		}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
 		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Logger,
 	})

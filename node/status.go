@@ -34,7 +34,7 @@ type statuses struct {
 	observers *observers
 	policy    *clusterPolicy
 	jobs      *leaderJobs
-	sight     *metaSight
+	health    *metaHealth
 	certs     certificates
 	addr      func() string // that serves clients; empty: none
 	httpAddr  func() string
@@ -74,10 +74,10 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if err := s.store.Damaged(); err != nil {
 		out.Damaged = err.Error()
 	}
-	if leading { // for the census, which must know that no replica is missing
+	if leading { // for the statusCache, which must know that no replica is missing
 		return out, ctx.Err()
 	}
-	s.metaSight(asker, out)
+	s.metaHealth(asker, out)
 	out.Certificates = s.certs.status()
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
@@ -107,9 +107,9 @@ func (s *statuses) of(ctx context.Context, id uint64,
 // must come while meta is away too.
 const linkedPatience = 300 * time.Millisecond
 
-// metaSight fills in which observers are linked, and whether meta, which knows that,
+// metaHealth fills in which observers are linked, and whether meta, which knows that,
 // answers.
-func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
+func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	asking, cancel := context.WithTimeout(ctx, linkedPatience)
 	defer cancel()
 	began := time.Now()
@@ -132,9 +132,9 @@ func (s *statuses) metaSight(ctx context.Context, out *pb.NodeStatusResponse) {
 	}
 	// If the asker has given up, the error says nothing of meta.
 	if ctx.Err() == nil {
-		s.sight.record(began, err)
+		s.health.record(began, err)
 	}
-	out.Meta = s.sight.status()
+	out.Meta = s.health.status()
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 

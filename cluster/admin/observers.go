@@ -19,7 +19,7 @@ func (s *Service) ControlObserver(ctx context.Context,
 	}
 	s.cfg.Node.WakeBackfills() // a retired observer's work is removed
 	// The change is in meta by now; an error means that a node has not confirmed it.
-	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
+	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
 		return nil, err
 	}
 	return &pb.ControlObserverResponse{Info: info}, nil

@@ -41,7 +41,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	}
 	// This node at once, without another question to meta.
 	s.cfg.Node.LearnPolicy(p)
-	if err := s.cfg.Node.HonourEverywhere(ctx); err != nil {
+	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
 		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not said that it knows: %w",
 			p.GetVersion(), err)
 	}

@@ -36,9 +36,9 @@ type Node interface {
 	Place()
 	// WakeBackfills has whoever leads meta look for back-fills soon. It is a hint.
 	WakeBackfills()
-	// HonourEverywhere returns when every node that is alive honours the newest catalogue
+	// ApplyCatalogue returns when every node that is alive has applied the newest catalogue
 	// and policy.
-	HonourEverywhere(ctx context.Context) error
+	ApplyCatalogue(ctx context.Context) error
 	// ReadPolicy reads the policy from meta, LearnPolicy takes note of one that was read.
 	ReadPolicy(ctx context.Context) (*pb.Policy, error)
 	LearnPolicy(p *pb.Policy)

@@ -33,12 +33,12 @@ func (e *exhausted) Accept() (net.Conn, error) {
 
 func (e *exhausted) Close() error { close(e.done); return nil }
 
-// TestHandoverRests: a listener that can't accept now is asked again after a pause, not
+// TestSharedListenerRests: a listener that can't accept now is asked again after a pause, not
 // at once for ever.
-func TestHandoverRests(t *testing.T) {
+func TestSharedListenerRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &exhausted{done: make(chan struct{})}
-		h := newHandover(l)
+		h := newSharedListener(l)
 		<-time.After(10 * time.Second)
 		if err := h.Close(); err != nil {
 			t.Error(err)

@@ -17,7 +17,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		away := errors.New("away")
 		var questions atomic.Int64
 		var gone atomic.Bool
-		s := newMetaSight(func(ctx context.Context) error {
+		s := newMetaHealth(func(ctx context.Context) error {
 			questions.Add(1)
 			if gone.Load() {
 				<-ctx.Done() // a group at rest without its quorum: nobody refuses, nobody answers
@@ -30,7 +30,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		go func() { defer close(ended); s.watch(ctx) }()
 		defer func() { end(); <-ended }()
 		after := func(d time.Duration) { <-time.After(d); synctest.Wait() }
-		probe := func() error { defer synctest.Wait(); return s.confirm(ctx) }
+		probe := func() error { defer synctest.Wait(); return s.check(ctx) }
 
 		if at := s.status(); at.AnsweredAgoMs != -1 || at.Error != "" {
 			t.Errorf("nobody has asked, and it is said: %v", at)
@@ -44,7 +44,7 @@ func TestMetaOutOfSight(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		after(3 * sightPause)
+		after(3 * healthPause)
 		if n := questions.Load(); n > 2 {
 			t.Errorf("%d questions for 1000 probes at once", n)
 		}
@@ -52,12 +52,12 @@ func TestMetaOutOfSight(t *testing.T) {
 		if err := probe(); err != nil {
 			t.Errorf("not ready although meta answered a moment ago: %v", err)
 		}
-		after(sightPatience)
+		after(healthPatience)
 		if err := probe(); !errors.Is(err, errNoMeta) || !errors.Is(err, away) {
 			t.Errorf("UNSEEN: meta is away for long, and the node is ready: %v", err)
 		}
 		gone.Store(false)
-		after(sightTimeout + 2*sightPause)
+		after(healthTimeout + 2*healthPause)
 		if err := probe(); err != nil {
 			t.Errorf("meta is back: %v", err)
 		}
@@ -67,7 +67,7 @@ func TestMetaOutOfSight(t *testing.T) {
 		if err := probe(); !errors.Is(err, errNoMeta) {
 			t.Errorf("UNSEEN: the first who asks after a quiet time is told that the node is ready: %v", err)
 		}
-		if took := time.Since(began); took > 2*sightTimeout { // of the bubble's time
+		if took := time.Since(began); took > 2*healthTimeout { // of the bubble's time
 			t.Errorf("it waited for %v", took)
 		}
 		if at := s.status(); at.AnsweredAgoMs < time.Hour.Milliseconds() || at.Error == "" {

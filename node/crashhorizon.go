@@ -1,0 +1,31 @@
+package node
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// crashHorizon is a timestamp. A process that has died since, perhaps because of it, may
+// have been running an observer for a change up to that timestamp; so the dispatcher runs
+// observers for such changes with care. The process is this node's previous one, or
+// another node's.
+//
+// The timestamp only grows. It is safe for concurrent use: the worker of changes advances
+// it, the dispatcher reads it.
+type crashHorizon struct{ until atomic.Uint64 }
+
+// advance sets the timestamp to now, a time by the oracle's clock, unless it is later
+// already.
+func (h *crashHorizon) advance(now time.Time) {
+	ts := uint64(mvcc.TimestampAt(now.UnixMilli()))
+	for before := h.until.Load(); before < ts; before = h.until.Load() {
+		if h.until.CompareAndSwap(before, ts) {
+			return
+		}
+	}
+}
+
+// get returns the timestamp.
+func (h *crashHorizon) get() mvcc.Timestamp { return mvcc.Timestamp(h.until.Load()) }
