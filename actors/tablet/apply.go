@@ -254,7 +254,7 @@ func (t *Tablet) lead() {
 		return
 	}
 	t.leading = true
-	t.history = newHistory(t.history.remind)
+	t.history.forget()
 	t.beginPass()
 	// Read workers compare it with the term of their capture.
 	t.servedTerm.Store(t.group.Term())

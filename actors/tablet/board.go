@@ -163,8 +163,8 @@ func (t *Tablet) publish() {
 	// A follower keeps no locks and no notifications in memory, so it knows of nothing
 	// that is empty.
 	if t.leading {
-		noted, intended := t.memory.Waiting()
-		if !noted {
+		notified, intended := t.memory.Waiting()
+		if !notified {
 			is |= isClean
 		}
 		if !intended && !locked {

@@ -11,20 +11,19 @@ import (
 // evaluated in a turn of its own like any mutation, on the newest state with the effects
 // in flight laid over it, and proposed as an entry of its own; the next one begins after
 // it is visible. A tablet with nothing to collect does nothing. At most one survey on a
-// read worker, one step and one reminder of a history are under way; a reminder of the
-// history before, which a leadership or a split has ended, makes a step come early. All but the survey runs in the
+// read worker, one step and one reminder are under way. All but the survey runs in the
 // tablet's turns.
 
 // history is what this leader knows of its history: what is garbage or will be, and the
 // pass under way. The tablet makes the steps and reports to history what has become of
-// them. It begins anew with each leadership and each split.
+// them. It begins anew (forget) with each leadership and each split.
 type history struct {
 	garbage
 	unknown  bool // nobody has surveyed the tablet since this replica leads: there may be anything
 	dropped  bool // the tablet's table is dropped, and was surveyed as such
 	pass     *pass
 	inFlight bool // a step is proposed and not yet visible
-	armed    bool // a reminder for the next step is under way
+	armed    bool // a reminder for the next step is under way, perhaps from before forget
 	// What the last step, or the last piece of a survey, took. The pause after it is a
 	// multiple of this.
 	spent    time.Duration
@@ -32,14 +31,15 @@ type history struct {
 	deleted  uint64         // entries, since this replica leads
 	surveyed mvcc.Timestamp // the safepoint of the last survey
 
-	surveyCost time.Duration // what the last survey took of a read worker
-
-	scratch []mvcc.Garbage // note's
-	remind  func()         // sends the tablet a collectStep
+	surveyCost time.Duration  // what the last survey took of a read worker
+	scratch    []mvcc.Garbage // note's
+	remind     func()         // sends the tablet a collectStep
 }
 
-func newHistory(remind func()) history {
-	return history{garbage: newGarbage(), unknown: true, remind: remind}
+// forget begins anew, with nothing known. A reminder under way still comes, and is that of
+// the next pass: a second one beside it would double the rate of the steps.
+func (h *history) forget() {
+	*h = history{garbage: newGarbage(), unknown: true, armed: h.armed, remind: h.remind}
 }
 
 // pass collects what one safepoint has reached: what is remembered, or, with survey set,
@@ -69,13 +69,13 @@ const (
 // garbage than a tenth can delete.
 const (
 	// The pause is that many times what the last step took, which counts as shortestStep
-	// at least; it ends after longestPause. splitPause is the time until the next look
+	// at least; it ends after longestPause. retryPause is the time until the next look
 	// when nothing may be proposed, and after a step was lost.
 	busyPause    = 9
 	idlePause    = 1
 	shortestStep = 100 * time.Microsecond
 	longestPause = 200 * time.Millisecond
-	splitPause   = 20 * time.Millisecond
+	retryPause   = 20 * time.Millisecond
 )
 
 // What is not remembered, and too little to be worth a survey, gets one after a time that
@@ -144,7 +144,7 @@ func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	h.arm(0)
 }
 
-// arm has the tablet send itself a collectStep after the time. Only one of this history is on its way.
+// arm has the tablet send itself a collectStep after the time, unless one is on its way.
 func (h *history) arm(after time.Duration) {
 	if h.armed {
 		return
@@ -199,7 +199,7 @@ func (h *history) stepLost() {
 	if h.pass != nil {
 		h.pass.survey, h.pass.place = true, mvcc.SurveyPlace{}
 	}
-	h.arm(splitPause)
+	h.arm(retryPause)
 }
 
 // found takes a piece of the pass's survey. What the safepoint has reached is to be
@@ -244,7 +244,7 @@ func (t *Tablet) onCollectStep() {
 	case p == nil || !t.leading || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
 	// Nothing may be proposed now; it is looked at again soon.
 	case t.exclusive != nil || noRoom(t.logs, t.store) != nil:
-		h.arm(splitPause)
+		h.arm(retryPause)
 	case len(p.list) > 0:
 		t.makeStep(p)
 	case p.survey && !p.place.Done():

@@ -118,7 +118,7 @@ func (e *evaluation) one(call *Call) {
 			return
 		}
 		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
-			e.memory.LeftOver(wire.Cell(c.Cell))
+			e.memory.Requeue(wire.Cell(c.Cell))
 		}
 		e.proposal.answer(call, evaluate.Result(result))
 	}

@@ -276,7 +276,7 @@ func (t *Tablet) stepDown(cause error) {
 	clear(t.reservations.held)
 	t.memory.Clear()
 	t.restore()
-	t.history = newHistory(t.history.remind)
+	t.history.forget()
 	// The next piece of a measurement under way would not be asked for.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false
 }

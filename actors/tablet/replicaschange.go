@@ -39,8 +39,8 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 		call.Reply(failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
 	default:
 		// A voter that is far behind or away could keep the group from deciding anything.
-		if lagging := e.group.Lagging(r.GetChanges()); lagging != "" {
-			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %s", e.id, lagging))
+		if err := e.group.Lagging(r.GetChanges()); err != nil {
+			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
 			return
 		}
 		e.exclude(&exclusive{call: call, change: group.NewChange(r.GetChanges())})
@@ -60,8 +60,7 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 func (t *Tablet) proposeChange(x *exclusive) {
 	next, err := t.group.Next(x.change)
 	if err != nil {
-		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
-			"tablet %d: its replicas have changed meanwhile; try again", t.id))
+		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", t.id, err))
 		t.endExclusive()
 		return
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -161,16 +160,6 @@ func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	}
 }
 
-// nodeOf returns the node that a replica is on, or 0 if the descriptor does not say.
-func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
-	for _, r := range d.GetReplicas() {
-		if r.ReplicaId == replica {
-			return r.NodeId
-		}
-	}
-	return 0
-}
-
 // snapshotSent reports the end of a snapshot's sending.
 type snapshotSent struct {
 	to  uint64
@@ -218,6 +207,3 @@ func sumOf(entries []*wire.Effect) uint64 {
 func (s *sum) addPiece(checksum uint64) {
 	_, _ = s.hash.Write(binary.BigEndian.AppendUint64(s.prefix[:0], checksum))
 }
-
-// firstGroup returns the group that a key belongs to, which is its first byte.
-func firstGroup(key []byte) mvcc.Group { return mvcc.Group(key[0]) }

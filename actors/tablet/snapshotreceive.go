@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -62,6 +63,7 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
 	}
+	to := group.Replica(state.Tablet, first.ToReplica)
 	place := message.GetSnapshot().GetMetadata()
 	switch {
 	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
@@ -71,9 +73,9 @@ func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:
 		return nil, fmt.Errorf("%w: header and message do not agree", ErrSnapshotDamaged)
-	case nodeOf(state.Tablet, first.ToReplica) != node:
+	case to.GetNodeId() != node:
 		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrSnapshotForeign,
-			first.ToReplica, nodeOf(state.Tablet, first.ToReplica))
+			first.ToReplica, to.GetNodeId())
 	case !inConf(conf, first.ToReplica):
 		return nil, ErrSnapshotTooEarly
 	}

@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -58,13 +59,13 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 }
 
 // readReplica decodes a stored state. Stores from before there were several replicas have
-// id 0, which is 1.
+// id 0, which is that of the first.
 func readReplica(id uint64, data []byte) (Replica, error) {
 	state := &wire.TabletState{}
 	if err := proto.Unmarshal(data, state); err != nil {
 		return Replica{}, fmt.Errorf("tablet %d: stored state cannot be read: %w", id, err)
 	}
-	return Replica{Tablet: id, ReplicaID: max(state.ReplicaId, 1), Descriptor: state.Tablet}, nil
+	return Replica{Tablet: id, ReplicaID: max(state.ReplicaId, group.FirstReplica), Descriptor: state.Tablet}, nil
 }
 
 // StoredReplica returns the tablet's replica. It reports false if the store holds none.

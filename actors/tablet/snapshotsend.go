@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -203,7 +204,7 @@ func (s *SnapshotSender) capture(j *snapshotJob) (*captured, error) {
 		if err != nil {
 			return nil, err
 		}
-		if inConf(c.conf, j.to) && nodeOf(c.state.Tablet, j.to) != 0 {
+		if inConf(c.conf, j.to) && group.Replica(c.state.Tablet, j.to) != nil {
 			return c, nil
 		}
 		c.snap.Close()

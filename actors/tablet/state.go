@@ -25,10 +25,6 @@ import (
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-// firstReplica is the id of the first replica of a new tablet, and of the only one in
-// stores from before there were several.
-const firstReplica = 1
-
 var (
 	errLost    = errors.New("another leader was elected")
 	errNoState = errors.New("the store holds no state of this tablet")
@@ -174,11 +170,11 @@ func (t *Tablet) load() error {
 // configuration. A state with neither is from before there were several replicas.
 func identity(m *wire.TabletState) (replica uint64, conf *raftpb.ConfState, err error) {
 	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
-		return firstReplica, &raftpb.ConfState{Voters: []uint64{firstReplica}}, nil
+		return group.FirstReplica, &raftpb.ConfState{Voters: []uint64{group.FirstReplica}}, nil
 	}
 	conf = &raftpb.ConfState{}
 	if err := proto.Unmarshal(m.ConfState, conf); err != nil {
 		return 0, nil, fmt.Errorf("stored configuration cannot be read: %w", err)
 	}
-	return max(m.ReplicaId, firstReplica), conf, nil
+	return max(m.ReplicaId, group.FirstReplica), conf, nil
 }

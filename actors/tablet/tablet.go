@@ -132,7 +132,8 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
 		pipeline: pipeline{limit: cfg.Pipeline},
 	}
-	t.history = newHistory(func() { t.root.Send(t.self, &collectStep{}) })
+	t.history.remind = func() { t.root.Send(t.self, &collectStep{}) }
+	t.history.forget()
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
 		Count: func(c *memory.Count) { t.background.submit(&countJob{t, c}) },

@@ -58,7 +58,9 @@ var layers = []layer{
 		"internal/wire",
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
-	{of: "actors/tablet/replicas", may: []string{pb, "actors/tablet", "internal/wire", "store"}},
+	{of: "actors/tablet/replicas", may: []string{
+		pb, "actors/tablet", "actors/tablet/group", "internal/wire", "store",
+	}},
 	{of: "actors/tablet/group", may: []string{pb, "internal/wire"}},
 	{of: "actors/tablet/memory", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",

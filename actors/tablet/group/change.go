@@ -28,16 +28,18 @@ const (
 	// maxHandovers is how often a leader that is to vote no more tries to have another
 	// one lead before it leaves the joint configuration itself.
 	maxHandovers = 3
-	// firstReplica is the id of the first replica of a new tablet.
-	firstReplica = 1
 )
+
+// FirstReplica is the id of the first replica of a new tablet, and of the only one in
+// stores from before there were several.
+const FirstReplica = 1
 
 // ErrBadChange is wrapped by the errors of changes that can never be made.
 var ErrBadChange = errors.New("tablet: change of replicas refused")
 
-// ErrNotNow is returned by Next if the replicas have changed since the change was asked
-// for, so that its steps do not apply any more.
-var ErrNotNow = errors.New("tablet: its replicas have changed meanwhile")
+// errChanged means that the replicas have changed since the change was asked for, so that
+// its steps do not apply any more.
+var errChanged = errors.New("its replicas have changed meanwhile; try again")
 
 // Change is a change of the replicas under way. One of a single replica is one entry; one
 // of several goes through a joint configuration, in which both the old and the new voters
@@ -89,16 +91,19 @@ func (c *Change) oneByOne(d *pb.TabletDescriptor) {
 }
 
 // Next returns the descriptor that the next entry of the change makes. It is worked out
-// anew each time, since the replicas may have changed while other entries drained. A nil
+// anew each time, since the replicas may have changed, or a learner fallen behind, while
+// other entries drained: an error, which is for whoever asked, ends the change. A nil
 // descriptor without an error means not yet: try again after the next tick.
 func (g *Group) Next(c *Change) (*pb.TabletDescriptor, error) {
 	c.oneByOne(g.descriptor)
 	next := leaveJoint(g.descriptor)
 	if !c.Leaving() {
 		var err error
-		if next, _, err = NextDescriptor(g.descriptor, c.steps); err != nil ||
-			g.Lagging(c.steps) != "" {
-			return nil, ErrNotNow
+		if next, _, err = NextDescriptor(g.descriptor, c.steps); err != nil {
+			return nil, errChanged
+		}
+		if err := g.Lagging(c.steps); err != nil {
+			return nil, err
 		}
 	} else if g.handOverFirst(c) {
 		return nil, nil
@@ -116,10 +121,10 @@ func (g *Group) ProposeChange(next *pb.TabletDescriptor, data []byte) error {
 	return g.raft.ProposeConfChange(c)
 }
 
-// Lagging says why a learner may not become a voter yet; empty: all that are to may. A
-// voter that is far behind, or away, could keep the group from ever deciding anything
-// again.
-func (g *Group) Lagging(steps []*pb.ReplicaChange) (why string) {
+// Lagging returns why a learner may not become a voter yet, or nil if all that the steps
+// promote may. A voter that is far behind, or away, could keep the group from ever
+// deciding anything again.
+func (g *Group) Lagging(steps []*pb.ReplicaChange) (err error) {
 	promoted := map[uint64]bool{}
 	for _, s := range steps {
 		r := wire.ReplicaOn(g.descriptor, s.GetNodeId())
@@ -130,11 +135,11 @@ func (g *Group) Lagging(steps []*pb.ReplicaChange) (why string) {
 	g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		caughtUp := g.active(id) && p.State == tracker.StateReplicate && p.Match+maxBehind >= g.last
 		if promoted[id] && !caughtUp {
-			why = fmt.Sprintf("replica %d on node %d has not caught up: it has %d of %d; try again",
+			err = fmt.Errorf("replica %d on node %d has not caught up: it has %d of %d; try again",
 				id, g.nodes[id], p.Match, g.last)
 		}
 	})
-	return why
+	return err
 }
 
 // NextDescriptor returns the descriptor after the first entry of a change; done says that
@@ -212,7 +217,7 @@ func applyStep(d *pb.TabletDescriptor, s *pb.ReplicaChange, joint bool) (changed
 
 // nextReplicaID returns an id that no replica of the tablet ever had.
 func nextReplicaID(d *pb.TabletDescriptor) uint64 {
-	id := max(d.NextReplicaId, firstReplica)
+	id := max(d.NextReplicaId, FirstReplica)
 	for _, r := range d.Replicas {
 		id = max(id, r.ReplicaId+1)
 	}

@@ -87,9 +87,8 @@ type Group struct {
 	leaderLost        uint64 // clock when this replica began to know of no leader
 	quiesced          bool   // at rest: not ticked
 	idleTicks         int    // since this leader had something to do
-	ticksWithoutLead  int
-	electionBoost     int // for how many ticks more it asks for votes at every tick
-	transferTicks     int // since a transfer of the leadership began; 0: there is none
+	electionBoost     int    // for how many ticks more it asks for votes at every tick
+	transferTicks     int    // since a transfer of the leadership began; 0: there is none
 	dropHeartbeatResp bool
 
 	heard    map[uint64]hearing  // of other replicas
@@ -208,7 +207,7 @@ func (g *Group) observe(rd *raft.Ready) (leaderChanged bool) {
 		g.leaderLost = g.clock
 		return true
 	}
-	g.ticksWithoutLead, g.electionBoost = 0, 0
+	g.electionBoost = 0
 	if !g.elected {
 		g.transferTicks = 0 // raft has not given the transfer up: somebody else leads
 	}

@@ -111,7 +111,7 @@ func (g *Group) Tick() (transferFailed bool) {
 			g.campaign()
 		}
 	default:
-		if g.ticksWithoutLead++; g.ticksWithoutLead%seekTicks == 0 {
+		if g.TicksWithoutLeader()%seekTicks == 0 {
 			g.wakeOthers()
 		}
 	}

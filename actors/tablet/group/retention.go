@@ -55,7 +55,7 @@ func (g *Group) truncateTo() (uint64, error) {
 		return 0, err
 	}
 	kept := g.visible - g.sizes.lastWithin(g.visible, keptEntries, keptBytes)
-	to := min(kept, g.neededFrom(), checkpoint)
+	to := min(kept, g.unneededUpTo(), checkpoint)
 	if to <= g.truncated {
 		return 0, nil
 	}
@@ -64,11 +64,11 @@ func (g *Group) truncateTo() (uint64, error) {
 	return to, nil
 }
 
-// neededFrom is the last entry that no other replica and no snapshot under way needs any
+// unneededUpTo is the last entry that no other replica and no snapshot under way needs any
 // more, as far as they may keep the log at all: whether a replica is dead or slow, it
 // costs so much once, then a snapshot. Who does not lead knows of nobody, and keeps as
 // little as it may: were it to lead, it would send more snapshots, nothing worse.
-func (g *Group) neededFrom() uint64 {
+func (g *Group) unneededUpTo() uint64 {
 	needed := g.visible
 	if g.raft.BasicStatus().RaftState == raft.StateLeader {
 		from := g.heldFrom(laggardEntries, laggardBytes)

@@ -96,7 +96,7 @@ func TestLogWaitsWithinBounds(t *testing.T) {
 		for i, index := range c.sending {
 			g.holdLog(uint64(i), index)
 		}
-		if got := g.neededFrom(); got != c.want {
+		if got := g.unneededUpTo(); got != c.want {
 			t.Errorf("%s: needed from %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -313,14 +313,11 @@ func (r *replica) begin(t *testing.T, td *datadriven.TestData) {
 		}
 	}
 	_, done, err := NextDescriptor(r.state.descriptor, steps)
-	lagging := r.group.Lagging(steps)
 	switch {
 	case err != nil:
 		r.w.printf("%v", strings.TrimPrefix(err.Error(), "tablet: "))
 	case done:
 		r.w.printf("nothing to do")
-	case lagging != "":
-		r.w.printf("%s", lagging)
 	default:
 		r.change = NewChange(steps)
 		r.proposeChange()

@@ -161,9 +161,9 @@ func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Cha
 	m.overlay.drop(proposal, effects)
 }
 
-// LeftOver has the cell's notification, which a run has left because the cell has changed
-// since, wait for its turn anew.
-func (m *Memory) LeftOver(c mvcc.Cell) {
+// Requeue moves the cell's notification to the end of its queue: a run has left it there
+// because the cell has changed since.
+func (m *Memory) Requeue(c mvcc.Cell) {
 	if col := m.columns[keyOfCell(c)]; col != nil && col.queue != nil {
 		col.queue.back(c.Row)
 	}

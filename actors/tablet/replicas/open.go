@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -124,7 +125,7 @@ func (s *Set) createFor(m *wire.RaftMessage) {
 // create makes a replica that waits for a snapshot, after a lower one has been destroyed,
 // and opens it.
 func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
-	if d.GetTabletId() != id || nodeOf(d, replica) != s.node {
+	if d.GetTabletId() != id || group.Replica(d, replica).GetNodeId() != s.node {
 		return errUnlisted
 	}
 	switch have := s.current(id); {
@@ -148,16 +149,6 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 		return err
 	}
 	return s.open(id, replica)
-}
-
-// nodeOf is where the descriptor has the replica; 0: it has none of that id.
-func nodeOf(d *pb.TabletDescriptor, replica uint64) uint64 {
-	for _, p := range d.GetReplicas() {
-		if p.ReplicaId == replica {
-			return p.NodeId
-		}
-	}
-	return 0
 }
 
 // openClosed tries again to open replicas that stayed closed when a snapshot could not be

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -109,6 +110,5 @@ func (s *Set) missedRemoval(id, replica uint64, d *pb.TabletDescriptor) bool {
 	}
 	// A record from before the replica was added does not list it either: then its id has
 	// not been given away yet.
-	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && replica < d.NextReplicaId &&
-		nodeOf(d, replica) == 0
+	return d.TabletId == id && d.Epoch > r.Descriptor.GetEpoch() && group.WasRemoved(d, replica)
 }

@@ -1,0 +1,19 @@
+package tablet
+
+import "testing"
+
+// TestOneReminder: a history that begins anew while a reminder is under way, as in a split,
+// does not send a second one beside it.
+func TestOneReminder(t *testing.T) {
+	sent := 0
+	h := history{remind: func() { sent++ }}
+	h.forget()
+	h.begin(1, false)
+	if sent != 1 {
+		t.Fatalf("%d reminders of the first pass", sent)
+	}
+	h.forget()
+	if h.begin(1, false); sent != 1 {
+		t.Errorf("%d reminders are under way after a split", sent)
+	}
+}
