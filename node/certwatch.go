@@ -66,10 +66,8 @@ var certExpiry = gaugeFamily("certs_expiry_timestamp_seconds",
 	"When a certificate in use ends, in Unix time.", "file")
 
 // collectCerts exports when each certificate expires.
-func (m metrics) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
+func (m exporter) collectCerts(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	for _, c := range status.GetCertificates() {
-		at := time.UnixMilli(c.ExpiresUnixMs)
-		out <- prometheus.MustNewConstMetric(certExpiry.desc, certExpiry.kind, float64(at.Unix()),
-			c.File)
+		send(out, certExpiry, time.UnixMilli(c.ExpiresUnixMs).Unix(), c.File)
 	}
 }

@@ -58,45 +58,42 @@ var (
 		"Panics survived while messages were taken from connections.")
 )
 
-// counted is a value of a family without labels.
-type counted struct {
-	family family
-	value  uint64
-}
-
-// sendAll sends each value as a metric.
-func sendAll(out chan<- prometheus.Metric, all ...counted) {
-	for _, c := range all {
-		out <- prometheus.MustNewConstMetric(c.family.desc, c.family.kind, float64(c.value))
-	}
-}
-
 // collectCluster exports what goes between this node and others; a node that is alone
 // exports the snapshots only.
-func (m metrics) collectCluster(out chan<- prometheus.Metric) {
+func (m exporter) collectCluster(out chan<- prometheus.Metric) {
 	snapshots, r := m.tablets.snapshot.Stats(), m.tablets.replicas.Stats()
-	sendAll(out, counted{snapshotSent, snapshots.Sent}, counted{snapshotFailed, snapshots.Failed},
-		counted{snapshotBytes, snapshots.Bytes}, counted{snapshotInstalled, r.Installed},
-		counted{snapshotRefused, r.Refused},
-		counted{replicasClosed, uint64(r.Closed)})
+	send(out, snapshotSent, snapshots.Sent)
+	send(out, snapshotFailed, snapshots.Failed)
+	send(out, snapshotBytes, snapshots.Bytes)
+	send(out, snapshotInstalled, r.Installed)
+	send(out, snapshotRefused, r.Refused)
+	send(out, replicasClosed, r.Closed)
 	if p := m.others.peers; p != nil {
 		s := p.Stats()
-		sendAll(out, counted{peerRequests, s.Requests}, counted{peerAnswers, s.Answers},
-			counted{peerLate, s.Late},
-			counted{peerOverloaded, s.Overloaded}, counted{peerHandled, s.Handled},
-			counted{peerRefused, s.Refused},
-			counted{peerRaft, s.Raft}, counted{peerRaftDropped, s.RaftDropped},
-			counted{peerBatches, s.Batches},
-			counted{peerMessages, s.Messages}, counted{peerUnsent, s.Unsent},
-			counted{peerDropped, s.AnswersDropped},
-			counted{peerForeign, s.Foreign}, counted{peerPanics, s.Panics})
+		send(out, peerRequests, s.Requests)
+		send(out, peerAnswers, s.Answers)
+		send(out, peerLate, s.Late)
+		send(out, peerOverloaded, s.Overloaded)
+		send(out, peerHandled, s.Handled)
+		send(out, peerRefused, s.Refused)
+		send(out, peerRaft, s.Raft)
+		send(out, peerRaftDropped, s.RaftDropped)
+		send(out, peerBatches, s.Batches)
+		send(out, peerMessages, s.Messages)
+		send(out, peerUnsent, s.Unsent)
+		send(out, peerDropped, s.AnswersDropped)
+		send(out, peerForeign, s.Foreign)
+		send(out, peerPanics, s.Panics)
 	}
 	if l := m.others.remote; l != nil {
 		s := l.Stats()
-		sendAll(out, counted{remoteSent, s.Sent}, counted{remoteReceived, s.Received},
-			counted{remoteConnected, s.Connected},
-			counted{remoteLost, s.Lost}, counted{remoteFailed, s.Failed},
-			counted{remoteRefused, s.Refused},
-			counted{remoteHandshakes, s.Handshakes}, counted{remotePanics, s.Panics})
+		send(out, remoteSent, s.Sent)
+		send(out, remoteReceived, s.Received)
+		send(out, remoteConnected, s.Connected)
+		send(out, remoteLost, s.Lost)
+		send(out, remoteFailed, s.Failed)
+		send(out, remoteRefused, s.Refused)
+		send(out, remoteHandshakes, s.Handshakes)
+		send(out, remotePanics, s.Panics)
 	}
 }

@@ -33,25 +33,22 @@ var (
 )
 
 // collectHistory exports how far collection is, and the room on the disk.
-func (m metrics) collectHistory(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
-	send := func(f family, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
-	}
+func (m exporter) collectHistory(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	h := status.History
-	send(historyBound, m.age(h.GetBound()).Seconds())
-	send(historySafepoint, m.age(h.GetSafepoint()).Seconds())
-	send(historyBlocked, oneIf(h.GetBlockedBy() != ""))
-	send(historyHolds, float64(h.GetHolds()))
-	send(historyHeld, m.age(h.GetOldestHold()).Seconds())
+	send(out, historyBound, m.age(h.GetBound()).Seconds())
+	send(out, historySafepoint, m.age(h.GetSafepoint()).Seconds())
+	send(out, historyBlocked, oneIf(h.GetBlockedBy() != ""))
+	send(out, historyHolds, h.GetHolds())
+	send(out, historyHeld, m.age(h.GetOldestHold()).Seconds())
 	for _, t := range status.Tablets {
 		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
-		send(historyGarbage, float64(t.Garbage), id)
-		send(historyCollected, float64(t.Collected), id)
+		send(out, historyGarbage, t.Garbage, id)
+		send(out, historyCollected, t.Collected, id)
 	}
 	if !m.status.cfg.Store.InMemory {
-		send(diskFree, float64(status.DiskFree))
-		send(diskUsed, float64(status.DiskUsed))
-		send(diskBlocked, oneIf(status.WriteBlocked != ""))
-		send(diskDamaged, oneIf(status.Damaged != ""))
+		send(out, diskFree, status.DiskFree)
+		send(out, diskUsed, status.DiskUsed)
+		send(out, diskBlocked, oneIf(status.WriteBlocked != ""))
+		send(out, diskDamaged, oneIf(status.Damaged != ""))
 	}
 }

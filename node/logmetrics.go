@@ -22,17 +22,19 @@ var (
 		"Free space of the file system that the Raft log is on.")
 )
 
-// collectLog exports figures of the log; nil: it is in memory.
-func (m metrics) collectLog(out chan<- prometheus.Metric, s *pb.LogStatus) {
-	if s == nil {
+// collectLog exports figures of the log.
+func (m exporter) collectLog(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
+	s := status.Log
+	if s == nil { // it is in memory
 		return
 	}
 	const second = 1000 // milliseconds
-	sendAll(out, counted{logSegments, s.Segments}, counted{logBytes, s.Bytes},
-		counted{logLiveBytes, s.LiveBytes},
-		counted{logWritten, s.Written}, counted{logSyncs, s.Syncs},
-		counted{logUnchecked, s.Unchecked},
-		counted{logDiskFree, s.DiskFree})
-	out <- prometheus.MustNewConstMetric(logCheckpointAge.desc, logCheckpointAge.kind,
-		float64(s.CheckpointAgeMs)/second)
+	send(out, logSegments, s.Segments)
+	send(out, logBytes, s.Bytes)
+	send(out, logLiveBytes, s.LiveBytes)
+	send(out, logWritten, s.Written)
+	send(out, logSyncs, s.Syncs)
+	send(out, logUnchecked, s.Unchecked)
+	send(out, logDiskFree, s.DiskFree)
+	send(out, logCheckpointAge, float64(s.CheckpointAgeMs)/second)
 }

@@ -10,38 +10,24 @@ import (
 
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// metrics is what the node exports: read from the actors' own counters when it is asked
+// exporter is what the node exports: read from the actors' own counters when it is asked
 // for, so that counting costs the hot paths nothing more. Names are
-// percolator_<subsystem>_<thing>_<unit>.
+// percolator_<subsystem>_<thing>_<unit>; docs/reference/metrics.md lists them.
 //
 // It owns nothing. What it reads is there once the node serves: nobody collects before.
 // Collect runs on a goroutine of whoever scrapes, several at once, and may wait a second
 // for tablets, and another for meta. Each family is in a file of its own, beside the
 // function that sends it: what the family is of is said there.
-type metrics struct {
+type exporter struct {
 	status    *statuses
 	observers *observers
 	tablets   *tablets
 	others    *others
 	oracles   *route.Oracles
-}
-
-// family is a metric's description and kind.
-type family struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-}
-
-func counterFamily(name, help string, labels ...string) family {
-	return family{
-		prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.CounterValue,
-	}
-}
-
-func gaugeFamily(name, help string, labels ...string) family {
-	return family{prometheus.NewDesc("percolator_"+name, help, labels, nil), prometheus.GaugeValue}
+	client    *txn.Client
 }
 
 var (
@@ -61,7 +47,7 @@ var (
 
 // age returns how long ago the timestamp was issued; 0 for none. The newest timestamp
 // seen counts as the present if it is ahead of this node's clock.
-func (m metrics) age(ts uint64) time.Duration {
+func (m exporter) age(ts uint64) time.Duration {
 	if ts == 0 {
 		return 0
 	}
@@ -69,41 +55,43 @@ func (m metrics) age(ts uint64) time.Duration {
 	return max(0, time.Duration(now-mvcc.Timestamp(ts).Millis())*time.Millisecond)
 }
 
-// Describe sends nothing: which tablets and observers there are changes.
-func (m metrics) Describe(chan<- *prometheus.Desc) {}
+// Describe implements prometheus.Collector.
+func (m exporter) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range families {
+		out <- f.desc
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (m metrics) Collect(out chan<- prometheus.Metric) {
-	send := func(f family, value uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
-	}
+func (m exporter) Collect(out chan<- prometheus.Metric) {
 	status, _ := m.status.get(context.Background(), false) // what could be gathered in time
-	send(oracleServed, status.OracleServed)
-	send(oracleBatches, status.OracleBatches)
-	send(logCommits, status.LogBatches)
-	send(logRequests, status.LogRequests)
+	send(out, oracleServed, status.OracleServed)
+	send(out, oracleBatches, status.OracleBatches)
+	send(out, logCommits, status.LogBatches)
+	send(out, logRequests, status.LogRequests)
 	for _, t := range status.Tablets {
 		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
-		send(tabletReads, t.Reads, id)
-		send(tabletMutations, t.Mutations, id)
-		send(tabletBatches, t.Batches, id)
-		send(tabletProposals, t.Proposals, id)
-		send(tabletLocks, t.Locks, id)
-		send(tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
+		send(out, tabletReads, t.Reads, id)
+		send(out, tabletMutations, t.Mutations, id)
+		send(out, tabletBatches, t.Batches, id)
+		send(out, tabletProposals, t.Proposals, id)
+		send(out, tabletLocks, t.Locks, id)
+		send(out, tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
 	}
 	m.collectQuorum(out, status)
 	m.collectCerts(out, status)
-	m.collectLog(out, status.Log)
+	m.collectLog(out, status)
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)
 	m.collectCluster(out)
+	m.collectTxn(out)
 }
 
 // gatherer returns what one scrape reads: the node's metrics, Go's and the process's.
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(metrics{n.status, n.observers, n.tablets, n.others, n.oracles},
+	r.MustRegister(exporter{n.status, n.observers, n.tablets, n.others, n.oracles, n.client},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(
 			collectors.ProcessCollectorOpts{}))
 	return r

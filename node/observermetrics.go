@@ -53,47 +53,36 @@ var (
 
 // collectObservers exports what this node does for observers, and what the cluster says
 // of them, for which it may wait a second.
-func (m metrics) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
-	send := func(f family, value float64, observer string) {
-		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, observer)
-	}
+func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.ObserverStatus) {
 	for _, o := range here {
-		send(observerRuns, float64(o.Runs), o.Name)
-		send(observerCommits, float64(o.Commits), o.Name)
-		send(observerConflicts, float64(o.Conflicts), o.Name)
-		send(observerUnavailable, float64(o.Unavailable), o.Name)
-		send(observerFailures, float64(o.Failures), o.Name)
-		send(observerGivenUp, float64(o.Parked), o.Name)
-		send(observerSkipped, float64(o.Skipped), o.Name)
-		send(observerCollapsed, float64(o.Collapsed), o.Name)
-		send(observerRunning, float64(o.Running), o.Name)
-		send(observerQueued, float64(o.Queued), o.Name)
-		send(observerBackoff, float64(o.Waiting), o.Name)
-		send(observerStuck, float64(o.Stuck), o.Name)
-		send(observerContended, float64(o.Contended), o.Name)
-		send(observerLimit, float64(o.Limit), o.Name)
+		send(out, observerRuns, o.Runs, o.Name)
+		send(out, observerCommits, o.Commits, o.Name)
+		send(out, observerConflicts, o.Conflicts, o.Name)
+		send(out, observerUnavailable, o.Unavailable, o.Name)
+		send(out, observerFailures, o.Failures, o.Name)
+		send(out, observerGivenUp, o.Parked, o.Name)
+		send(out, observerSkipped, o.Skipped, o.Name)
+		send(out, observerCollapsed, o.Collapsed, o.Name)
+		send(out, observerRunning, o.Running, o.Name)
+		send(out, observerQueued, o.Queued, o.Name)
+		send(out, observerBackoff, o.Waiting, o.Name)
+		send(out, observerStuck, o.Stuck, o.Name)
+		send(out, observerContended, o.Contended, o.Name)
+		send(out, observerLimit, o.Limit, o.Name)
 	}
 	states, age, ok := m.observers.states()
 	if ok {
-		out <- prometheus.MustNewConstMetric(observerAge.desc, observerAge.kind, age.Seconds())
+		send(out, observerAge, age.Seconds())
 	}
 	for _, o := range states {
 		name := o.GetInfo().GetName()
-		send(observerPending, float64(o.Notifications), name)
-		send(observerParked, float64(o.Parked), name)
-		send(observerOldest, m.age(o.OldestTs).Seconds(), name)
-		send(observerPaused, oneIf(o.GetInfo().GetPaused()), name)
+		send(out, observerPending, o.Notifications, name)
+		send(out, observerParked, o.Parked, name)
+		send(out, observerOldest, m.age(o.OldestTs).Seconds(), name)
+		send(out, observerPaused, oneIf(o.GetInfo().GetPaused()), name)
 		if b := o.Backfill; b != nil {
-			send(backfillRows, float64(b.Rows), name)
-			send(backfillRunning, oneIf(wire.BackfillRuns(b)), name)
+			send(out, backfillRows, b.Rows, name)
+			send(out, backfillRunning, oneIf(wire.BackfillRuns(b)), name)
 		}
 	}
-}
-
-// oneIf returns yes as a metric's value.
-func oneIf(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

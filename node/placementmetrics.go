@@ -31,7 +31,7 @@ var (
 
 // collectPlacement exports placement's figures, s, or the last ones while nobody is known
 // to lead meta. They are forgotten once another node leads it.
-func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
+func (m exporter) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementStatus) {
 	last := &m.status.placement
 	// With nobody known to lead meta, the last figures stay, and their age grows.
 	if leader := m.status.router.Leader(cluster.MetaTablet); s != nil {
@@ -43,16 +43,13 @@ func (m metrics) collectPlacement(out chan<- prometheus.Metric, s *pb.PlacementS
 	if !ok {
 		return
 	}
-	out <- prometheus.MustNewConstMetric(placementAge.desc, placementAge.kind, age.Seconds())
-	send := func(f family, value uint64) {
-		out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value))
-	}
-	send(placementTarget, uint64(s.Target))
-	send(placementUnder, uint64(s.UnderReplicated))
-	send(placementChanging, uint64(s.Changing))
-	send(placementOrders, uint64(s.Orders))
-	send(placementBlocked, uint64(len(s.Blocked)))
-	send(placementMoves, s.Moves)
-	send(placementLeaders, s.Transfers)
-	send(placementFailures, s.Failures)
+	send(out, placementAge, age.Seconds())
+	send(out, placementTarget, s.Target)
+	send(out, placementUnder, s.UnderReplicated)
+	send(out, placementChanging, s.Changing)
+	send(out, placementOrders, s.Orders)
+	send(out, placementBlocked, len(s.Blocked))
+	send(out, placementMoves, s.Moves)
+	send(out, placementLeaders, s.Transfers)
+	send(out, placementFailures, s.Failures)
 }

@@ -22,10 +22,7 @@ var (
 )
 
 // collectQuorum exports whether meta answers and which replicas know of no leader.
-func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
-	send := func(f family, value float64) {
-		out <- prometheus.MustNewConstMetric(f.desc, f.kind, value)
-	}
+func (m exporter) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	answers, age := true, time.Duration(0) // a node that is alone has meta itself
 	if s := status.GetMeta(); s != nil {
 		answers, age = s.Error == "", time.Duration(s.AnsweredAgoMs)*time.Millisecond
@@ -33,8 +30,8 @@ func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStat
 			age = time.Since(m.status.started)
 		}
 	}
-	send(metaAnswers, oneIf(answers))
-	send(metaAge, age.Seconds())
+	send(out, metaAnswers, oneIf(answers))
+	send(out, metaAge, age.Seconds())
 	leaderless, longest := 0, int64(0)
 	for _, t := range status.GetTablets() {
 		if t.LeaderlessMs > 0 {
@@ -42,6 +39,6 @@ func (m metrics) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStat
 			longest = max(longest, t.LeaderlessMs)
 		}
 	}
-	send(tabletsLeaderless, float64(leaderless))
-	send(leaderlessAge, (time.Duration(longest) * time.Millisecond).Seconds())
+	send(out, tabletsLeaderless, leaderless)
+	send(out, leaderlessAge, (time.Duration(longest) * time.Millisecond).Seconds())
 }

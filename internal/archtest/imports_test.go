@@ -34,7 +34,8 @@ var layers = []layer{
 	{of: "internal/version"},
 	{of: "internal/archtest"},
 	{of: "internal/leaktest"},
-	{of: "internal/actorkit"},
+	{of: "internal/metrics"},
+	{of: "internal/actorkit", may: []string{"internal/metrics"}},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc/..."},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
@@ -43,19 +44,20 @@ var layers = []layer{
 		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/txn/...", may: []string{
-		pb, "internal/mvcc", "internal/txn/...", "internal/wire",
+		pb, "internal/metrics", "internal/mvcc", "internal/txn/...", "internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
 	{of: "internal/certs"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
-		pb, "internal/certs", "internal/mvcc", "internal/txn", "internal/wire",
+		pb, "internal/certs", "internal/metrics", "internal/mvcc", "internal/txn",
+		"internal/wire",
 	}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
-	{of: "store/...", may: []string{"internal/mvcc", "store/..."}},
+	{of: "store/...", may: []string{"internal/metrics", "internal/mvcc", "store/..."}},
 	{of: "actors/observer", may: []string{
-		root, pb, "internal/actorkit", "internal/mvcc", "internal/notify", "internal/txn",
-		"internal/wire",
+		root, pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
+		"internal/txn", "internal/wire",
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
@@ -67,11 +69,12 @@ var layers = []layer{
 	}},
 	{of: "actors/tablet", may: []string{
 		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/evaluate",
-		"internal/mvcc", "internal/notify", "internal/wire", "store", "store/raftlog",
+		"internal/metrics", "internal/mvcc", "internal/notify", "internal/wire", "store",
+		"store/raftlog",
 	}},
 	{of: "actors/...", may: []string{
-		pb, "internal/actorkit", "internal/mvcc", "internal/notify", "internal/txn",
-		"internal/wire", "store", "store/raftlog",
+		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
+		"internal/txn", "internal/wire", "store", "store/raftlog",
 	}},
 	{of: "cluster", may: []string{pb, "internal/mvcc"}},
 	{of: "cluster/route", may: []string{
@@ -124,8 +127,10 @@ var never = []struct {
 	{root, []string{
 		module + "/actors/...", module + "/cluster/...", module + "/store/...", module + "/node",
 		"github.com/dgraph-io/...", "github.com/asynkron/...", "github.com/hashicorp/memberlist",
-		"go.etcd.io/...",
+		"go.etcd.io/...", "github.com/prometheus/...",
 	}},
+	// Whoever counts links no exporter.
+	{"internal/metrics", []string{module + "/...", "github.com/...", "google.golang.org/..."}},
 	// The Raft of one replica is a pure type.
 	{"actors/tablet/group", []string{
 		module + "/store/...", module + "/internal/actorkit", "github.com/asynkron/...",

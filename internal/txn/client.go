@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -112,7 +113,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction, room for its first writes and its reader.
-	t := &Txn{ctx: ctx}
+	t := &Txn{ctx: ctx, began: time.Now()}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
 		t.limit = o.Bytes
@@ -171,8 +172,10 @@ func (c *Client) runOnce(
 		// What fails a transaction that could be run again is the failed read, whatever
 		// fn made of it.
 		if failed := t.failure(); retryable(failed) {
+			t.record(Undecided, outcomeOf(failed))
 			return 0, true, notCommitted(failed)
 		}
+		t.record(Undecided, Abandoned)
 		return 0, false, err
 	}
 	ts, err = t.Commit(ctx)

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,19 +20,17 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
 	}
-	if err := t.failure(); err != nil {
-		return 0, notCommitted(err)
+	err := cmp.Or(t.failure(), ctx.Err())
+	if err == nil {
+		err = t.resolveRest(ctx)
 	}
-	if err := ctx.Err(); err != nil {
-		return 0, notCommitted(err)
-	}
-	if err := t.resolveRest(ctx); err != nil {
-		return 0, notCommitted(err)
-	}
-	ts, err := t.commit(ctx)
-	t.counted.ended(err)
 	if err != nil {
-		t.c.stats.failed(err)
+		t.record(Undecided, outcomeOf(err))
+		return 0, notCommitted(err)
+	}
+	ts, kind, err := t.commit(ctx)
+	t.record(kind, outcomeOf(err))
+	if err != nil {
 		return 0, notCommitted(err)
 	}
 	t.done()
@@ -39,7 +38,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 }
 
 // commit chooses the way: nothing to write, notifications alone, one phase or two.
-func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
+func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	// In order, the cells of one tablet are neighbours, and the first is as good a
 	// primary as any. The order of all transactions being the same also makes those that
 	// collide collide early.
@@ -50,45 +49,28 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	switch err := t.overtaken(); {
 	case err != nil:
-		return 0, err
+		return 0, Undecided, err
 	case len(t.writes) == 0 && len(t.notifies) == 0:
-		t.c.stats.readOnly.Add(1)
-		return t.start(ctx)
+		ts, err := t.start(ctx)
+		return ts, ReadOnly, err
 	case len(t.writes) == 0:
-		return t.commitNotifies(ctx)
+		ts, err := t.commitNotifies(ctx)
+		return ts, NotifyOnly, err
 	}
 	if _, err := t.start(ctx); err != nil { // nothing was read
-		return 0, err
+		return 0, Undecided, err
 	}
 	// onePhase finds out by itself whether everything is in one tablet, and sends nothing
 	// if it is not.
 	if !t.c.cfg.TwoPhaseOnly {
 		ts, err := t.onePhase(ctx)
 		if !errors.Is(err, errManyTablets) {
-			if err == nil {
-				t.c.stats.onePhase.Add(1)
-			}
-			return ts, err
+			return ts, OnePhase, err
 		}
 	}
 	run := &twoPhase{t: t, c: t.c, heartbeat: heartbeat{primary: t.writes[0].cell, startTS: t.at}}
 	ts, err := run.commit(ctx)
-	if err == nil {
-		t.c.stats.twoPhase.Add(1)
-	}
-	return ts, err
-}
-
-// failed counts a commit's error.
-func (s *counters) failed(err error) {
-	switch {
-	case errors.Is(err, ErrCommitUnknown):
-		s.unknown.Add(1)
-	case errors.Is(err, ErrConflict):
-		s.conflicts.Add(1)
-	case errors.Is(err, ErrLocked):
-		s.locked.Add(1)
-	}
+	return ts, TwoPhase, err
 }
 
 // commitNotifies is a transaction of weak notifications alone: it has no primary, so it
@@ -105,7 +87,6 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	err = t.c.router.notify(ctx, ts, t.notifies, false)
 	if err == nil {
-		t.c.stats.notifyOnly.Add(1)
 		return ts, nil
 	}
 	// A permanent refusal is the same for every run of this transaction; superfluous

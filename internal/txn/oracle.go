@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -41,7 +42,8 @@ type oracle struct {
 	highest atomic.Uint64 // the greatest timestamp seen
 	basis   atomic.Uint64 // what estimate goes by; written under mu
 
-	received, requests, refused atomic.Uint64 // counters
+	received, requests, refused atomic.Uint64     // counters
+	waited                      metrics.Durations // of who was not answered at once
 }
 
 func newOracle(transport Transport, cfg *Config) *oracle {
@@ -83,6 +85,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	o.queue = append(o.queue, w)
 	first := len(o.queue) == 1
 	o.mu.Unlock()
+	defer o.waited.Since(time.Now())
 	// Who is not first knows that the sender has been woken already.
 	if first {
 		select {

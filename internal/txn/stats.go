@@ -1,9 +1,9 @@
 package txn
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Stats are a client's counters since it began.
@@ -13,8 +13,8 @@ type Stats struct {
 	TwoPhase   uint64 // committed in two phases
 	NotifyOnly uint64 // commits of weak notifications alone
 	ReadOnly   uint64 // commits with nothing to write
-	Conflicts  uint64 // commits refused by a conflict
-	Locked     uint64 // commits given up because of a live lock
+	Conflicts  uint64 // runs that ended by a conflict
+	Locked     uint64 // runs given up because of a live lock
 	Unknown    uint64 // commits whose outcome stayed unknown
 	Settled    uint64 // lost replies that were settled by a rollback at the primary
 	Retries    uint64 // runs of Run after the first
@@ -54,13 +54,18 @@ type NameStats struct {
 	Committed uint64
 	Conflicts uint64 // ended by a conflict or a live lock
 	Failed    uint64 // ended by any other error of a commit
+	// Seconds is how long those that ended took, all together.
+	Seconds float64
 }
 
 // maxNames bounds how many names are counted; further ones are not.
 const maxNames = 1024
 
 // nameCounters are NameStats in the making.
-type nameCounters struct{ begun, committed, conflicts, failed atomic.Uint64 }
+type nameCounters struct {
+	begun, committed, conflicts, failed atomic.Uint64
+	nanos                               atomic.Int64
+}
 
 // named returns the counters of the name; nil without a name, or if there are too many.
 func (s *counters) named(name string) *nameCounters {
@@ -82,14 +87,15 @@ func (s *counters) named(name string) *nameCounters {
 }
 
 // ended counts the end of a commit.
-func (n *nameCounters) ended(err error) {
-	switch {
-	case n == nil:
-	case err == nil:
+func (n *nameCounters) ended(o Outcome, took time.Duration) {
+	if n == nil {
+		return
+	}
+	n.nanos.Add(int64(took))
+	switch o {
+	case Committed:
 		n.committed.Add(1)
-	case errors.Is(err, ErrCommitUnknown):
-		n.failed.Add(1)
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrLocked):
+	case Conflicted, LockedOut:
 		n.conflicts.Add(1)
 	default:
 		n.failed.Add(1)
@@ -102,7 +108,7 @@ func (s *counters) byName() map[string]NameStats {
 		n := counted.(*nameCounters)
 		out[name.(string)] = NameStats{
 			Begun: n.begun.Load(), Committed: n.committed.Load(), Conflicts: n.conflicts.Load(),
-			Failed: n.failed.Load(),
+			Failed: n.failed.Load(), Seconds: time.Duration(n.nanos.Load()).Seconds(),
 		}
 		return true
 	})
@@ -111,11 +117,11 @@ func (s *counters) byName() map[string]NameStats {
 
 // counters are those of Stats that belong to no part of the client.
 type counters struct {
-	begun, onePhase, twoPhase, notifyOnly, readOnly atomic.Uint64
-	conflicts, locked, unknown, retries             atomic.Uint64
-	rolledBack, secondaries                         atomic.Uint64
-	reads, readCells, cacheHits, scanPages          atomic.Uint64
-	prefetchAsked, prefetchUsed, prefetchLocked     atomic.Uint64
+	begun, retries, rolledBack, secondaries     atomic.Uint64
+	reads, readCells, cacheHits, scanPages      atomic.Uint64
+	prefetchAsked, prefetchUsed, prefetchLocked atomic.Uint64
+
+	latencies latencies
 
 	names     sync.Map // of *nameCounters, by name
 	nameCount atomic.Int64
@@ -125,10 +131,14 @@ type counters struct {
 // events apart.
 func (c *Client) Stats() Stats {
 	s := &c.stats
+	whole := &s.latencies.whole
 	return Stats{
-		Begun: s.begun.Load(), OnePhase: s.onePhase.Load(), TwoPhase: s.twoPhase.Load(),
-		NotifyOnly: s.notifyOnly.Load(), ReadOnly: s.readOnly.Load(), Conflicts: s.conflicts.Load(),
-		Locked: s.locked.Load(), Unknown: s.unknown.Load(), Settled: c.resolver.settled.Load(),
+		Begun: s.begun.Load(), OnePhase: whole[OnePhase][Committed].Read().Count(),
+		TwoPhase:   whole[TwoPhase][Committed].Read().Count(),
+		NotifyOnly: whole[NotifyOnly][Committed].Read().Count(),
+		ReadOnly:   whole[ReadOnly][Committed].Read().Count(),
+		Conflicts:  s.latencies.count(Conflicted), Locked: s.latencies.count(LockedOut),
+		Unknown: s.latencies.count(Unknown), Settled: c.resolver.settled.Load(),
 		Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: c.beats.sent.Load(),
 		Leases: c.leases.asked.Load(), Secondaries: s.secondaries.Load(),
 		InBackground: uint64(c.work.running()),

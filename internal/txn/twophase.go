@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -33,7 +34,11 @@ type twoPhase struct {
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	p.c.beats.add(&p.heartbeat)
 	defer p.c.beats.remove(&p.heartbeat)
-	if err := p.prewriteAll(ctx); err != nil {
+	steps := &p.c.stats.latencies.steps
+	began := time.Now()
+	err := p.prewriteAll(ctx)
+	steps[StepPrewrite].Since(began)
+	if err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}
@@ -44,7 +49,9 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	cells, intents := p.cells()
+	began = time.Now()
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
+	steps[StepCommit].Since(began)
 	if err != nil {
 		// Unknown means that a rollback could not be had: trying it again is up to
 		// whoever meets the locks.

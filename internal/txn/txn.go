@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -18,7 +19,8 @@ type Txn struct {
 	writeBuffer
 	counted *nameCounters // of the transaction's name; nil without one
 	// ctx is that of whoever began it. It is kept for StartTS alone, whose signature has none.
-	ctx context.Context
+	ctx   context.Context
+	began time.Time // for its latency
 }
 
 // StartTS is the snapshot that the transaction reads. It asks the oracle if the
@@ -144,7 +146,9 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 
 // Rollback ends the transaction without committing. Nothing has been written, so nothing is undone.
 func (t *Txn) Rollback(context.Context) error {
-	t.end()
+	if t.end() {
+		t.record(Undecided, Abandoned)
+	}
 	return nil
 }
 

@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Histogram is what was observed so far.
+type Histogram struct {
+	Bounds []float64 // upper limits of the buckets, inclusive and ascending; shared: read only
+	Counts []uint64  // of each bucket by itself; one more for what is above the last bound
+	Sum    float64   // of all values, in the unit of Bounds
+}
+
+// Count returns how many values were observed.
+func (h Histogram) Count() (n uint64) {
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// durationBounds are the buckets of Durations: from what is done in memory, over one sync
+// of a disk, to what no caller waits for any more.
+var durationBounds = [...]time.Duration{
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second,
+	10 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour,
+}
+
+// seconds are durationBounds in seconds.
+var seconds = func() []float64 {
+	out := make([]float64, len(durationBounds))
+	for i, b := range durationBounds {
+		out[i] = b.Seconds()
+	}
+	return out
+}()
+
+// Durations is a histogram of durations, which it tells in seconds. All its methods may be
+// used concurrently.
+type Durations struct {
+	sum    atomic.Int64 // nanoseconds
+	counts [len(durationBounds) + 1]atomic.Uint64
+}
+
+// Observe counts d; one below zero, which clocks of two machines may give, as zero.
+func (h *Durations) Observe(d time.Duration) {
+	d = max(d, 0)
+	// Most are short, so that the search from below is done after a few comparisons.
+	i := 0
+	for i < len(durationBounds) && d > durationBounds[i] {
+		i++
+	}
+	h.sum.Add(int64(d))
+	h.counts[i].Add(1)
+}
+
+// Since counts the time from began until now.
+func (h *Durations) Since(began time.Time) { h.Observe(time.Since(began)) }
+
+// Read returns what was observed.
+func (h *Durations) Read() Histogram {
+	return Histogram{
+		Bounds: seconds, Counts: read(h.counts[:]),
+		Sum: time.Duration(h.sum.Load()).Seconds(),
+	}
+}
+
+// sizeBuckets is how many bounds Sizes has: 1, 2, 4 and so on up to 4096.
+const sizeBuckets = 13
+
+// powers are the bounds of Sizes.
+var powers = func() []float64 {
+	out := make([]float64, sizeBuckets)
+	for i := range out {
+		out[i] = float64(int(1) << i)
+	}
+	return out
+}()
+
+// Sizes is a histogram of counts, such as of the messages in a batch. All its methods may
+// be used concurrently.
+type Sizes struct {
+	sum    atomic.Uint64
+	counts [sizeBuckets + 1]atomic.Uint64
+}
+
+// Observe counts n, which must not be negative.
+func (h *Sizes) Observe(n int) {
+	h.sum.Add(uint64(n))
+	h.counts[min(bits.Len(uint(max(n, 1)-1)), sizeBuckets)].Add(1)
+}
+
+// Read returns what was observed.
+func (h *Sizes) Read() Histogram {
+	return Histogram{Bounds: powers, Counts: read(h.counts[:]), Sum: float64(h.sum.Load())}
+}
+
+func read(counts []atomic.Uint64) []uint64 {
+	out := make([]uint64, len(counts))
+	for i := range counts {
+		out[i] = counts[i].Load()
+	}
+	return out
+}

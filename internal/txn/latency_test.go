@@ -1,0 +1,93 @@
+package txn_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// TestEveryTransactionIsCountedOnce: whatever a transaction was and however it ended, its
+// latency is counted there and nowhere else; so are the steps of two phases.
+func TestEveryTransactionIsCountedOnce(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{SettleTimeout: time.Millisecond})
+	w.set(c, "0", "a") // one phase
+	end := func(want error, rows ...string) {
+		t.Helper()
+		tx, err := c.BeginLazy(w.ctx, txn.Options{Name: "counted"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.read(tx, "a"); got == "-" {
+			t.Error("nothing in a")
+		}
+		for _, row := range rows {
+			tx.Set(key(row), []byte("1"))
+		}
+		if errors.Is(want, txn.ErrConflict) {
+			w.set(c, "2", rows...)
+		}
+		if _, err := tx.Commit(w.ctx); !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+		_ = tx.Rollback(w.ctx) // after the end: not counted again
+	}
+	end(nil)
+	end(nil, "a")
+	end(nil, "a", "h")
+	end(txn.ErrConflict, "a")
+	end(txn.ErrConflict, "a", "h")
+	if err := w.begin(c).Rollback(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	mine := errors.New("mine")
+	if _, err := c.Run(w.ctx, txn.Options{}, func(context.Context, *txn.Txn) error {
+		return mine
+	}); !errors.Is(err, mine) {
+		t.Fatal(err)
+	}
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault { // nobody learns what has become of it
+		return txntest.Fault{Lost: req.GetOnePhase() != nil || req.GetRollback() != nil}
+	})
+	end(txn.ErrCommitUnknown, "a")
+
+	got := map[string]uint64{}
+	latencies := c.Latencies()
+	for k, outcomes := range latencies.Whole {
+		for o, h := range outcomes {
+			if n := h.Count(); n > 0 {
+				got[k.String()+" "+o.String()] = n
+			}
+		}
+	}
+	// Each conflict is with a transaction of its own.
+	want := map[string]uint64{
+		"read committed": 1, "one_phase committed": 3, "one_phase conflict": 1,
+		"one_phase unknown": 1, "two_phase committed": 2, "two_phase conflict": 1,
+		"undecided abandoned": 2,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+	for step, want := range map[txn.Step]uint64{txn.StepPrewrite: 3, txn.StepCommit: 2} {
+		if n := latencies.Steps[step].Count(); n != want {
+			t.Errorf("step %v: %d, want %d", step, n, want)
+		}
+	}
+	if latencies.Steps[txn.StepTimestamp].Count() == 0 {
+		t.Error("nobody has waited for a timestamp")
+	}
+	s := c.Stats()
+	n := s.ByName["counted"]
+	if s.Conflicts != 2 || s.Unknown != 1 || s.OnePhase != 3 || s.TwoPhase != 2 ||
+		s.ReadOnly != 1 || n.Committed != 3 || n.Conflicts != 2 || n.Failed != 1 ||
+		n.Seconds <= 0 {
+		t.Errorf("%+v", s)
+	}
+}

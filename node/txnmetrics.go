@@ -1,0 +1,82 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Transactions that this process coordinates: those of its observers, of programs that
+// have the node in their process, and of the node itself. Remote clients coordinate their
+// own, and their operations are counted by the node that serves them.
+var (
+	txnSeconds = histogramFamily("txn_seconds",
+		"Time from a transaction's beginning to its end, each run of a repeated one by itself.",
+		"kind", "outcome")
+	txnStepSeconds = histogramFamily("txn_step_seconds",
+		"Time that transactions wait for a timestamp (those given at once are not counted), "+
+			"for all prewrites, and for the commit of the primary.", "step")
+	txnNamed = counterFamily("txn_named_total",
+		"Transactions with a name that ended, observers' among them; "+
+			"conflict: also those that met a live lock.", "name", "outcome")
+	txnNamedSeconds = counterFamily("txn_named_seconds_total",
+		"Time that the transactions of a name took, all together.", "name")
+	txnBegun   = counterFamily("txn_begun_total", "Transactions begun, repeated runs included.")
+	txnRetries = counterFamily("txn_retries_total", "Runs of transactions after their first.")
+	txnSettled = counterFamily("txn_settled_total",
+		"Lost replies to commits that were settled by a rollback at the primary.")
+	txnRolledBack = counterFamily("txn_rolled_back_total",
+		"Transactions that had begun to prewrite and were rolled back.")
+	txnLeft = counterFamily("txn_secondaries_left_total",
+		"Commits in the background that failed: whoever meets their locks resolves them.")
+	txnBackground = gaugeFamily("txn_background",
+		"Commits and rollbacks that go on in the background.")
+	txnLocksMet = counterFamily("txn_locks_met_total",
+		"Locks of other transactions that stood in the way.")
+	txnResolved = counterFamily("txn_locks_resolved_total",
+		"Locks of ended transactions that were resolved.", "decision")
+	txnTimestamps  = counterFamily("txn_timestamps_total", "Timestamps received from the oracle.")
+	txnTimestampRq = counterFamily("txn_timestamp_requests_total",
+		"Requests for them, each of which serves all who wait.")
+	txnTimestampsRefused = counterFamily("txn_timestamps_refused_total",
+		"Answers of the oracle that were not above all seen before; there must be none.")
+	txnPrefetched   = counterFamily("txn_prefetched_total", "Cells read in advance.")
+	txnPrefetchUsed = counterFamily("txn_prefetched_used_total",
+		"Cells read in advance that were asked for later.")
+	txnMapMisses = counterFamily("txn_map_misses_total",
+		"Questions to meta for the tablet map.")
+)
+
+// collectTxn exports what this process's transactions have done.
+func (m exporter) collectTxn(out chan<- prometheus.Metric) {
+	latencies, s := m.client.Latencies(), m.client.Stats()
+	for kind, outcomes := range latencies.Whole {
+		for outcome, h := range outcomes {
+			sendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
+		}
+	}
+	for step, h := range latencies.Steps {
+		sendHistogram(out, txnStepSeconds, h, step.String())
+	}
+	for name, n := range s.ByName {
+		send(out, txnNamed, n.Committed, name, txn.Committed.String())
+		send(out, txnNamed, n.Conflicts, name, txn.Conflicted.String())
+		send(out, txnNamed, n.Failed, name, txn.Failed.String())
+		send(out, txnNamedSeconds, n.Seconds, name)
+	}
+	send(out, txnBegun, s.Begun)
+	send(out, txnRetries, s.Retries)
+	send(out, txnSettled, s.Settled)
+	send(out, txnRolledBack, s.RolledBack)
+	send(out, txnLeft, s.Secondaries)
+	send(out, txnBackground, s.InBackground)
+	send(out, txnLocksMet, s.LocksMet)
+	send(out, txnResolved, s.RolledForward, "committed")
+	send(out, txnResolved, s.RolledBackIn, "rolled_back")
+	send(out, txnTimestamps, s.Timestamps)
+	send(out, txnTimestampRq, s.TimestampRequests)
+	send(out, txnTimestampsRefused, s.TimestampsRefused)
+	send(out, txnPrefetched, s.PrefetchAsked)
+	send(out, txnPrefetchUsed, s.PrefetchUsed)
+	send(out, txnMapMisses, s.MapMisses)
+}
