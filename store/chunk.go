@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/dgraph-io/badger/v4"
@@ -98,37 +97,4 @@ func mayBeLong(key []byte) bool {
 	default:
 		return true
 	}
-}
-
-// chunkDrops are the chunks that a Txn leaves without a head: collected while its entries
-// are added, because a later put of the same Txn may take one of their keys again.
-type chunkDrops map[string]struct{}
-
-// find adds the chunks from..n of whatever the key holds now, in the database or in txn itself.
-func (d chunkDrops) find(txn transaction, key []byte, from int) error {
-	for i := from; ; i++ {
-		chunk := appendChunkKey(nil, key, i)
-		switch _, err := txn.Get(chunk); {
-		case errors.Is(err, badger.ErrKeyNotFound):
-			return nil
-		case err != nil:
-			return err
-		}
-		d[string(chunk)] = struct{}{}
-	}
-}
-
-// add deletes the chunks in txn, as many as fit. The others stay.
-func (d chunkDrops) add(txn *badger.Txn) error {
-	for chunk := range d {
-		err := txn.Delete([]byte(chunk))
-		if errors.Is(err, badger.ErrTxnTooBig) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		delete(d, chunk)
-	}
-	return nil
 }

@@ -73,8 +73,7 @@ func BeforeSync(o *Options, f func() error) { o.beforeSync = f }
 
 // TxnBytes is the greatest Batch.Size that goes in one Txn.
 func TxnBytes(s *Store) int {
-	n, _ := s.state.writer.txnLimits()
-	return n
+	return int(s.state.db.MaxBatchSize()) - 64 // which one entry more would take
 }
 
 // EncodeMutation encodes m behind another, in memory that was meant for m alone.

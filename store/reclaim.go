@@ -209,7 +209,7 @@ func (d *database) padded(seq uint64) bool {
 
 // deadBy estimates how many bytes of tables an operation makes superfluous, now or soon:
 // it is only to tell when a compaction is worth its while.
-func deadBy(txn transaction, o *op) int64 {
+func deadBy(txn *badger.Txn, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {
 		switch o.key[0] {

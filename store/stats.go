@@ -21,12 +21,6 @@ type counters struct {
 	txns, batches, bytes atomic.Uint64
 }
 
-func (c *counters) add(batches, bytes int) {
-	c.txns.Add(1)
-	c.batches.Add(uint64(batches))
-	c.bytes.Add(uint64(bytes))
-}
-
 // Stats are figures of a Store since Open. Sizes are in bytes.
 type Stats struct {
 	Txns    uint64 // Badger transactions

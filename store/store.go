@@ -148,7 +148,7 @@ func (s *Store) openDatabase() (*database, error) {
 	d := &database{db: db, hot: newHotCells(hotSlots), damage: s.damage, suspicion: s.suspicion}
 	d.seq.assigned = db.MaxVersion()
 	d.seq.visible = d.seq.assigned
-	d.writer = &Writer{store: s, d: d, drops: chunkDrops{}}
+	d.writer = &Writer{store: s, d: d, drops: map[string]struct{}{}}
 	d.writer.chunks = hasChunks(db, d.seq.visible)
 	return d, nil
 }
@@ -172,12 +172,6 @@ func openBadger(b badger.Options) (*badger.DB, error) {
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
 }
-
-// MaxBatchBytes is the greatest Batch.Size that Commit takes.
-func (s *Store) MaxBatchBytes() int { return maxBatchBytes }
-
-// MaxBatchLen is the greatest Batch.Len that Commit takes.
-func (s *Store) MaxBatchLen() int { return maxBatchLen }
 
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }

@@ -9,38 +9,46 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// A Txn counts one entry for its end marker, and some bytes.
+// The limits of one Batch, whatever the size of a memtable: 8 MiB of cells (design section
+// 2) in a Raft entry or as effects, with their keys and what the store adds.
 const (
-	txnEntries  = 2
-	txnOverhead = 64
+	MaxBatchBytes = 10 << 20 // of Batch.Size
+	MaxBatchLen   = 1 << 17  // of Batch.Len
 )
 
-// Writer commits batches to the state. The state actor uses it, and the reclaim worker
-// when it fills a memtable.
+// Writer commits batches to the state. The state actor uses it, and so does the reclaim
+// worker when it fills a memtable.
+//
+// A Txn of Badger's holds at most 15 % of a memtable, which is less than a Batch may hold.
+// So a Commit writes its batches in as many Txns as they need, wherever one batch ends and
+// the next begins. Each batch is nevertheless whole: for readers because the sequence shows
+// none of the numbers before the last Txn has returned, and after a crash because the Raft
+// entry that the batch comes from is applied again.
 type Writer struct {
 	store *Store
 	d     *database
 
 	mu      sync.Mutex
 	failed  error
-	entries []badger.Entry // reused from Txn to Txn
-	chunks  bool           // the database may hold long values
-	drops   chunkDrops     // of the Txn under way
-	unmet   int            // bytes written since the free space was last looked at
+	chunks  bool                // the database may hold long values
+	drops   map[string]struct{} // keys of chunks that this Commit leaves without a head
+	entries []badger.Entry      // of this Commit; the memory is kept for the next
+	unmet   int                 // bytes written since the free space was last looked at
+
+	txn  *badger.Txn // the one under way
+	seq  uint64      // its number
+	txns int         // committed by this Commit
 }
 
-// Commit makes the batches visible, in their order, and returns when they are: one Badger
-// Txn for all of them, or as few as Badger's limit on a Txn allows. A Batch that is
-// larger than a Txn goes in several (large.go). They are durable with the next
-// checkpoint; what a crash takes before is applied again from the Raft log, so a batch
-// with effects must come from an entry of it that is durable. Records, and what begins or
-// ends a replica, are durable when Commit returns.
+// Commit writes the batches in their order and returns when they are visible. They become
+// durable with the next checkpoint. What a crash takes before that is applied again from
+// the Raft log, so a batch with effects must come from a durable entry of it. Records, and
+// what begins or ends a replica, are durable when Commit returns.
 //
-// On an error none, or only the first batches, may have been committed: ErrBatchTooLarge
-// and ErrDiskFull mean that the same batches may be committed again, and must be where
-// they change the log, which knows nothing of them yet; after any other the writer fails
-// for good with ErrFailed, because a later commit would bring what is left of this one to
-// light.
+// After ErrBatchTooLarge and ErrDiskFull the same batches may be committed again, and must
+// be if they change the log, which knows nothing of them yet. After any other error the
+// writer fails for good with ErrFailed, because a later commit would make visible what is
+// left of this one.
 func (w *Writer) Commit(batches []*Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,33 +96,67 @@ func (w *Writer) failLocked(err error) error {
 	return w.failed
 }
 
-// write commits the batches in as few Txns as they take, and then makes them visible.
+// write commits the batches, in as many Txns as they need, and then makes them visible.
+// A Txn refers to its entries where they are.
 func (w *Writer) write(batches []*Batch) error {
-	last := uint64(0)
-	for len(batches) > 0 {
-		n, ops, size := w.group(batches)
-		if ops > 0 {
-			seq, err := w.commit(batches[:n], ops)
-			if err != nil {
-				return err
+	entries, size := 0, 0
+	for _, b := range batches {
+		entries += b.entries
+		size += b.Size()
+	}
+	if entries == 0 {
+		return nil
+	}
+	w.txns, w.entries = 0, slices.Grow(w.entries[:0], entries)
+	defer func() { clear(w.entries) }()
+	if err := w.begin(); err != nil {
+		return err
+	}
+	defer func() { w.txn.Discard() }()
+	if err := w.addAll(batches); err != nil {
+		return fmt.Errorf("add to transaction %d: %w", w.seq, err)
+	}
+	if err := w.commitTxn(); err != nil {
+		return err
+	}
+	for _, b := range batches { // before the number is visible
+		for i := range b.ops {
+			if isHot(b.ops[i].key) {
+				w.d.hot.wrote(&b.ops[i], w.seq)
 			}
-			last = seq
-			w.d.count.add(n, size)
 		}
-		batches = batches[n:]
 	}
-	if last > 0 {
-		w.d.seq.finish(last)
-		w.d.discard()
-	}
+	w.d.count.txns.Add(uint64(w.txns))
+	w.d.count.batches.Add(uint64(len(batches)))
+	w.d.count.bytes.Add(uint64(size))
+	w.d.seq.finish(w.seq)
+	w.d.discard()
 	return nil
 }
 
-// admit refuses what could not be written whole.
+// addAll adds the batches, and the deletion of the chunks to which nothing refers then.
+func (w *Writer) addAll(batches []*Batch) error {
+	for _, b := range batches {
+		for i := range b.ops {
+			if err := w.add(&b.ops[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for chunk := range w.drops {
+		if err := w.delete([]byte(chunk)); err != nil {
+			return err
+		}
+	}
+	clear(w.drops)
+	return nil
+}
+
+// admit refuses batches that could not be written whole.
 func (w *Writer) admit(batches []*Batch) error {
 	total := 0
 	for _, b := range batches {
-		if err := w.Check(b); err != nil {
+		if err := w.check(b); err != nil {
 			return err
 		}
 		total += b.Size()
@@ -122,181 +164,124 @@ func (w *Writer) admit(batches []*Batch) error {
 	return w.store.checkReserve(w, total)
 }
 
-// Check returns ErrBatchTooLarge, wrapped, if Commit would refuse the Batch however much
-// room there is. Who commits batches of several owners at once asks first, so that one
-// owner's batch is not the others' error. Any goroutine may call it.
-func (w *Writer) Check(b *Batch) error {
-	if b.Size() > maxBatchBytes || b.entries > maxBatchLen {
+// check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single
+// entry is more than a Txn takes. As values are cut into chunks, that can only be one with
+// a very long key, and only with the smallest memtables.
+func (w *Writer) check(b *Batch) error {
+	if b.Size() > MaxBatchBytes || b.entries > MaxBatchLen {
 		return fmt.Errorf("%w: %d bytes in %d entries, the limits are %d and %d",
-			ErrBatchTooLarge, b.Size(), b.entries, maxBatchBytes, maxBatchLen)
+			ErrBatchTooLarge, b.Size(), b.entries, MaxBatchBytes, MaxBatchLen)
 	}
-	if w.large(b) {
-		return w.divisible(b)
+	const spare = 128 // for a Txn's end marker, Badger's own count and the varint in a head
+	limit := int(w.d.db.MaxBatchSize()) - spare
+	if b.Size() <= limit {
+		return nil
 	}
-	return nil
-}
-
-// txnLimits are the bytes and entries of batches that one Txn takes.
-func (w *Writer) txnLimits() (bytes, entries int) {
-	return int(w.d.db.MaxBatchSize()) - txnOverhead, int(w.d.db.MaxBatchCount()) - txnEntries
-}
-
-// large reports whether the Batch needs more than one Txn.
-func (w *Writer) large(b *Batch) bool {
-	maxBytes, maxLen := w.txnLimits()
-	return b.Size() > maxBytes || b.entries > maxLen
-}
-
-// divisible refuses a Batch of which one entry alone is more than a Txn takes: with
-// chunks of chunkBytes, only its key can be that long, and only with the smallest
-// memtables.
-func (w *Writer) divisible(b *Batch) error {
-	const spare = 64 // what Badger counts for an entry, and the varint of a chunk's head
-	maxBytes, _ := w.txnLimits()
 	for i := range b.ops {
-		if n := len(b.ops[i].key) + min(len(b.ops[i].value), chunkBytes) + spare; n > maxBytes {
+		if n := len(b.ops[i].key) + min(len(b.ops[i].value), chunkBytes); n > limit {
 			return fmt.Errorf("%w: an entry of %d bytes, the limit is %d", ErrBatchTooLarge, n,
-				maxBytes)
+				limit)
 		}
 	}
 	return nil
-}
-
-// group returns how many of the batches fit into one Txn, at least one, and their entries
-// and bytes.
-func (w *Writer) group(batches []*Batch) (n, entries, size int) {
-	maxBytes, maxLen := w.txnLimits()
-	for _, b := range batches {
-		if n > 0 && (size+b.Size() > maxBytes || entries+b.entries > maxLen) {
-			break
-		}
-		n++
-		entries += b.entries
-		size += b.Size()
-	}
-	return n, entries, size
-}
-
-// commit writes a group of batches. Chunks that they leave behind and that its Txns
-// cannot take as well go in Txns of their own: nothing refers to them any more.
-func (w *Writer) commit(group []*Batch, entries int) (seq uint64, err error) {
-	if w.large(group[0]) {
-		seq, err = w.commitLarge(group[0])
-	} else {
-		seq, err = w.commitTxn(group, entries)
-	}
-	for err == nil && len(w.drops) > 0 {
-		seq, err = w.transact(w.drops.add)
-	}
-	return seq, err
-}
-
-// reserve makes room for so many entries: a Txn refers to them where they are.
-func (w *Writer) reserve(entries int) {
-	if cap(w.entries) < entries {
-		w.entries = make([]badger.Entry, 0, entries+entries/2)
-	}
-	w.entries = w.entries[:0]
-}
-
-// commitTxn writes the batches, with so many entries, in one Txn at the next number, and
-// deletes as many left chunks as fit.
-func (w *Writer) commitTxn(batches []*Batch, entries int) (seq uint64, err error) {
-	w.reserve(entries)
-	defer func() { clear(w.entries) }()
-	seq, err = w.transact(func(txn *badger.Txn) error {
-		for _, b := range batches {
-			for i := range b.ops {
-				if err := w.add(txn, &b.ops[i]); err != nil {
-					return err
-				}
-			}
-		}
-		return w.drops.add(txn)
-	})
-	if err == nil {
-		w.heat(batches, seq)
-	}
-	return seq, err
-}
-
-// heat brings the cells that are held in memory up to date.
-func (w *Writer) heat(batches []*Batch, seq uint64) {
-	for _, b := range batches {
-		for i := range b.ops {
-			if isHot(b.ops[i].key) {
-				w.d.hot.wrote(&b.ops[i], seq)
-			}
-		}
-	}
-}
-
-// transact runs one Txn at the next number. fill adds its entries.
-func (w *Writer) transact(fill func(txn *badger.Txn) error) (uint64, error) {
-	seq, txn, err := w.begin()
-	if err != nil {
-		return 0, err
-	}
-	defer txn.Discard()
-	if err := fill(txn); err != nil {
-		return 0, fmt.Errorf("add to transaction %d: %w", seq, err)
-	}
-	if err := txn.CommitAt(seq, nil); err != nil {
-		return 0, fmt.Errorf("commit transaction %d: %w", seq, err)
-	}
-	return seq, nil
 }
 
 // begin opens a Txn at the next number.
-func (w *Writer) begin() (uint64, *badger.Txn, error) {
+func (w *Writer) begin() error {
 	if w.store.opts.beforeTxn != nil {
 		if err := w.store.opts.beforeTxn(); err != nil {
-			return 0, nil, err
+			return err
 		}
 	}
-	seq := w.d.seq.begin()
-	return seq, w.d.db.NewTransactionAt(seq, true), nil
+	w.seq = w.d.seq.begin()
+	w.txn = w.d.db.NewTransactionAt(w.seq, true)
+	return nil
 }
 
-// add adds one put or delete to the Txn, with the chunks of a long value, and notes those
-// of the value that it replaces.
-func (w *Writer) add(txn transaction, o *op) error {
+func (w *Writer) commitTxn() error {
+	if err := w.txn.CommitAt(w.seq, nil); err != nil {
+		return fmt.Errorf("commit transaction %d: %w", w.seq, err)
+	}
+	w.txns++
+	return nil
+}
+
+// add adds one put or delete, with the chunks of a long value, and notes the chunks of the
+// value that it replaces.
+func (w *Writer) add(o *op) error {
 	n := chunksOf(len(o.value))
 	w.chunks = w.chunks || n > 1
-	w.d.dead.Add(deadBy(txn, o))
+	w.d.dead.Add(deadBy(w.txn, o))
 	if w.chunks && mayBeLong(o.key) {
 		before := len(w.drops)
-		if err := w.drops.find(txn, o.key, n); err != nil {
+		if err := w.findChunks(o.key, n); err != nil {
 			return err
 		}
 		w.d.dead.Add(int64(len(w.drops)-before) * chunkBytes)
 	}
 	switch {
 	case o.del:
-		return txn.Delete(o.key)
+		return w.delete(o.key)
 	case n == 1:
-		return w.set(txn, o.key, o.value, 0)
+		return w.set(o.key, o.value, 0)
 	}
-	if err := w.set(txn, o.key, chunkHead(o.value), chunkedMeta); err != nil {
+	if err := w.set(o.key, chunkHead(o.value), chunkedMeta); err != nil {
 		return err
 	}
 	for i := 1; i < n; i++ {
 		chunk := appendChunkKey(nil, o.key, i)
 		delete(w.drops, string(chunk))
 		part := o.value[i*chunkBytes : min((i+1)*chunkBytes, len(o.value))]
-		if err := w.set(txn, chunk, part, 0); err != nil {
+		if err := w.set(chunk, part, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Writer) set(txn transaction, key, value []byte, meta byte) error {
-	w.entries = append(w.entries, badger.Entry{Key: key, Value: value, UserMeta: meta})
-	return txn.SetEntry(&w.entries[len(w.entries)-1])
+// findChunks notes the chunks from..n of whatever the key holds now, in the database or by
+// this Commit. They are deleted at its end, because a later put may use their keys again.
+func (w *Writer) findChunks(key []byte, from int) error {
+	for i := from; ; i++ {
+		chunk := appendChunkKey(nil, key, i)
+		switch _, err := w.txn.Get(chunk); {
+		case errors.Is(err, badger.ErrKeyNotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+		w.drops[string(chunk)] = struct{}{}
+	}
 }
 
-// stop makes every later Commit return ErrClosed. failed is the error that has stopped it already.
+func (w *Writer) set(key, value []byte, meta byte) error {
+	w.entries = append(w.entries, badger.Entry{Key: key, Value: value, UserMeta: meta})
+	e := &w.entries[len(w.entries)-1]
+	return w.put(func() error { return w.txn.SetEntry(e) })
+}
+
+func (w *Writer) delete(key []byte) error {
+	return w.put(func() error { return w.txn.Delete(key) })
+}
+
+// put adds one entry to the Txn, or to the next one if this is full. The next one reads
+// what those before it have written.
+func (w *Writer) put(add func() error) error {
+	err := add()
+	if !errors.Is(err, badger.ErrTxnTooBig) {
+		return err
+	}
+	if err := w.commitTxn(); err != nil {
+		return err
+	}
+	if err := w.begin(); err != nil {
+		return err
+	}
+	return add()
+}
+
+// stop makes every later Commit return ErrClosed. failed is the error that has stopped it
+// already.
 func (w *Writer) stop() (failed error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -55,11 +55,11 @@ func TestCommitLimits(t *testing.T) {
 		}
 		s := open(t, dir, func(o *store.Options) { o.MemTableSize = 4 << 20 })
 		bytes, one := new(store.Batch), new(store.Batch)
-		for bytes.Size()+1+8+12 < s.MaxBatchBytes() {
-			room := s.MaxBatchBytes() - bytes.Size() - 8 - 12
+		for bytes.Size()+1+8+12 < store.MaxBatchBytes {
+			room := store.MaxBatchBytes - bytes.Size() - 8 - 12
 			bytes.Put(fmt.Appendf(nil, "%08d", bytes.Len()), make([]byte, min(1000, room)))
 		}
-		for one.Len() < s.MaxBatchLen() {
+		for one.Len() < store.MaxBatchLen {
 			one.Delete(fmt.Appendf(nil, "%08d", one.Len()))
 		}
 		commit(t, s, one, bytes)

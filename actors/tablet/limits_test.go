@@ -17,7 +17,7 @@ import (
 func TestManyCellsInOneRequest(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true, MemTableSize: 2 << 20})
 	rollback := &pb.RollbackRequest{StartTs: uint64(r.take(1))}
-	for i := range r.store.MaxBatchLen() + 1 {
+	for i := range store.MaxBatchLen + 1 {
 		rollback.Cells = append(rollback.Cells, cellOf(fmt.Sprint(i)))
 	}
 	e := r.try(2, &pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}}).GetError()

@@ -51,11 +51,12 @@ const (
 	spareEntries = 16
 )
 
-// room returns how much of effects the store takes in one entry. An entry beyond it could
-// never be applied, and the replica could not get past it after any restart.
-func room(st *store.Store) (bytes, entries int) {
-	return st.MaxBatchBytes() - entryReserve, st.MaxBatchLen() - spareEntries
-}
+// The effects that the store takes in one entry. An entry beyond it could never be applied,
+// and the replica could not get past it after any restart.
+const (
+	maxEffectBytes = store.MaxBatchBytes - entryReserve
+	maxEffects     = store.MaxBatchLen - spareEntries
+)
 
 // roomFor allocates for the effects of that many small operations: a record each, and the
 // one that it supersedes.
@@ -107,15 +108,14 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 		return nil
 	}
 	f := encode(muts)
-	maxBytes, maxEntries := room(e.store)
-	if f.bytes > maxBytes || f.entries > maxEntries {
+	if f.bytes > maxEffectBytes || f.entries > maxEffects {
 		return failure(pb.Error_CODE_TOO_LARGE,
 			"the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
-			f.bytes, f.entries, maxBytes, maxEntries)
+			f.bytes, f.entries, maxEffectBytes, maxEffects)
 	}
 	p := e.proposal
-	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxBytes) ||
-		p.entries+f.entries > maxEntries) {
+	if p.bytes > 0 && (p.bytes+f.bytes > min(maxProposalBytes, maxEffectBytes) ||
+		p.entries+f.entries > maxEffects) {
 		e.proposal = e.newProposal()
 		if !e.propose(p) { // what was evaluated on top of it must not survive it
 			return failure(pb.Error_CODE_NOT_PROPOSED,

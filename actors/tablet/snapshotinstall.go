@@ -136,7 +136,7 @@ func (i *installer) fill(staged *store.Cursor) error {
 		if len(entries) == 0 || err != nil {
 			return err
 		}
-		all := newBatches(i.store)
+		all := newBatches()
 		for _, e := range entries {
 			all.room(store.Cost(e.Key, e.Value)).Put(e.Key, e.Value)
 		}

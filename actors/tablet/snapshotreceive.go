@@ -155,7 +155,7 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 // stage puts the entries into as many batches as the store's limits require. They need no
 // sync of their own: the marker, which is synced, comes after them.
 func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
-	all := newBatches(a.store)
+	all := newBatches()
 	for _, e := range entries {
 		entry := store.Entry{Key: e.Key, Value: e.Value}
 		err := a.filled.Check(entry)
@@ -172,13 +172,10 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 
 // batches splits entries into batches within the store's limits. There is always at least
 // one.
-type batches struct {
-	store *store.Store
-	list  []*store.Batch
-}
+type batches struct{ list []*store.Batch }
 
-func newBatches(st *store.Store) *batches {
-	b := &batches{store: st}
+func newBatches() *batches {
+	b := &batches{}
 	b.open()
 	return b
 }
@@ -193,8 +190,8 @@ func (b *batches) open() *store.Batch {
 // one of its own, which the store refuses.
 func (b *batches) room(size, entries int) *store.Batch {
 	last := b.list[len(b.list)-1]
-	if last.Len() > 0 && (last.Size()+size > b.store.MaxBatchBytes() ||
-		last.Len()+entries > b.store.MaxBatchLen()) {
+	if last.Len() > 0 && (last.Size()+size > store.MaxBatchBytes ||
+		last.Len()+entries > store.MaxBatchLen) {
 		return b.open()
 	}
 	return last

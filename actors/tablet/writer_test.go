@@ -245,7 +245,7 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 	}
 	one, other := &writeStream{}, &writeStream{}
 	s.sendNamed("other 1", &write{batch: batch(1), stream: other})
-	s.sendNamed("one", &write{batch: batch(s.store.MaxBatchLen() + 1), stream: one})
+	s.sendNamed("one", &write{batch: batch(store.MaxBatchLen + 1), stream: one})
 	s.sendNamed("one, behind", &write{batch: batch(1), stream: one})
 	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
 	s.sendNamed("of nobody", &write{batch: batch(1)})
