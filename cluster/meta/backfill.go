@@ -29,19 +29,11 @@ func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) 
 	if _, err := observer(c, name); err != nil {
 		return nil, err
 	}
-	b, _, err := m.backfill(ctx, name)
-	return b, err
-}
-
-// backfill returns the record, nil if there is none, and the bytes it was decoded from,
-// which serve as the condition of the next write.
-func (m *Meta) backfill(ctx context.Context, name string) (*pb.Backfill, []byte, error) {
-	value, err := m.get(ctx, prefixBackfill+name)
-	if err != nil || value == nil {
-		return nil, nil, err
+	b, old, err := load[*pb.Backfill](ctx, m.records, prefixBackfill+name)
+	if err != nil || old == nil {
+		return nil, err
 	}
-	b := &pb.Backfill{}
-	return b, value, decode(prefixBackfill+name, value, b)
+	return b, nil
 }
 
 // Backfills reads the records of the observers' last back-fills, by observer; of each
@@ -64,8 +56,8 @@ func (m *Meta) Backfills(ctx context.Context,
 		if value == nil {
 			continue
 		}
-		b := &pb.Backfill{}
-		if err := decode(rows[i], value, b); err != nil {
+		b, err := decode[*pb.Backfill](rows[i], value)
+		if err != nil {
 			return nil, err
 		}
 		out[b.Name] = b
@@ -126,35 +118,20 @@ func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, e
 // is called again if another was faster; what it returns belongs to the caller.
 func (m *Meta) changeBackfill(
 	ctx context.Context, name string, fn func(*pb.ObserverInfo, *pb.Backfill) (*pb.Backfill, error),
-) (after *pb.Backfill, err error) {
-	err = retry(ctx, func() (bool, error) {
-		catalogue, err := m.get(ctx, rowCatalogue)
-		if err != nil {
-			return false, err
-		}
-		c := &pb.Catalogue{}
-		if err := decode(rowCatalogue, catalogue, c); err != nil {
-			return false, err
-		}
-		o, err := observer(c, name)
-		if err != nil {
-			return false, err
-		}
-		b, old, err := m.backfill(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		if after, err = fn(o, b); err != nil || after == nil {
-			return true, err
-		}
-		value, err := encode(after)
-		// Encoding is deterministic, so equal bytes mean that fn changed nothing.
-		if err != nil || string(value) == string(old) {
-			return true, err
-		}
-		// On condition that the catalogue is still the same: no record may outlive its observer.
-		return m.swap(ctx, change{row: prefixBackfill + name, old: old, value: value},
-			change{row: rowCatalogue, old: catalogue, keep: true})
-	})
-	return after, err
+) (*pb.Backfill, error) {
+	return update(ctx, m.records, prefixBackfill+name,
+		func(b *pb.Backfill) (*pb.Backfill, []change, error) {
+			c, catalogue, err := load[*pb.Catalogue](ctx, m.records, rowCatalogue)
+			if err != nil {
+				return nil, nil, err
+			}
+			o, err := observer(c, name)
+			if err != nil {
+				return nil, nil, err
+			}
+			to, err := fn(o, b)
+			// No record may outlive its observer.
+			same := change{row: rowCatalogue, old: catalogue, keep: true}
+			return to, []change{same}, err
+		})
 }

@@ -1,12 +1,11 @@
 package meta
 
 import (
-	"bytes"
 	"context"
-	"errors"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file reads and replaces the observer catalogue: one record, whose version grows by
@@ -15,17 +14,10 @@ import (
 // those writes alone. Callers are the node's registration of observers, the Admin service
 // and the jobs beside meta's leader, each on a goroutine of its own.
 
-// asServer is errors.As for a *txn.ServerError.
-func asServer(err error, into **txn.ServerError) bool { return errors.As(err, into) }
-
 // Catalogue reads the newest version of the observer catalogue.
 func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	value, err := m.get(ctx, rowCatalogue)
-	if err != nil {
-		return nil, err
-	}
-	c := &pb.Catalogue{}
-	return c, decode(rowCatalogue, value, c)
+	c, _, err := load[*pb.Catalogue](ctx, m.records, rowCatalogue)
+	return c, err
 }
 
 // changeCatalogue lets fn edit the catalogue, writes the result as a new version if it
@@ -53,37 +45,20 @@ func (m *Meta) writeCatalogue(ctx context.Context,
 		return nil, err
 	}
 	defer m.ddl.unlock()
-	err = retry(ctx, func() (bool, error) {
-		old, err := m.get(ctx, rowCatalogue)
-		if err != nil {
-			return false, err
-		}
-		current = &pb.Catalogue{}
-		if err := decode(rowCatalogue, old, current); err != nil {
-			return false, err
-		}
-		// fn edits current in place, so what it was is encoded first.
-		before, err := encode(current)
-		if err != nil {
-			return false, err
-		}
-		with, err := fn(current)
-		if err != nil {
-			return false, err
-		}
-		// Without a change there is no new version, and so nothing that tablets would
-		// have to learn.
-		if after, err := encode(current); err != nil || bytes.Equal(before, after) {
-			return true, err
-		}
-		current.Version++
-		value, err := encode(current)
-		if err != nil {
-			return false, err
-		}
-		return m.swap(ctx, append(with, change{row: rowCatalogue, old: old, value: value})...)
-	})
-	return current, err
+	return update(ctx, m.records, rowCatalogue,
+		func(c *pb.Catalogue) (*pb.Catalogue, []change, error) {
+			if c == nil {
+				c = &pb.Catalogue{}
+			}
+			before := proto.CloneOf(c)
+			with, err := fn(c)
+			// Without a change there is no new version, and so nothing that tablets would
+			// have to learn.
+			if err == nil && !proto.Equal(before, c) {
+				c.Version++
+			}
+			return c, with, err
+		})
 }
 
 // Sync tells every tablet the newest catalogue, unless all are known to have it. It

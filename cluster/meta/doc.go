@@ -1,7 +1,7 @@
 // Package meta is the schema of the meta tablet and the transactions on it: tables and the
 // tablet map, the observer catalogue, the node table, orders of operators, the policy, and
 // how far history is collected. Each record is a message in a raw cell; records change by
-// conditional writes (swap.go), so any number of nodes may do so at once.
+// conditional writes (records.go), so any number of nodes may do so at once.
 //
 // Invariants:
 //

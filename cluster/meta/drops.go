@@ -123,12 +123,8 @@ func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) err
 	// What has a date was told (DateDrops), and so was all that this process has pushed.
 	if m.pushed.Load() < c.Version {
 		for _, id := range undatedDrops(c) {
-			value, err := m.get(ctx, droppedRow(id))
+			t, _, err := load[*pb.Table](ctx, m.records, droppedRow(id))
 			if err != nil {
-				return err
-			}
-			t := &pb.Table{}
-			if err := decode(droppedRow(id), value, t); err != nil {
 				return err
 			}
 			if t.Name == name {

@@ -25,27 +25,16 @@ const (
 // with a txn.ServerError that names the node.
 var ErrNodeInUse = errors.New("meta: the node is in use")
 
-// forgotten returns the forgotten nodes and the bytes of their record, which are nil if
-// there is none.
-func (m *Meta) forgotten(ctx context.Context) (*wire.ForgottenNodes, []byte, error) {
-	value, err := m.get(ctx, rowForgotten)
-	if err != nil {
-		return nil, nil, err
-	}
-	f := &wire.ForgottenNodes{}
-	return f, value, decode(rowForgotten, value, f)
-}
-
 // notForgotten returns the condition under which a node may get its first record: it has
 // not been forgotten, nor is it until that record is written. Its error is ErrForgotten
 // if it has been.
 func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
-	f, old, err := m.forgotten(ctx)
+	f, old, err := load[*wire.ForgottenNodes](ctx, m.records, rowForgotten)
 	if err != nil {
 		return change{}, err
 	}
 	if slices.Contains(f.Nodes, id) {
-		return change{}, refuseNode(cluster.ErrForgotten,
+		return change{}, refuseAs(cluster.ErrForgotten,
 			"node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
 	}
 	return change{row: rowForgotten, old: old, keep: true}, nil
@@ -56,23 +45,23 @@ func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 // error. Errors: ErrNoNode, ErrNodeInUse.
 func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
-		f, forgotten, err := m.forgotten(ctx)
+		f, forgotten, err := load[*wire.ForgottenNodes](ctx, m.records, rowForgotten)
 		if err != nil {
 			return false, err
 		}
-		have, old, err := m.node(ctx, id)
+		have, old, err := load[*wire.NodeRecord](ctx, m.records, nodeRow(id))
 		switch {
 		case err != nil:
 			return false, err
 		// An earlier call, whose answer may have been lost, has done it.
-		case have == nil && slices.Contains(f.Nodes, id):
+		case old == nil && slices.Contains(f.Nodes, id):
 			return true, nil
-		case have == nil:
-			return false, refuseNode(ErrNoNode, "there is no node %d", id)
+		case old == nil:
+			return false, refuseAs(ErrNoNode, "there is no node %d", id)
 		// Silence to this node is not enough: what counts is what the leader of meta has
 		// recorded.
 		case have.GoneSince == 0:
-			return false, refuseNode(ErrNodeInUse,
+			return false, refuseAs(ErrNodeInUse,
 				"node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
 		// Dropping an old id instead would let its directory in again.
 		case len(f.Nodes) >= maxForgotten:
@@ -111,7 +100,7 @@ func (m *Meta) holdsNothing(ctx context.Context, id uint64) error {
 		}
 	}
 	if held > 0 {
-		return refuseNode(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made anew elsewhere once it has been away for long "+
+		return refuseAs(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made anew elsewhere once it has been away for long "+
 			"enough (gone-after), if there are other nodes for them", id, held)
 	}
 	return nil

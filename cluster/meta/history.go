@@ -33,32 +33,12 @@ const (
 // Collection reads how far the collection of history has come, and the leases on it.
 // Neither is nil.
 func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
-	c, _, err := m.collection(ctx)
+	c, _, err := load[*wire.Collection](ctx, m.records, rowCollection)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := m.leases(ctx)
+	l, _, err := load[*wire.Leases](ctx, m.records, rowLeases)
 	return c, l, err
-}
-
-// collection returns the record of collection, empty if there is none, and its bytes.
-func (m *Meta) collection(ctx context.Context) (*wire.Collection, []byte, error) {
-	value, err := m.get(ctx, rowCollection)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := &wire.Collection{}
-	return c, value, decode(rowCollection, value, c)
-}
-
-// leases returns the record of leases, empty if there is none, and its bytes.
-func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
-	value, err := m.get(ctx, rowLeases)
-	if err != nil {
-		return nil, nil, err
-	}
-	l := &wire.Leases{}
-	return l, value, decode(rowLeases, value, l)
 }
 
 // SaveCollection replaces the record from, as it was read, by to, which gets the next
@@ -68,13 +48,9 @@ func (m *Meta) leases(ctx context.Context) (*wire.Leases, []byte, error) {
 // granted meanwhile must be looked at before a bound is chosen.
 func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	seen *wire.Leases) (bool, error) {
-	_, old, err := m.collection(ctx)
-	if err != nil {
-		return false, err
-	}
-	now := &wire.Collection{}
+	now, old, err := load[*wire.Collection](ctx, m.records, rowCollection)
 	// The version stands for the record: two of one version are the same.
-	if err := decode(rowCollection, old, now); err != nil || now.Version != from.Version {
+	if err != nil || now.Version != from.Version {
 		return false, err
 	}
 	to.Version = from.Version + 1
@@ -84,7 +60,7 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	}
 	changes := []change{{row: rowCollection, old: old, value: value}}
 	if seen != nil {
-		_, have, err := m.leases(ctx)
+		have, err := m.get(ctx, rowLeases)
 		if err != nil {
 			return false, err
 		}
@@ -133,11 +109,11 @@ func (m *Meta) HoldHistory(
 	err := retry(ctx, func() (bool, error) {
 		// The bound in the answer is of the very record that the write below is
 		// conditional on.
-		c, collect, err := m.collection(ctx)
+		c, collect, err := load[*wire.Collection](ctx, m.records, rowCollection)
 		if err != nil {
 			return false, err
 		}
-		leases, old, err := m.leases(ctx)
+		leases, old, err := load[*wire.Leases](ctx, m.records, rowLeases)
 		if err != nil {
 			return false, err
 		}

@@ -19,46 +19,35 @@ const prefixLinked = "linked/"
 // Link records which observers a node runs. A node's earlier incarnation is replaced; a
 // later one stays.
 func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
-	row := prefixLinked + strconv.FormatUint(w.Node, 10)
 	// Sorted, so that the same set is the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))
-	return retry(ctx, func() (bool, error) {
-		old, err := m.get(ctx, row)
-		if err != nil {
-			return false, err
-		}
-		have := &wire.LinkedObservers{}
-		if err := decode(row, old, have); err != nil {
-			return false, err
-		}
-		if have.Incarnation > w.Incarnation || slices.Equal(have.Names, names) {
-			return true, nil
-		}
-		value, err := encode(&wire.LinkedObservers{
-			NodeId: w.Node, Incarnation: w.Incarnation, Names: names,
+	_, err := update(ctx, m.records, prefixLinked+strconv.FormatUint(w.Node, 10),
+		func(have *wire.LinkedObservers) (*wire.LinkedObservers, []change, error) {
+			if have.GetIncarnation() > w.Incarnation || slices.Equal(have.GetNames(), names) {
+				return have, nil, nil
+			}
+			return &wire.LinkedObservers{
+				NodeId: w.Node, Incarnation: w.Incarnation, Names: names,
+			}, nil, nil
 		})
-		if err != nil {
-			return false, err
-		}
-		return m.swap(ctx, change{row: row, old: old, value: value})
-	})
+	return err
 }
 
 // Linked returns the observers that are run by nodes for which alive returns true. Work
 // for any other observer waits until a node that links it comes.
 func (m *Meta) Linked(ctx context.Context, alive func(node uint64) bool) (map[string]bool, error) {
+	nodes, err := list[*wire.LinkedObservers](ctx, m.records, prefixLinked)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]bool{}
-	err := m.records(ctx, prefixLinked, func(row string, value []byte) error {
-		r := &wire.LinkedObservers{}
-		if err := decode(row, value, r); err != nil {
-			return err
+	for _, n := range nodes {
+		if !alive(n.NodeId) {
+			continue
 		}
-		if alive(r.NodeId) {
-			for _, name := range r.Names {
-				out[name] = true
-			}
+		for _, name := range n.Names {
+			out[name] = true
 		}
-		return nil
-	})
-	return out, err
+	}
+	return out, nil
 }

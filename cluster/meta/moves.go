@@ -41,40 +41,30 @@ func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tabl
 // ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered.
 func (m *Meta) OrderMove(ctx context.Context,
 	req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
-	err = retry(ctx, func() (bool, error) {
-		values, err := m.getAll(ctx, tabletRow(req.TabletId), moveRow(req.TabletId))
-		if err != nil {
-			return false, err
-		}
-		if values[0] == nil {
-			return false, refuseMove(ErrNoTablet, "there is no tablet %d", req.TabletId)
-		}
-		d = &pb.TabletDescriptor{}
-		if err := decode(tabletRow(req.TabletId), values[0], d); err != nil {
-			return false, err
-		}
-		// A copy of the known fields: it is compared with stored orders byte by byte.
-		order, err := encode(&pb.MoveTabletRequest{
-			TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader,
-		})
-		if err != nil {
-			return false, err
-		}
-		if values[1] != nil {
+	// A copy of the known fields: it is compared with stored orders.
+	order := &pb.MoveTabletRequest{
+		TabletId: req.TabletId, FromNode: req.FromNode, ToNode: req.ToNode, Leader: req.Leader,
+	}
+	_, err = update(ctx, m.records, moveRow(req.TabletId),
+		func(have *pb.MoveTabletRequest) (*pb.MoveTabletRequest, []change, error) {
+			var old []byte
+			d, old, err = load[*pb.TabletDescriptor](ctx, m.records, tabletRow(req.TabletId))
+			switch {
+			case err != nil:
+				return nil, nil, err
+			case old == nil:
+				return nil, nil, refuseAs(ErrNoTablet, "there is no tablet %d", req.TabletId)
 			// The same order again, perhaps after a lost answer.
-			if string(values[1]) == string(order) {
-				return true, nil
+			case proto.Equal(have, order):
+				return have, nil, nil
+			case have != nil:
+				return nil, nil, refuseAs(ErrOrdered, "another move of tablet %d is under way",
+					req.TabletId)
 			}
-			return false, refuseMove(ErrOrdered, "another move of tablet %d is under way",
-				req.TabletId)
-		}
-		if err := m.checkMove(ctx, d, req); err != nil {
-			return false, err
-		}
-		// On condition that the tablet's replicas are still those that were looked at.
-		return m.swap(ctx, change{row: moveRow(req.TabletId), value: order},
-			change{row: tabletRow(req.TabletId), old: values[0], keep: true})
-	})
+			// On condition that the tablet's replicas are still those that were looked at.
+			same := change{row: tabletRow(req.TabletId), old: old, keep: true}
+			return order, []change{same}, m.checkMove(ctx, d, req)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -96,30 +86,30 @@ func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	to, from := byID[req.ToNode], byID[req.FromNode]
 	switch {
 	case to == nil:
-		return refuseMove(ErrNoNode, "there is no node %d", req.ToNode)
+		return refuseAs(ErrNoNode, "there is no node %d", req.ToNode)
 	case to.State != pb.NodeState_NODE_STATE_ACTIVE:
-		return refuseMove(ErrCannotMove, "node %d is %s", req.ToNode, wire.NodeStateName(to.State))
+		return refuseAs(ErrCannotMove, "node %d is %s", req.ToNode, wire.NodeStateName(to.State))
 	case to.GoneSince != 0:
-		return refuseMove(ErrCannotMove, "node %d is not alive", req.ToNode)
+		return refuseAs(ErrCannotMove, "node %d is not alive", req.ToNode)
 	}
 	// A leadership moves to a replica that votes already; no replica is made.
 	if req.Leader {
 		if r := wire.ReplicaOn(d, req.ToNode); r == nil || r.Learner || r.Outgoing {
-			return refuseMove(ErrCannotMove,
+			return refuseAs(ErrCannotMove,
 				"node %d has no voting replica of tablet %d: it can't lead it", req.ToNode,
 				d.TabletId)
 		}
 		return nil
 	}
 	if from == nil {
-		return refuseMove(ErrNoNode, "there is no node %d", req.FromNode)
+		return refuseAs(ErrNoNode, "there is no node %d", req.FromNode)
 	}
 	if r := wire.ReplicaOn(d, req.FromNode); r == nil || r.Learner || r.Outgoing {
-		return refuseMove(ErrCannotMove, "node %d has no voting replica of tablet %d", req.FromNode,
+		return refuseAs(ErrCannotMove, "node %d has no voting replica of tablet %d", req.FromNode,
 			d.TabletId)
 	}
 	if wire.ReplicaOn(d, req.ToNode) != nil {
-		return refuseMove(ErrCannotMove,
+		return refuseAs(ErrCannotMove,
 			"node %d has a replica of tablet %d already: there is one a node", req.ToNode,
 			d.TabletId)
 	}
@@ -142,7 +132,7 @@ func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 		return n
 	}
 	if zone := to.Labels["zone"]; inZone(zone) > inZone(from.Labels["zone"]) {
-		return refuseMove(ErrCannotMove,
+		return refuseAs(ErrCannotMove,
 			"zone %q would have %d replicas of tablet %d: they are kept in different zones", zone,
 			inZone(zone)+1, d.TabletId)
 	}
@@ -151,27 +141,16 @@ func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 
 // MoveOrders returns the moves that are ordered and not done, in the order of rows.
 func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
-	var out []*pb.MoveTabletRequest
-	err := m.records(ctx, prefixMove, func(row string, value []byte) error {
-		r := &pb.MoveTabletRequest{}
-		out = append(out, r)
-		return decode(row, value, r)
-	})
-	return out, err
+	return list[*pb.MoveTabletRequest](ctx, m.records, prefixMove)
 }
 
 // EndMove removes an order that is done, or that can no longer be done. If another order
 // has taken its place that one stays, and there is no error.
 func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
-	value, err := encode(proto.CloneOf(order))
+	value, err := encode(order)
 	if err != nil {
 		return err
 	}
 	_, err = m.swap(ctx, change{row: moveRow(order.TabletId), old: value})
 	return err
-}
-
-// refuseMove returns a refusal that wraps why.
-func refuseMove(why error, format string, args ...any) error {
-	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
 }

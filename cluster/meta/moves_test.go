@@ -100,7 +100,7 @@ func TestOrderMoveRaced(t *testing.T) {
 			d := &pb.TabletDescriptor{
 				TabletId: 2, Epoch: 5, Replicas: []*pb.Replica{{ReplicaId: 4, NodeId: 2}},
 			}
-			if err := (&Meta{send: send}).Report(ctx, d); err != nil {
+			if err := (&Meta{records: records{send}}).Report(ctx, d); err != nil {
 				t.Error(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -37,37 +38,20 @@ var (
 // nodeRow returns the row of a node's record.
 func nodeRow(id uint64) string { return prefixNode + strconv.FormatUint(id, 10) }
 
-// node returns a node's record and its bytes, nil if there is none.
-func (m *Meta) node(ctx context.Context, id uint64) (*wire.NodeRecord, []byte, error) {
-	value, err := m.get(ctx, nodeRow(id))
-	if err != nil || value == nil {
-		return nil, nil, err
-	}
-	r := &wire.NodeRecord{}
-	return r, value, decode(nodeRow(id), value, r)
-}
-
 // Node returns a node's record, nil if it never joined or was forgotten.
 func (m *Meta) Node(ctx context.Context, id uint64) (*wire.NodeRecord, error) {
-	r, _, err := m.node(ctx, id)
-	return r, err
+	r, old, err := load[*wire.NodeRecord](ctx, m.records, nodeRow(id))
+	if err != nil || old == nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Nodes returns the node table in the order of node ids.
 func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
-	var out []*wire.NodeRecord
-	err := m.records(ctx, prefixNode, func(row string, value []byte) error {
-		r := &wire.NodeRecord{}
-		out = append(out, r)
-		return decode(row, value, r)
-	})
-	slices.SortFunc(out, func(a, b *wire.NodeRecord) int {
-		if a.NodeId < b.NodeId {
-			return -1
-		}
-		return 1
-	})
-	return out, err
+	all, err := list[*wire.NodeRecord](ctx, m.records, prefixNode)
+	slices.SortFunc(all, func(a, b *wire.NodeRecord) int { return cmp.Compare(a.NodeId, b.NodeId) })
+	return all, err
 }
 
 // RegisterNode records an incarnation of a node, with its addresses, labels and version,
@@ -95,15 +79,15 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 		}
 		switch {
 		case have.Incarnation > r.Incarnation:
-			return nil, refuseNode(cluster.ErrStaleIncarnation,
+			return nil, refuseAs(cluster.ErrStaleIncarnation,
 				"node %d has registered as incarnation %d, later than %d: this directory is in use elsewhere, or was restored from a copy",
 				r.NodeId, have.Incarnation, r.Incarnation)
 		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
-			return nil, refuseNode(cluster.ErrDuplicateNode,
+			return nil, refuseAs(cluster.ErrDuplicateNode,
 				"node %d, incarnation %d, is registered at %s: two processes run on copies of one directory",
 				r.NodeId, r.Incarnation, have.Peer)
 		case !knowsStart(have, r):
-			return nil, refuseNode(cluster.ErrStaleIncarnation,
+			return nil, refuseAs(cluster.ErrStaleIncarnation,
 				"node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
 					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
 		}
@@ -154,9 +138,9 @@ func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		switch {
 		case have == nil:
-			return nil, refuseNode(ErrNoNode, "there is no node %d", id)
+			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
 		case have.State != to && len(from) > 0 && !slices.Contains(from, have.State):
-			return nil, refuseNode(ErrNodeState, "node %d is %s", id,
+			return nil, refuseAs(ErrNodeState, "node %d is %s", id,
 				wire.NodeStateName(have.State))
 		}
 		have.State = to
@@ -172,7 +156,7 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
 	since uint64) (*wire.NodeRecord, error) {
 	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		if have == nil {
-			return nil, refuseNode(ErrNoNode, "there is no node %d", id)
+			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
 		}
 		if have.Incarnation == incarnation {
 			have.GoneSince = since
@@ -189,38 +173,19 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
 // writer was faster. A forgotten node gets no record any more: ErrForgotten.
 func (m *Meta) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
-) (after *wire.NodeRecord, err error) {
-	err = retry(ctx, func() (bool, error) {
-		have, old, err := m.node(ctx, id)
-		if err != nil {
-			return false, err
-		}
-		var with []change
-		if have == nil {
+) (*wire.NodeRecord, error) {
+	return update(ctx, m.records, nodeRow(id),
+		func(have *wire.NodeRecord) (to *wire.NodeRecord, with []change, err error) {
 			// A first record is written on condition that the node is not forgotten
 			// meanwhile.
-			unless, err := m.notForgotten(ctx, id)
-			if err != nil {
-				return false, err
+			if have == nil {
+				unless, err := m.notForgotten(ctx, id)
+				if err != nil {
+					return nil, nil, err
+				}
+				with = []change{unless}
 			}
-			with = append(with, unless)
-		}
-		if after, err = fn(have); err != nil {
-			return false, err
-		}
-		value, err := encode(after)
-		if err != nil || string(value) == string(old) {
-			return true, err
-		}
-		return m.swap(ctx, append([]change{{row: nodeRow(id), old: old, value: value}}, with...)...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return after, nil
-}
-
-// refuseNode returns a refusal that wraps why.
-func refuseNode(why error, format string, args ...any) error {
-	return errors.Join(refuse(pb.Error_CODE_INVALID, format, args...), why)
+			to, err = fn(have)
+			return to, with, err
+		})
 }

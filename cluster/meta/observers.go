@@ -183,7 +183,7 @@ func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 		o, err := observer(c, name)
 		var refused *txn.ServerError
 		// There is no such entry: an earlier call has done it.
-		if asServer(err, &refused) {
+		if errors.As(err, &refused) {
 			return nil, nil
 		}
 		if !o.Retired {

@@ -17,21 +17,10 @@ import (
 // rowPolicy is the row of the policy.
 const rowPolicy = "policy"
 
-// policy returns the stored policy, without the defaults, and its bytes, which are nil if
-// there is none.
-func (m *Meta) policy(ctx context.Context) (*pb.Policy, []byte, error) {
-	value, err := m.get(ctx, rowPolicy)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &pb.Policy{}
-	return p, value, decode(rowPolicy, value, p)
-}
-
 // Policy reads the cluster's policy, complete with the defaults. Its version is 0 if
 // there is none yet.
 func (m *Meta) Policy(ctx context.Context) (*pb.Policy, error) {
-	p, _, err := m.policy(ctx)
+	p, _, err := load[*pb.Policy](ctx, m.records, rowPolicy)
 	if err != nil {
 		return nil, err
 	}
@@ -40,19 +29,14 @@ func (m *Meta) Policy(ctx context.Context) (*pb.Policy, error) {
 
 // FoundPolicy is like Policy, but if there is no policy yet it makes first the cluster's
 // own. Of several nodes that do so at once one wins, and all return the same.
-func (m *Meta) FoundPolicy(ctx context.Context, first *pb.Policy) (p *pb.Policy, err error) {
-	err = retry(ctx, func() (bool, error) {
-		var old []byte
-		if p, old, err = m.policy(ctx); err != nil || old != nil {
-			return true, err
+func (m *Meta) FoundPolicy(ctx context.Context, first *pb.Policy) (*pb.Policy, error) {
+	p, err := update(ctx, m.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
+		if have != nil {
+			return have, nil, nil
 		}
-		p = policy.Complete(first)
+		p := policy.Complete(first)
 		p.Version = 1
-		value, err := encode(p)
-		if err != nil {
-			return false, err
-		}
-		return m.swap(ctx, change{row: rowPolicy, value: value})
+		return p, nil, nil
 	})
 	if err != nil {
 		return nil, err
@@ -62,39 +46,26 @@ func (m *Meta) FoundPolicy(ctx context.Context, first *pb.Policy) (p *pb.Policy,
 
 // SetPolicy changes what set says of the policy, and returns all of it. CODE_INVALID if
 // that cannot be a policy.
-func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (p *pb.Policy, err error) {
+func (m *Meta) SetPolicy(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 	if err := policy.Check(set); err != nil {
 		return nil, refuse(pb.Error_CODE_INVALID, "%v", err)
 	}
-	err = retry(ctx, func() (bool, error) {
-		var old []byte
-		if p, old, err = m.policy(ctx); err != nil {
-			return false, err
-		}
-		if old == nil {
-			return false, refuse(pb.Error_CODE_UNAVAILABLE,
+	return update(ctx, m.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
+		if have == nil {
+			return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE,
 				"the cluster has no policy yet: the node that leads meta writes it, as soon as it is of a "+
 					"version that knows of one")
 		}
-		// The version is meta's to count, whatever set says.
-		version := p.Version
-		p = policy.Complete(p)
+		p := policy.Complete(have)
 		proto.Merge(p, set)
-		p.Version = version + 1
+		// The version is meta's to count, whatever set says.
+		p.Version = have.Version + 1
 		// Again, for the whole: settings that are right one by one may not go together.
 		if err := policy.Check(p); err != nil {
-			return false, refuse(pb.Error_CODE_INVALID, "%v", err)
+			return nil, nil, refuse(pb.Error_CODE_INVALID, "%v", err)
 		}
-		value, err := encode(p)
-		if err != nil {
-			return false, err
-		}
-		return m.swap(ctx, change{row: rowPolicy, old: old, value: value})
+		return p, nil, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
 // roomForTablets refuses new boundaries at keys in the table with the id if they would

@@ -173,7 +173,7 @@ func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 		return nil
 	// Silence, a moved boundary or a full disk may pass: the range stays a gap for the
 	// next round.
-	case attempt.Err() != nil, asServer(err, &refused) && passes(refused.Code):
+	case attempt.Err() != nil, errors.As(err, &refused) && passes(refused.Code):
 		r.note(d.TabletId, err)
 		return nil
 	}

@@ -30,23 +30,16 @@ const (
 
 // Table returns a table's record, nil if there is no such table.
 func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
-	value, err := m.get(ctx, prefixTable+name)
-	if err != nil || value == nil {
+	t, old, err := load[*pb.Table](ctx, m.records, prefixTable+name)
+	if err != nil || old == nil {
 		return nil, err
 	}
-	t := &pb.Table{}
-	return t, decode(prefixTable+name, value, t)
+	return t, nil
 }
 
 // Tables returns all tables in the order of names.
 func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
-	var out []*pb.Table
-	err := m.records(ctx, prefixTable, func(row string, value []byte) error {
-		t := &pb.Table{}
-		out = append(out, t)
-		return decode(row, value, t)
-	})
-	return out, err
+	return list[*pb.Table](ctx, m.records, prefixTable)
 }
 
 // CreateTable creates the table, or adds missing split keys to the one there is, and
@@ -256,7 +249,7 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 			return false, nil
 		}
 		// Another split has moved the place to a different tablet.
-		if asServer(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
 			return false, nil
 		}
 		if err != nil {
