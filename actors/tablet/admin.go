@@ -21,11 +21,7 @@ import (
 func (e *evaluation) raiseMark(call *Call, to uint64) {
 	own := e.newProposal()
 	own.command.RaiseMark = to
-	own.answer(call, &pb.TabletResponse{
-		Result: &pb.TabletResponse_Mark{
-			Mark: &pb.MarkResponse{Term: e.group.Term(), Mark: max(to, e.mark)},
-		},
-	})
+	own.answer(call, markResponse(e.group.Term(), max(to, e.mark)))
 	e.ownEntry(own)
 }
 
@@ -38,11 +34,11 @@ func (e *evaluation) ownEntry(p *proposal) (proposed bool) {
 	return proposed
 }
 
-// markResponse is the answer to a read of the mark: the term that this replica leads in,
-// and the mark as of the last entry handed on to be applied.
-func (t *Tablet) markResponse() *pb.TabletResponse {
+// markResponse is the answer about the mark: the term that this replica leads in, and the
+// mark as of the last entry handed on to be applied, or as it will be.
+func markResponse(term, mark uint64) *pb.TabletResponse {
 	return &pb.TabletResponse{
-		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: t.group.Term(), Mark: t.mark}},
+		Result: &pb.TabletResponse_Mark{Mark: &pb.MarkResponse{Term: term, Mark: mark}},
 	}
 }
 

@@ -83,7 +83,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	record := t.state.applied()
 	done := func(err error) {
 		a.err = err
-		t.root.Send(t.self, a)
+		t.self.send(a)
 	}
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, stream: t.writes, done: done}
@@ -148,7 +148,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		t.state.raise(command)
 		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound),
 			max(t.memory.Safepoint, t.appliedSafepoint)
-		t.seenSafepoint.Store(max(t.seenSafepoint.Load(), uint64(t.appliedSafepoint)))
+		t.reads.safepoint.Store(max(t.reads.safepoint.Load(), uint64(t.appliedSafepoint)))
 	case command.RaiseMark > t.mark:
 		t.mark = command.RaiseMark
 		t.stateChanged = true
@@ -257,7 +257,7 @@ func (t *Tablet) lead() {
 	t.history.forget()
 	t.beginPass()
 	// Read workers compare it with the term of their capture.
-	t.servedTerm.Store(t.group.Term())
+	t.reads.term.Store(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)
 	t.goOnChanging()

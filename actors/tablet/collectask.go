@@ -64,7 +64,7 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 		max(e.memory.Safepoint, safepoint)
 	// A read worker may open a Txn in which the deletions are visible already, while its
 	// view was captured before them: it learns of the safepoint here.
-	e.seenSafepoint.Store(uint64(e.memory.Safepoint))
+	e.reads.safepoint.Store(uint64(e.memory.Safepoint))
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
 	own.answer(call, e.collectResponse(nil, false))
@@ -113,8 +113,8 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	}
 	// No queue of the tablet bounds the confirmations under way; a full lane refuses
 	// more.
-	taken := e.background.trySubmit(&confirmJob{
-		tablet: e.Tablet, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
+	taken := e.reads.background.trySubmit(&confirmJob{
+		tablet: e.reads.served, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
 	})
 	if !taken {
@@ -126,7 +126,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 // confirmJob is the part of a confirmation that reads the disk. settled and unsettled are
 // what the turn has found.
 type confirmJob struct {
-	tablet     *Tablet
+	tablet     *served
 	call       *Call
 	term       uint64
 	below      mvcc.Timestamp
@@ -162,7 +162,7 @@ func (j *confirmJob) run() {
 		}
 	}
 	// Another leader may have written since: what was found may be out of date.
-	if j.tablet.servedTerm.Load() != j.term {
+	if j.tablet.term.Load() != j.term {
 		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
 			j.tablet.id))
 		return

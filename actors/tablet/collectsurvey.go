@@ -26,7 +26,7 @@ const (
 // surveyJob looks for garbage in what is visible, from place on. The tablet's turns
 // decide what to do about what it finds, against newer state.
 type surveyJob struct {
-	tablet     *Tablet
+	tablet     *served
 	pass       *pass
 	place      mvcc.SurveyPlace
 	descriptor *pb.TabletDescriptor
@@ -54,7 +54,7 @@ func (j *surveyJob) run() {
 			surveyLooked)
 	}
 	out.spent = time.Since(begin)
-	j.tablet.root.Send(j.tablet.self, out)
+	j.tablet.self.send(out)
 }
 
 // onSurveyed takes the result of a survey and goes on with the pass after a pause.

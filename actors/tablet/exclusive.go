@@ -59,7 +59,7 @@ func (t *Tablet) endExclusive() {
 	for _, call := range x.deferred {
 		t.park(call, obstacle{})
 	}
-	t.root.Send(t.self, &resume{})
+	t.self.send(&resume{})
 }
 
 // loseExclusive ends the exclusive if the lost proposal was its own, and answers its

@@ -11,10 +11,10 @@ import (
 // anything of the read is under way (invariant 10 of design section 4): only with its
 // answer does the read ask for its ReadIndex, and then locks and store are captured. One
 // request is under way at a time; the first reads that come meanwhile share the next one.
-// All but readAt, which read workers call, runs in the tablet's turns.
-// Call.Note carries the timestamp, so that a call owns it wherever it waits.
+// All but readAt, which read workers call, runs in the tablet's turns. Call.Note carries
+// the timestamp, so that a call owns it wherever it waits.
 
-// needsTimestamp: the call is a first read that has not been given a timestamp yet.
+// needsTimestamp reports whether the call is a first read without a timestamp.
 func needsTimestamp(call *Call) bool {
 	op, ok := call.Req.Op.(*pb.TabletRequest_Get)
 	return ok && op.Get.GetAt() == 0 && call.Note == 0
@@ -54,24 +54,22 @@ func (m *stamped) Dead() {
 // stamp gets timestamps for the first reads that wait, unless a request is under way. It
 // returns the calls if they have theirs at once, because the oracle is on this node and
 // need not ask anybody; otherwise they come back as a stamped message.
-func (t *Tablet) stamp() []*Call {
-	if t.firstReads.asked || len(t.firstReads.calls) == 0 {
+func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
+	if f.asked || len(f.calls) == 0 {
 		return nil
 	}
-	calls := t.firstReads.calls
-	t.firstReads.calls = nil
+	calls := f.calls
+	f.calls = nil
 	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
-	if first, ok := t.host.TimestampsNow(len(calls)); ok {
+	if first, ok := host.TimestampsNow(len(calls)); ok {
 		noteTimestamps(calls, first)
 		return calls
 	}
 	m := &stamped{calls: calls}
-	t.firstReads.asked = true
-	t.counters.batches++
-	self, root := t.self, t.root
-	t.host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
+	f.asked = true
+	host.Timestamps(len(m.calls), func(first mvcc.Timestamp, err error) {
 		m.first, m.err = first, err
-		root.Send(self, m)
+		self.send(m)
 	})
 	return nil
 }
@@ -95,7 +93,8 @@ func noteTimestamps(calls []*Call, first mvcc.Timestamp) {
 // onStamped lets the first reads go on as if they had brought their timestamps, and asks
 // for those that have come meanwhile.
 func (t *Tablet) onStamped(m *stamped) {
-	t.firstReads.asked = false
+	t.reads.first.asked = false
+	t.counters.batches++
 	t.inHand = append(t.inHand, m.calls...)
 	if m.err != nil {
 		for _, call := range m.calls {
@@ -107,7 +106,7 @@ func (t *Tablet) onStamped(m *stamped) {
 		// The leadership or the range may have changed while the oracle was asked.
 		t.read(t.stillOurs(m.calls))
 	}
-	next := t.stamp()
+	next := t.reads.first.stamp(t.host, t.self)
 	t.inHand = append(t.inHand, next...)
 	t.read(t.stillOurs(next))
 	t.ready()

@@ -32,7 +32,7 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 		t.Fatal(err)
 	}
 	term := leader.group.Term()
-	leader.self = r.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+	leader.self.pid = r.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 	index := uint64(store.InitialIndex)
 	apply := func(command *wire.Command) *applied {
 		t.Helper()

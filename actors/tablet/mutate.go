@@ -174,8 +174,8 @@ func (t *Tablet) armSweep() {
 		return
 	}
 	t.parked.sweeping = true
-	self, root := t.self, t.root
-	time.AfterFunc(sweepInterval, func() { root.Send(self, &sweep{}) })
+	self := t.self
+	time.AfterFunc(sweepInterval, func() { self.send(&sweep{}) })
 }
 
 // onSweep ends the waits of parked operations, of reads whose index nobody confirms, and
@@ -188,7 +188,7 @@ func (t *Tablet) onSweep() {
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
 	t.settle() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
-	expired, asking := t.asked.expired(now)
+	expired, asking := t.reads.indexes.expired(now)
 	for _, b := range expired {
 		for _, call := range b.calls {
 			call.Reply(failure(pb.Error_CODE_UNAVAILABLE,

@@ -162,9 +162,9 @@ func (t *Tablet) askTimestamps(waiting []*onePhase) {
 		o.until = until
 	}
 	t.armSweep()
-	self, root := t.self, t.root
+	self := t.self
 	t.host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
-		root.Send(self, &granted{waiting: waiting, first: first, err: err})
+		self.send(&granted{waiting: waiting, first: first, err: err})
 	})
 }
 

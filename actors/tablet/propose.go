@@ -230,7 +230,7 @@ func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	t.publishLeadership()
-	t.servedTerm.Store(0)
+	t.reads.term.Store(0)
 	if !errors.Is(cause, errLost) {
 		t.dropTransfer()
 	}
@@ -249,11 +249,8 @@ func (t *Tablet) stepDown(cause error) {
 	}
 	waiting := [][]*Call{
 		t.batch.Take(), held, callsOf(t.parked.mutations), callsOf(t.parked.reads),
-		t.firstReads.calls, t.reads.calls,
 	}
-	for _, b := range t.asked.batches {
-		waiting = append(waiting, b.calls)
-	}
+	waiting = append(waiting, t.reads.clear()...)
 	if x := t.exclusive; x != nil {
 		waiting = append(waiting, x.deferred)
 		switch {
@@ -271,7 +268,6 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.firstReads.calls, t.reads.calls, t.asked.batches = nil, nil, nil
 	t.parked.mutations, t.parked.reads, t.exclusive = nil, nil, nil
 	clear(t.reservations.held)
 	t.memory.Clear()

@@ -52,7 +52,7 @@ func (t *Tablet) begin() {
 	}
 	boost := false
 	if t.cfg.Ticker != nil {
-		t.beat, boost = t.cfg.Ticker.attach(t.id, t.self)
+		t.beat, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
 	}
 	// boost is set after a split whose leader was on this node: the new replica campaigns
 	// at once.
@@ -95,7 +95,7 @@ func (t *Tablet) onTick() {
 // of, so that the group must not rest.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.exclusive != nil ||
-		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.asked.batches)+len(t.reads.calls)+
+		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.reads.indexes.batches)+len(t.reads.queue.calls)+
 			t.parked.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
@@ -128,7 +128,7 @@ func (t *Tablet) ready() {
 		}
 		// A leader that is one no more, or that leads in another term, steps down before
 		// anything else is looked at: what follows may belong to another leader.
-		if t.leading && (!t.group.Elected() || t.servedTerm.Load() != t.group.Term()) {
+		if t.leading && (!t.group.Elected() || t.reads.term.Load() != t.group.Term()) {
 			t.stepDown(errLost)
 		}
 		if rd.LeaderChanged {
@@ -137,7 +137,7 @@ func (t *Tablet) ready() {
 		t.tryLead()
 		// A read waits for its index to be visible, which it may be already.
 		for _, r := range rd.Reads {
-			t.asked.answered(r)
+			t.reads.indexes.answered(r)
 		}
 		if len(rd.Reads) > 0 {
 			t.dispatchReads()
@@ -176,7 +176,7 @@ func (t *Tablet) append(a *group.Append) {
 	}
 	w.done = func(err error) {
 		m.err = err
-		t.root.Send(t.self, m)
+		t.self.send(m)
 	}
 	t.logs.append(w)
 }

@@ -1,11 +1,15 @@
 package tablet
 
 import (
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
 )
 
 // This file takes reads from their batch to the queue of the read workers. The reads of a
@@ -13,6 +17,55 @@ import (
 // returns the index that the reads must see; they go on when it is visible. Any number of
 // batches may wait so, within the QueueLimit of the port, and a sweep ends waits that
 // nobody confirms. All of it runs in the tablet's turns.
+
+// reads are a tablet's reads on their way to the read workers, in the order of the stages
+// that they pass, and what the workers share with the tablet. A read is in one stage at a
+// time; one that meets a reservation comes back and is parked (waiting.go).
+type reads struct {
+	*served
+	first      firstReads  // that wait for a timestamp
+	indexes    readIndexes // that wait for their ReadIndex, and for it to be visible
+	queue      readQueue   // that wait for a worker
+	background *readLane   // surveys, measurements, confirmations and counts
+}
+
+// served is what read workers know of a tablet: what never changes, and what its turns let
+// them know. No other part of a Tablet may be touched on their goroutines.
+type served struct {
+	id     uint64
+	store  *store.Store
+	limits mvcc.Limits
+	logger *slog.Logger
+	self   *mailbox
+
+	term atomic.Uint64 // while the tablet leads, else 0
+	// safepoint is the tablet's as soon as it is proposed: a worker whose Txn may be
+	// without what was below it finds it here.
+	safepoint atomic.Uint64
+
+	unfinished atomic.Int32 // readJobs in the pool, those under way included
+	wanted     atomic.Bool  // the tablet is to be told when half of them are done
+}
+
+func newReads(t *Tablet, readers *ReadPool) reads {
+	return reads{
+		served: &served{
+			id: t.id, store: t.store, limits: t.cfg.Limits, logger: t.cfg.Logger, self: t.self,
+		},
+		queue:      readQueue{readLane: readers.reads.lane()},
+		background: readers.background.lane(),
+	}
+}
+
+// clear gives up all reads that no worker has, and returns them.
+func (r *reads) clear() [][]*Call {
+	calls := [][]*Call{r.first.calls, r.queue.calls}
+	for _, b := range r.indexes.batches {
+		calls = append(calls, b.calls)
+	}
+	r.first.calls, r.queue.calls, r.indexes.batches = nil, nil, nil
+	return calls
+}
 
 // readBatch is the reads of one flush: they share one ReadIndex.
 type readBatch struct {
@@ -31,7 +84,7 @@ func (t *Tablet) read(calls []*Call) {
 	}
 	t.counters.reads += uint64(len(calls))
 	b := &readBatch{epoch: t.descriptor.Epoch, calls: calls}
-	t.asked.add(b)
+	t.reads.indexes.add(b)
 	t.group.ReadIndex(b.id)
 	if !t.group.Single() { // the others are asked, and asked again with every heartbeat
 		b.until = time.Now().Add(t.cfg.MaxWait)
@@ -39,10 +92,35 @@ func (t *Tablet) read(calls []*Call) {
 	}
 }
 
-// dispatchReads hands on the batches whose index is known and visible.
+// dispatchReads gives the read workers the batches whose index is known and visible, and
+// answers the oracle's questions for the mark, which need no worker.
 func (t *Tablet) dispatchReads() {
-	for _, b := range t.asked.due(t.group.CaughtUp) {
-		t.dispatch(b)
+	for _, b := range t.reads.indexes.due(t.group.CaughtUp) {
+		// The range or the replicas have changed while the index was awaited.
+		if b.epoch != t.descriptor.Epoch {
+			b.calls = t.stillOurs(b.calls)
+		}
+		reads := b.calls[:0] // the batch is the tablet's own
+		for _, call := range b.calls {
+			if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
+				call.Reply(markResponse(t.group.Term(), t.mark))
+				continue
+			}
+			reads = append(reads, call)
+		}
+		t.reads.queue.add(reads, t.descriptor.Epoch)
+		t.submitReads()
+	}
+}
+
+// submitReads gives the workers as many of the queued reads as they have room for.
+func (t *Tablet) submitReads() {
+	q, epoch := &t.reads.queue, t.descriptor.Epoch
+	if q.epoch != epoch {
+		q.calls, q.epoch = t.stillOurs(q.calls), epoch
+	}
+	if err := t.reads.submit(t.memory, t.descriptor, t.group.Term()); err != nil {
+		t.fail(err)
 	}
 }
 
@@ -95,26 +173,4 @@ func (q *readIndexes) expired(now time.Time) (expired []*readBatch, waiting bool
 		return true
 	})
 	return expired, waiting
-}
-
-// dispatch gives the reads of a batch to the read workers, and answers the oracle's
-// questions for the mark, which need none.
-func (t *Tablet) dispatch(b *readBatch) {
-	// The range or the replicas have changed while the index was awaited.
-	if b.epoch != t.descriptor.Epoch {
-		b.calls = t.stillOurs(b.calls)
-	}
-	reads := b.calls[:0] // the batch is the tablet's own
-	for _, call := range b.calls {
-		if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
-			call.Reply(t.markResponse())
-			continue
-		}
-		reads = append(reads, call)
-	}
-	if len(reads) == 0 {
-		return
-	}
-	t.reads.add(reads, t.descriptor.Epoch)
-	t.submitReads()
 }

@@ -20,8 +20,7 @@ import (
 // This file has the read workers of a node and what they do for a read. The pool's own
 // mutex guards the lanes; tablets submit in their turns and never wait, workers take jobs
 // on their own goroutines and never wait for a tablet. A job owns its calls until it has
-// answered them or sent them back. It touches nothing of its tablet but what never
-// changes, the atomics and the readQueue's counters.
+// answered them or sent them back. Of its tablet it has what is served.
 
 // ReadPool is the node's read workers. They answer reads off the tablets' goroutines, and
 // do what else tablets want to have read: surveys, confirmations, counts. All tablets
@@ -56,7 +55,7 @@ type job interface{ run() }
 
 // readJob is a part of a read batch, with the capture that it is answered from.
 type readJob struct {
-	tablet  *Tablet // for what does not change, and servedTerm
+	tablet  *served
 	term    uint64
 	epoch   uint64
 	capture memory.Capture
@@ -65,14 +64,14 @@ type readJob struct {
 
 // countJob counts a large column of the notification index.
 type countJob struct {
-	tablet *Tablet
+	tablet *mailbox
 	count  *memory.Count
 }
 
 // run counts on a background worker. The result goes back in the same message.
 func (j *countJob) run() {
 	j.count.Run()
-	j.tablet.root.Send(j.tablet.self, j.count)
+	j.tablet.send(j.count)
 }
 
 // NewReadPool starts n workers for reads and a quarter as many, at least one, for what is
@@ -157,8 +156,8 @@ func (w *readWorkers) close() {
 // is in the Txn, and the safepoint, as it is known by then; and at last, before each
 // answer that was read, the term again.
 func (j *readJob) run() {
-	defer j.tablet.reads.finished(j.tablet)
-	if j.tablet.servedTerm.Load() != j.term {
+	defer j.tablet.finished()
+	if j.tablet.term.Load() != j.term {
 		for _, call := range j.calls {
 			call.Reply(j.lostLeadership())
 		}
@@ -172,8 +171,7 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	safepoint := j.tablet.seenSafepoint.Load()
-	view := j.capture.View(snap, mvcc.Timestamp(safepoint))
+	view := j.capture.View(snap, mvcc.Timestamp(j.tablet.safepoint.Load()))
 	var blocked []waiter
 	now := time.Now()
 	for _, call := range j.calls {
@@ -188,14 +186,14 @@ func (j *readJob) run() {
 		// It met a reservation: the tablet knows whether that still stands.
 		case met != nil:
 			blocked = append(blocked, waiter{call, metBy(met)})
-		case j.tablet.servedTerm.Load() != j.term:
+		case j.tablet.term.Load() != j.term:
 			call.Reply(j.lostLeadership())
 		default:
 			call.Reply(wire.Capped(call.Req, response))
 		}
 	}
 	if len(blocked) > 0 {
-		j.tablet.root.Send(j.tablet.self, &blockedReads{waiters: blocked})
+		j.tablet.self.send(&blockedReads{waiters: blocked})
 	}
 }
 
@@ -221,7 +219,7 @@ func (j *readJob) unread(err error) *pb.TabletResponse {
 	code := pb.Error_CODE_INTERNAL
 	if errors.Is(err, store.ErrFailed) {
 		code = pb.Error_CODE_UNAVAILABLE
-		j.tablet.root.Send(j.tablet.self, &storeFailed{err})
+		j.tablet.self.send(&storeFailed{err})
 	}
 	return failure(code, "tablet %d could not read its store: %v", j.tablet.id, err)
 }
@@ -236,7 +234,7 @@ func (j *readJob) beside(req *pb.TabletRequest) int {
 	cells := len(req.GetGet().GetCells())
 	n := cells*wire.ResultMemory + wire.AnswerOverhead
 	if cells != 1 {
-		n += min(int(req.MaxAnswerBytes), j.tablet.cfg.Limits.Batch)
+		n += min(int(req.MaxAnswerBytes), j.tablet.limits.Batch)
 	}
 	return n
 }
@@ -246,7 +244,7 @@ func (j *readJob) evaluate(v *memory.ReadView,
 	call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			j.tablet.cfg.Logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack",
+			j.tablet.logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack",
 				string(debug.Stack()))
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}

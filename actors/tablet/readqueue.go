@@ -2,14 +2,13 @@ package tablet
 
 import (
 	"iter"
-	"sync/atomic"
 
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // A readQueue holds the reads whose index is visible until a read worker can take them.
-// It belongs to its tablet and is used in the tablet's turns, except for the two
-// counters, which the workers share.
+// Only the tablet's turns touch it.
 //
 // At most maxReadJobs of the tablet's jobs are in the pool. The calls beyond that stay
 // here, without a capture, within the QueueLimit of the tablet's port, where they count
@@ -19,9 +18,6 @@ type readQueue struct {
 	*readLane
 	calls []*Call
 	epoch uint64 // the calls were checked under it
-
-	unfinished atomic.Int32 // jobs of this queue in the pool, those under way included
-	wanted     atomic.Bool  // the tablet is to be told when half of them are done
 }
 
 const (
@@ -33,7 +29,7 @@ const (
 type readersFree struct{}
 
 // add appends reads that were checked under the epoch. The queue keeps the epoch of its
-// oldest calls: if it is an older one, submitJobs checks all of them again.
+// oldest calls: if it is an older one, submitReads checks all of them again.
 func (q *readQueue) add(reads []*Call, epoch uint64) {
 	if len(q.calls) == 0 {
 		q.calls, q.epoch = reads, epoch
@@ -43,65 +39,60 @@ func (q *readQueue) add(reads []*Call, epoch uint64) {
 }
 
 // room reports whether another job may be submitted.
-func (q *readQueue) room() bool { return q.unfinished.Load() < maxReadJobs }
+func (s *served) room() bool { return s.unfinished.Load() < maxReadJobs }
 
 // finished counts a job that a worker has done, on the worker's goroutine. Of the workers
 // that see room, one sends the message.
-func (q *readQueue) finished(t *Tablet) {
-	if q.unfinished.Add(-1) <= maxReadJobs/2 && q.wanted.CompareAndSwap(true, false) {
-		t.root.Send(t.self, &readersFree{})
+func (s *served) finished() {
+	if s.unfinished.Add(-1) <= maxReadJobs/2 && s.wanted.CompareAndSwap(true, false) {
+		s.self.send(&readersFree{})
 	}
 }
 
 // wait asks to be told of room and reports true, or reports false if there is room by
 // now: then perhaps no further job ends that could tell.
-func (q *readQueue) wait() bool {
-	q.wanted.Store(true)
-	return q.unfinished.Load() > maxReadJobs/2 || !q.wanted.CompareAndSwap(true, false)
+func (s *served) wait() bool {
+	s.wanted.Store(true)
+	return s.unfinished.Load() > maxReadJobs/2 || !s.wanted.CompareAndSwap(true, false)
 }
 
-// submitReads gives the workers as many of the due reads as they have room for, and asks
-// to be told when there is more.
-func (t *Tablet) submitReads() {
-	q := &t.reads
-	for len(q.calls) > 0 {
-		if q.room() {
-			t.submitJobs()
+// submit gives the workers as many of the queued reads as they have room for, and asks to
+// be told when there is more. The calls were checked under the descriptor.
+func (r *reads) submit(m *memory.Memory, d *pb.TabletDescriptor, term uint64) error {
+	for len(r.queue.calls) > 0 {
+		if r.room() {
+			if err := r.submitJobs(m, d, term); err != nil {
+				return err
+			}
 		}
-		if len(q.calls) > 0 && q.wait() {
-			return
+		if len(r.queue.calls) > 0 && r.wait() {
+			return nil
 		}
 	}
 	// The empty slice would keep the array of a long one.
-	q.calls = nil
+	r.queue.calls = nil
+	return nil
 }
 
 // submitJobs captures what the reads are answered from and makes jobs of them. The order
 // matters (design section 5): the term, the epoch and the lock view first, in this turn,
 // then the Badger Txn, on the worker.
-func (t *Tablet) submitJobs() {
-	q := &t.reads
-	if q.epoch != t.descriptor.Epoch {
-		q.calls, q.epoch = t.stillOurs(q.calls), t.descriptor.Epoch
-	}
-	if len(q.calls) == 0 {
-		return
-	}
-	c, err := t.memory.Capture(t.descriptor, requestsOf(q.calls))
+func (r *reads) submitJobs(m *memory.Memory, d *pb.TabletDescriptor, term uint64) error {
+	q := &r.queue
+	c, err := m.Capture(d, requestsOf(q.calls))
 	if err != nil {
-		t.fail(err)
-		return
+		return err
 	}
-	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && q.room(); jobs-- {
+	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && r.room(); jobs-- {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
 		job := &readJob{
-			tablet: t, term: t.group.Term(), epoch: t.descriptor.Epoch, capture: c,
-			calls: q.calls[:n:n],
+			tablet: r.served, term: term, epoch: d.Epoch, capture: c, calls: q.calls[:n:n],
 		}
 		q.calls = q.calls[n:]
-		q.unfinished.Add(1)
+		r.unfinished.Add(1)
 		q.submit(job)
 	}
+	return nil
 }
 
 func requestsOf(calls []*Call) iter.Seq[*pb.TabletRequest] {

@@ -395,7 +395,7 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 	tablet := newTablet(here.system, here.store, here.logs, readers, groupTablet, nil, Config{
 		Snapshots: sender, Logger: slog.New(slog.DiscardHandler),
 	})
-	tablet.self = here.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+	tablet.self.pid = here.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 	if err := tablet.open(); err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func TestChangeNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	// it has lost its quorum, and does not know yet
-	follower.self, follower.leading = r.port(1).PID(), true
+	follower.self.pid, follower.leading = r.port(1).PID(), true
 	calls, answered := make(chan *Call, 1), make(chan result, 1)
 	asker := r.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		if call, ok := c.Message().(*Call); ok {

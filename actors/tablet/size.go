@@ -91,8 +91,8 @@ func (t *Tablet) size(above uint64) uint64 {
 	if due && t.leading && t.failed == nil && s.run == nil {
 		s.again = false
 		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.pipeline.inflight)}
-		t.background.submit(&weighJob{
-			tablet: t, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep,
+		t.reads.background.submit(&weighJob{
+			tablet: t.reads.served, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep,
 		})
 	}
 	return t.bytes
@@ -100,7 +100,7 @@ func (t *Tablet) size(above uint64) uint64 {
 
 // weighJob measures one piece on a read worker, from place on.
 type weighJob struct {
-	tablet *Tablet
+	tablet *served
 	of     *measuring
 	span   mvcc.Span
 	place  store.WeighPlace
@@ -124,7 +124,7 @@ func (j *weighJob) run() {
 	out := &weighed{of: j.of}
 	out.weights, out.place, out.err = snap.Weigh(j.span, j.place, weighKeys, j.step)
 	out.spent = time.Since(begin)
-	j.tablet.root.Send(j.tablet.self, out)
+	j.tablet.self.send(out)
 }
 
 // weighOn has the tablet measure the next piece.
@@ -134,8 +134,8 @@ type weighOn struct{ of *measuring }
 // meanwhile.
 func (t *Tablet) onWeighOn(m *weighOn) {
 	if r := t.sizing.run; r == m.of && t.leading && t.failed == nil {
-		t.background.submit(&weighJob{
-			tablet: t, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step,
+		t.reads.background.submit(&weighJob{
+			tablet: t.reads.served, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step,
 		})
 	}
 }
@@ -153,9 +153,9 @@ func (t *Tablet) onWeighed(m *weighed) {
 	}
 	if r.add(m.weights); !m.place.Done() {
 		r.place = m.place
-		self, root := t.self, t.root
+		self := t.self
 		time.AfterFunc(min(busyPause*m.spent, longestPause), func() {
-			root.Send(self, &weighOn{r})
+			self.send(&weighOn{r})
 		})
 		return
 	}

@@ -153,7 +153,7 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 func (t *Tablet) sendSnapshot(s group.Snapshot) {
 	job := &snapshotJob{
 		store: t.store, id: t.id, to: s.To, node: s.Node, message: s.Message, index: s.Index,
-		done: func(err error) { t.root.Send(t.self, &snapshotSent{to: s.To, err: err}) },
+		done: func(err error) { t.self.send(&snapshotSent{to: s.To, err: err}) },
 	}
 	if t.cfg.Snapshots == nil || !t.cfg.Snapshots.send(job) {
 		t.group.SnapshotEnded(s.To, false)

@@ -162,7 +162,7 @@ func (t *Tablet) load() error {
 		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
 	}
-	t.seenSafepoint.Store(m.Safepoint)
+	t.reads.safepoint.Store(m.Safepoint)
 	return nil
 }
 

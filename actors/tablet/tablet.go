@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -68,16 +67,14 @@ type Host interface {
 }
 
 // Tablet is one replica of a tablet. Only the actor's own turns touch its fields, except
-// for those that never change after newTablet, and what read workers share: servedTerm,
-// seenSafepoint, the readQueue's two counters, and the lanes.
+// for those that never change after newTablet, and what reads shares with read workers.
 type Tablet struct {
 	cfg    Config
 	host   Host
 	store  *store.Store
 	logs   *Writers
 	writes *writeStream // all that this replica sends to logs
-	self   *actor.PID
-	root   *actor.RootContext
+	self   *mailbox
 
 	id    uint64
 	group *group.Group // the replica's Raft
@@ -89,11 +86,7 @@ type Tablet struct {
 	exclusive    *exclusive
 	transferCall *Call // who waits for the end of a transfer of the leadership
 
-	leading    bool          // leads, and an entry of the own term is visible
-	servedTerm atomic.Uint64 // term while leading, else 0; read workers look at it
-	// seenSafepoint is the safepoint as soon as it is proposed: a read worker whose Txn
-	// may be without what was below it finds it here.
-	seenSafepoint atomic.Uint64
+	leading bool // leads, and an entry of the own term is visible
 
 	batch    *actorkit.Batcher[*Call]
 	memory   *memory.Memory // what a leader holds of its rows
@@ -105,15 +98,20 @@ type Tablet struct {
 
 	reservations reservations
 	parked       parked // operations that wait for reservations or for effects in flight
-	firstReads   firstReads
-	asked        readIndexes // reads whose index is not visible yet ...
-	reads        readQueue   // ... and those whose is
-	background   *readLane   // surveys, measurements, confirmations and counts
-	inHand       []*Call     // taken up in this turn: a panic must not leave them without an answer
+	reads        reads
+	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
 
 	counters counters
 	failed   error // storage fault, or errRemoved: the replica has stopped serving
 }
+
+// mailbox is the tablet's own: it sends the tablet messages, on any goroutine.
+type mailbox struct {
+	root *actor.RootContext
+	pid  *actor.PID // set in the first turn, before anything that sends
+}
+
+func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
@@ -127,16 +125,15 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 	cfg = cfg.withDefaults()
 	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id,
-		root:  system.Root,
-		batch: actorkit.NewBatcher[*Call](cfg.Batch),
-		reads: readQueue{readLane: readers.reads.lane()}, background: readers.background.lane(),
-		pipeline: pipeline{limit: cfg.Pipeline},
+		self:  &mailbox{root: system.Root},
+		batch: actorkit.NewBatcher[*Call](cfg.Batch), pipeline: pipeline{limit: cfg.Pipeline},
 	}
-	t.history.remind = func() { t.root.Send(t.self, &collectStep{}) }
+	t.reads = newReads(t, readers)
+	t.history.remind = func() { t.self.send(&collectStep{}) }
 	t.history.forget()
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
-		Count: func(c *memory.Count) { t.background.submit(&countJob{t, c}) },
+		Count: func(c *memory.Count) { t.reads.background.submit(&countJob{t.self, c}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
 	return t
@@ -258,7 +255,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *nodeUp:
 		t.group.NodeUp(m.node)
 	case *actor.Started:
-		t.self = c.Self()
+		t.self.pid = c.Self()
 		t.begin()
 	case *actor.Stopping:
 		t.stepDown(errStopping)
@@ -286,8 +283,8 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		return
 	}
 	// One request to the oracle is under way at a time; its answer closes this batch.
-	if t.firstReads.asked && needsTimestamp(call) {
-		t.firstReads.calls = append(t.firstReads.calls, call)
+	if t.reads.first.asked && needsTimestamp(call) {
+		t.reads.first.calls = append(t.reads.first.calls, call)
 		return
 	}
 	if t.batch.Len() == 0 && !t.pipeline.free() && !op.Reads() {
@@ -341,7 +338,7 @@ func (t *Tablet) flush() {
 		case refusal != nil:
 			call.Reply(refusal)
 		case needsTimestamp(call):
-			t.firstReads.calls = append(t.firstReads.calls, call)
+			t.reads.first.calls = append(t.reads.first.calls, call)
 		case op.Reads():
 			reads = append(reads, call)
 		default:
@@ -351,7 +348,7 @@ func (t *Tablet) flush() {
 	t.batch.GiveBack(calls)
 	// First reads that get their timestamps at once share the ReadIndex of the others,
 	// which is asked for only now, after the oracle.
-	t.read(append(reads, t.stamp()...))
+	t.read(append(reads, t.reads.first.stamp(t.host, t.self)...))
 	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
 	}
