@@ -31,7 +31,7 @@ RACE_SKIP_ACTOR := CollectionAgainstModel|EvenBytes|NotifyIndexIsTheStore|Random
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device
+.PHONY: help build check test race bench bench-peers bench-cluster bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,10 +77,20 @@ generate: ## Go code from the .proto files, and the reference of metrics from th
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOfMetrics$$' ./node
 
 # Beside the main module, so that the product does not depend on what they need.
-MODULES := bench/peers test/figure10/plot
+MODULES := bench/peers test/figure10/plot tools
 
 modules: ## the modules beside the main one: tidy, vetted, tested
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done
+
+release: ## dist/: static binaries for PLATFORMS, bills of materials, checksums
+	GO='$(GO)' VERSION='$(VERSION)' ./scripts/release
+
+release-check: ## the same sources built in two places give the same static binaries
+	GO='$(GO)' VERSION='$(VERSION)' ./scripts/release --check
+
+# Not a part of check: it compiles kustomize, Kubernetes' types and BuildKit for files that seldom change.
+deploy-check: ## the files of deploy/, read by the libraries of those who will read them
+	cd deploy/check && $(GO) test -count=1 -v .
 
 vet:
 	$(GO) vet ./...

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -130,16 +131,26 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	if err := announce(out, node, n.ready); err != nil {
 		return errors.Join(err, node.Close(ctx))
 	}
+	tellManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
 	var failed error
 	select {
 	case <-opening.Done():
 	case failed = <-failure(node):
 	}
+	tellManager(logger, daemon.SdNotifyStopping+"\nSTATUS=draining")
 	err = stop(context.WithoutCancel(ctx), out, node, &n.cfg, forced)
 	if n.ready != "" {
 		err = errors.Join(err, os.Remove(n.ready))
 	}
 	return errors.Join(failed, err)
+}
+
+// tellManager tells the service manager what the node does, if there is one: systemd names
+// a socket in NOTIFY_SOCKET. See sd_notify(3).
+func tellManager(logger *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		logger.Warn("the service manager was not told", "state", state, "err", err)
+	}
 }
 
 // failure delivers the error that makes a node give up, such as a second process that runs
