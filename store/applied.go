@@ -28,17 +28,11 @@ type Applied struct {
 
 const appliedLen = 1 + 5*8
 
-func appendAppliedKey(dst []byte, tablet uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, appliedPrefix), tablet)
-}
-
 // PutApplied sets the tablet's Applied record.
 func (b *Batch) PutApplied(tablet uint64, a Applied) {
-	const size = 1 + 8 + appliedLen
-	key := appendAppliedKey(b.room(size), tablet)
-	all := a.append(key)
-	b.keep(all)
-	b.Put(all[:len(key):len(key)], all[len(key):])
+	const key = ownKeyBytes
+	all := a.append(appendOwnKey(make([]byte, 0, key+appliedLen), appliedPrefix, tablet))
+	b.Put(all[:key:key], all[key:])
 	b.tablets = append(b.tablets, tabletChange{kind: newApplied, tablet: tablet, applied: a})
 }
 
@@ -64,11 +58,6 @@ func decodeApplied(b []byte) (a Applied, err error) {
 }
 
 // Applied reads the tablet's Applied record.
-func (s *Snap) Applied(tablet uint64) (a Applied, ok bool, err error) {
-	s.key = appendAppliedKey(s.key[:0], tablet)
-	ok, err = s.read(s.key, func(b []byte) (err error) {
-		a, err = decodeApplied(b)
-		return err
-	})
-	return a, ok, err
+func (s *Snap) Applied(tablet uint64) (Applied, bool, error) {
+	return lookup(s, s.ownKey(appliedPrefix, tablet), decodeApplied)
 }

@@ -289,10 +289,10 @@ func (s *Store) restore() error {
 		}
 		s.checkpoints.tablets[r.Replica] = f
 		if len(f.state) > 0 {
-			want[string(appendTabletKey(nil, r.Replica))] = append([]byte{plainTag}, f.state...)
+			want[string(appendOwnKey(nil, tabletPrefix, r.Replica))] = append([]byte{plainTag}, f.state...)
 		}
 		if len(f.state) > 0 || f.applied != (Applied{}) {
-			want[string(appendAppliedKey(nil, r.Replica))] = f.applied.append(nil)
+			want[string(appendOwnKey(nil, appliedPrefix, r.Replica))] = f.applied.append(nil)
 		}
 	}
 	prefixes := []byte{tombstonePrefix, installingPrefix, recordPrefix, tabletPrefix, appliedPrefix}

@@ -159,7 +159,6 @@ func TestFiguresOutliveTheirBatch(t *testing.T) {
 	b.PutTabletState(3, state)
 	b.PutApplied(3, applied)
 	commit(t, s, b)
-	b.Reset()
 	b.PutTabletState(4, []byte("something else"))
 	if err := s.Checkpoint(); err != nil {
 		t.Fatal(err)
@@ -198,7 +197,7 @@ func TestReplacedAtOnce(t *testing.T) {
 		wantFigures(t, s, 3, 21, name)
 		never := effectsOf(9, 10, nil)
 		never.InitialLog(9, 10, store.InitialTerm)
-		gone.Reset()
+		gone = new(store.Batch)
 		gone.DeleteReplica(9)
 		commit(t, s, never, gone)
 		if _, err := s.OpenLog(9); !errors.Is(err, store.ErrNoLog) {

@@ -57,13 +57,15 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	value := append(make([]byte, 0, total), first...)
 	for i := 1; len(value) < total; i++ {
 		item, err := s.get(appendChunkKey(nil, key, i))
-		if err != nil {
-			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
+		switch {
+		case item != nil:
+			err = item.Value(func(b []byte) error {
+				value = append(value, b...)
+				return nil
+			})
+		case err == nil:
+			err = badger.ErrKeyNotFound
 		}
-		err = item.Value(func(b []byte) error {
-			value = append(value, b...)
-			return nil
-		})
 		if err != nil {
 			return nil, fmt.Errorf("chunk %d of a long value: %w", i, err)
 		}

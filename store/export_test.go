@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"iter"
 	"reflect"
 	"time"
 	"unsafe"
@@ -110,4 +111,19 @@ func ScrubAll(s *Store, turns int) {
 	for range turns {
 		s.scrubOne(time.Now().Add(2 * scrubInterval))
 	}
+}
+
+// PutMutation adds one effect of the rules, in memory of its own.
+func (b *Batch) PutMutation(m *mvcc.Mutation) {
+	e := NewEncoder([]mvcc.Mutation{*m})
+	if key, value := e.Encode(m); m.Delete {
+		b.Delete(key)
+	} else {
+		b.Put(key, value)
+	}
+}
+
+// Tombstones iterates the tombstones of all tablets by id.
+func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
+	return s.ownRecords(tombstonePrefix)
 }

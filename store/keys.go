@@ -190,11 +190,6 @@ func cutCell(g mvcc.Group, b []byte, c *mvcc.Cell) (rest []byte, err error) {
 	return b, err
 }
 
-// appendTabletKey appends the key of a tablet's state.
-func appendTabletKey(dst []byte, id uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, tabletPrefix), id)
-}
-
 // prefixEnd returns the smallest key above all that begin with prefix, which must not be
 // all 0xff: groups are letters.
 func prefixEnd(prefix []byte) []byte {

@@ -189,34 +189,3 @@ func FuzzDecodeValues(f *testing.F) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-// A batch's slabs keep what was put into them apart, however long it is.
-func TestBatchArena(t *testing.T) {
-	var b store.Batch
-	for turn := range 3 {
-		b.Reset()
-		s := open(t, "")
-		want := map[mvcc.Cell]string{}
-		for i := range 500 {
-			row := strings.Repeat("\x00", i%70) + strings.Repeat("r",
-				i%300) + string(rune('a'+i%26))
-			c := cell(row, "c")
-			v := strings.Repeat(string(rune('a'+i%26)), (i*37+turn)%3000)
-			want[c] = v
-			b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRaw, Cell: c, Value: []byte(v)})
-			if i%5 == 0 {
-				b.PutMutation(&mvcc.Mutation{Group: mvcc.GroupLock, Cell: c, Delete: true})
-				b.PutApplied(uint64(i), store.Applied{Index: uint64(i)})
-			}
-		}
-		commit(t, s, &b)
-		snap := s.Snap()
-		for c, v := range want {
-			if got, ok, err := snap.Raw(c); err != nil || !ok || string(got) != v {
-				t.Fatalf("turn %d: %q has %d bytes, want %d (%v, %v)", turn, c.Row, len(got),
-					len(v), ok, err)
-			}
-		}
-		snap.Close()
-	}
-}

@@ -76,8 +76,8 @@ func StageCost(e Entry) (size, entries int) {
 // DeleteReplica removes the tablet's state, its Applied record and its log: no replica of
 // it is left here. Its rows are cleared afterwards; a marker must stand until they are.
 func (b *Batch) DeleteReplica(tablet uint64) {
-	b.Delete(appendTabletKey(nil, tablet))
-	b.Delete(appendAppliedKey(nil, tablet))
+	b.Delete(appendOwnKey(nil, tabletPrefix, tablet))
+	b.Delete(appendOwnKey(nil, appliedPrefix, tablet))
 	b.tablets = append(b.tablets, tabletChange{kind: tabletGone, tablet: tablet})
 	b.log = append(b.log, logChange{kind: logDestroy, tablet: tablet})
 	b.barrier = true
@@ -85,12 +85,12 @@ func (b *Batch) DeleteReplica(tablet uint64) {
 
 // Tombstone returns what PutTombstone last set.
 func (s *Snap) Tombstone(tablet uint64) ([]byte, bool, error) {
-	return s.own(tombstonePrefix, tablet)
+	return lookup(s, s.ownKey(tombstonePrefix, tablet), copyPlain)
 }
 
 // Installing returns the tablet's marker, if it has one.
 func (s *Snap) Installing(tablet uint64) ([]byte, bool, error) {
-	return s.own(installingPrefix, tablet)
+	return lookup(s, s.ownKey(installingPrefix, tablet), copyPlain)
 }
 
 // Record returns a copy of what PutRecord last set.
@@ -98,24 +98,9 @@ func (s *Snap) Record(name string) (record []byte, ok bool, err error) {
 	return s.Get(append([]byte{recordPrefix}, name...))
 }
 
-func (s *Snap) own(prefix byte, tablet uint64) (v []byte, ok bool, err error) {
-	s.key = appendOwnKey(s.key[:0], prefix, tablet)
-	ok, err = s.read(s.key, func(b []byte) (err error) {
-		v, err = decodePlain(b)
-		v = clone(v)
-		return err
-	})
-	return v, ok, err
-}
-
 // Installings iterates the markers of all tablets by id.
 func (s *Snap) Installings() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(installingPrefix)
-}
-
-// Tombstones iterates the tombstones of all tablets by id.
-func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
-	return s.ownRecords(tombstonePrefix)
 }
 
 // Staged begins a walk over the tablet's staged entries, with the keys that they will have.

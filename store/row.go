@@ -81,8 +81,7 @@ func (s *Snap) group(g mvcc.Group, prefix []byte, limit int,
 func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 	switch e.Group {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
-		w, err := DecodeWrite(value)
-		w.Value = clone(w.Value)
+		w, err := copyWrite(value)
 		e.Write, e.Value = &w, w.Value
 		if e.Group == mvcc.GroupWrite {
 			e.TS = w.CommitTS
@@ -90,7 +89,6 @@ func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 		return err
 	case mvcc.GroupLock:
 		l, err := DecodeLock(value)
-		l.Value = clone(l.Value)
 		e.Lock, e.Value, e.TS = &l, l.Value, l.StartTS
 		return err
 	case mvcc.GroupNotify:
@@ -102,8 +100,8 @@ func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 		e.Intent = &i
 		return err
 	case mvcc.GroupData, mvcc.GroupRaw, mvcc.GroupRollback:
-		v, err := decodePlain(value)
-		e.Value = clone(v)
+		v, err := copyPlain(value)
+		e.Value = v
 		return err
 	default:
 		return fmt.Errorf("%w: no group %q", ErrBadKey, byte(e.Group))

@@ -101,7 +101,7 @@ func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 			return false
 		}
 		maxBytes -= size
-		out = append(out, Entry{Key: clone(key[c.strip():]), Value: append([]byte{}, value...)})
+		out = append(out, Entry{Key: bytes.Clone(key[c.strip():]), Value: append([]byte{}, value...)})
 		return true
 	})
 	return out, err
@@ -118,7 +118,7 @@ func (c *Cursor) Delete(b *Batch) (n int, err error) {
 		if n == deletesPerCall || b.Size() > clearBytes {
 			return false
 		}
-		b.Delete(clone(key))
+		b.Delete(bytes.Clone(key))
 		n++
 		return true
 	})
@@ -191,15 +191,9 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 			taken = fn(key, value)
 			return nil
 		}
-		switch {
-		case keysOnly:
+		if keysOnly {
 			taken = fn(key, nil)
-		case item.UserMeta() == chunkedMeta:
-			err = item.Value(c.snap.joined(key, take))
-		default:
-			err = item.Value(take)
-		}
-		if err != nil {
+		} else if err := c.snap.value(item, key, take); err != nil {
 			return false, fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 		}
 		if !taken {

@@ -71,11 +71,7 @@ func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 			more = fn(key, value, nil)
 			return nil
 		}
-		if item.UserMeta() == chunkedMeta {
-			take = s.joined(key, take)
-		}
-		err := item.Value(take)
-		if err != nil {
+		if err := s.value(item, key, take); err != nil {
 			fn(nil, nil, fmt.Errorf("%w: scan: %w", ErrCorrupt, err))
 			return
 		}
@@ -136,8 +132,7 @@ func entries[T any](s *Snap, o walkOptions,
 func (s *Snap) Cells(span mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, error] {
 	return entries(s, spanWalk(mvcc.GroupWrite, span, reverse),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite, error) {
-			w, err := DecodeWrite(value)
-			w.Value = clone(w.Value)
+			w, err := copyWrite(value)
 			return mvcc.CellWrite{Cell: c, Write: w}, err
 		})
 }
@@ -148,7 +143,6 @@ func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 	return entries(s, spanWalk(mvcc.GroupLock, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (CellLock, error) {
 			l, err := DecodeLock(value)
-			l.Value = clone(l.Value)
 			return CellLock{Cell: c, Lock: l}, err
 		})
 }
@@ -157,8 +151,8 @@ func (s *Snap) DiskLocks(span mvcc.Span) iter.Seq2[CellLock, error] {
 func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 	return entries(s, spanWalk(mvcc.GroupRaw, span, false),
 		func(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.RawCell, error) {
-			v, err := decodePlain(value)
-			return mvcc.RawCell{Cell: c, Value: clone(v)}, err
+			v, err := copyPlain(value)
+			return mvcc.RawCell{Cell: c, Value: v}, err
 		})
 }
 
@@ -208,8 +202,7 @@ func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 			}
 			if err == nil {
 				e.Tablet = binary.BigEndian.Uint64(key[1:])
-				e.State, err = decodePlain(value)
-				e.State = clone(e.State)
+				e.State, err = copyPlain(value)
 			}
 			return yield(e, err) && err == nil
 		})

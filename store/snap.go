@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -45,13 +46,20 @@ func (s *Snap) Close() {
 	s.d.seq.unpin(s.seq)
 }
 
-// get looks a key up.
+// get returns the entry of a key; nil: there is none.
 func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 	if err := s.d.damage.err(); err != nil {
 		return nil, err
 	}
 	defer s.d.unreadable(&err)
-	return s.txn.Get(key)
+	item, err = s.txn.Get(key)
+	switch {
+	case errors.Is(err, badger.ErrKeyNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("store: read: %w", err)
+	}
+	return item, nil
 }
 
 // iterator begins a walk.
@@ -92,22 +100,33 @@ func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 		}
 	}
 	item, err := s.get(key)
-	if errors.Is(err, badger.ErrKeyNotFound) {
+	if err != nil {
+		return false, err
+	}
+	if item == nil {
 		if hot {
 			s.d.hot.found(key, nil, true, s.seq, s.seq)
 		}
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("store: read: %w", err)
-	}
-	switch {
-	case item.UserMeta() == chunkedMeta:
-		fn = s.joined(key, fn)
-	case hot:
+	if hot && item.UserMeta() != chunkedMeta {
 		fn = s.keeping(item, key, fn)
 	}
-	return true, s.corrupt(key, item.Value(fn))
+	return true, s.corrupt(key, s.value(item, key, fn))
+}
+
+// value passes the whole value of the key's entry to fn, which must copy what it keeps.
+func (s *Snap) value(item *badger.Item, key []byte, fn func(value []byte) error) error {
+	if item.UserMeta() != chunkedMeta {
+		return item.Value(fn)
+	}
+	return item.Value(func(head []byte) error {
+		whole, err := s.joinChunks(key, head)
+		if err != nil {
+			return err
+		}
+		return fn(whole)
+	})
 }
 
 // corrupt is the error of a value that cannot be read.
@@ -132,32 +151,25 @@ func (s *Snap) keeping(item *badger.Item, key []byte,
 	}
 }
 
-// joined returns a function that gets the head of a long value and passes the whole on to fn.
-func (s *Snap) joined(key []byte, fn func(value []byte) error) func([]byte) error {
-	return func(head []byte) error {
-		whole, err := s.joinChunks(key, head)
-		if err != nil {
-			return err
-		}
-		return fn(whole)
-	}
+// lookup reads and decodes the value of a key. decode must copy what it keeps.
+func lookup[T any](s *Snap, key []byte, decode func(value []byte) (T, error)) (v T, ok bool,
+	err error) {
+	ok, err = s.read(key, func(b []byte) (err error) {
+		v, err = decode(b)
+		return err
+	})
+	return v, ok, err
 }
 
-// lookup is read for a cell's entry in group g.
-func (s *Snap) lookup(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp,
-	fn func(value []byte) error) (bool, error) {
+// cellKey returns the key of a cell's entry in group g. The next lookup overwrites it.
+func (s *Snap) cellKey(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) []byte {
 	s.key = AppendKey(s.key[:0], g, c, ts)
-	return s.read(s.key, fn)
+	return s.key
 }
 
 // Newest implements mvcc.View.
-func (s *Snap) Newest(c mvcc.Cell) (w mvcc.Write, ok bool, err error) {
-	ok, err = s.lookup(mvcc.GroupWrite, c, 0, func(b []byte) (err error) {
-		w, err = DecodeWrite(b)
-		w.Value = clone(w.Value)
-		return err
-	})
-	return w, ok, err
+func (s *Snap) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
+	return lookup(s, s.cellKey(mvcc.GroupWrite, c, 0), copyWrite)
 }
 
 // Data implements mvcc.View.
@@ -166,105 +178,73 @@ func (s *Snap) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	return v, ok, err
 }
 
-// DataWithin is Data for who has room for so many bytes. Of a value in several entries
-// that takes more it tells the length n alone, with v nil: what can't be used is not put
-// together.
+// DataWithin is like Data but reads at most room bytes. Of a longer chunked value it
+// returns only the length n and a nil v.
 func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 	room int) (v []byte, n int, ok bool, err error) {
-	s.key = AppendKey(s.key[:0], mvcc.GroupData, c, start)
-	item, err := s.get(s.key)
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return nil, 0, false, nil
-	}
-	if err != nil {
-		return nil, 0, false, fmt.Errorf("store: read: %w", err)
+	key := s.cellKey(mvcc.GroupData, c, start)
+	item, err := s.get(key)
+	if err != nil || item == nil {
+		return nil, 0, false, err
 	}
 	err = item.Value(func(b []byte) (err error) {
 		if item.UserMeta() != chunkedMeta {
-			v, err = decodePlain(b)
-			v = clone(v)
+			v, err = copyPlain(b)
 			n = len(v)
 			return err
 		}
 		if n, _, err = cutHead(b); err != nil || n > room {
 			return err
 		}
-		if b, err = s.joinChunks(s.key, b); err == nil {
+		if b, err = s.joinChunks(key, b); err == nil {
 			v, err = decodePlain(b)
 		}
 		return err
 	})
-	return v, n, err == nil, s.corrupt(s.key, err)
+	return v, n, err == nil, s.corrupt(key, err)
 }
 
 // Raw implements mvcc.View.
-func (s *Snap) Raw(c mvcc.Cell) ([]byte, bool, error) { return s.plain(mvcc.GroupRaw, c, 0) }
-
-func (s *Snap) plain(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (v []byte, ok bool, err error) {
-	ok, err = s.lookup(g, c, ts, func(b []byte) (err error) {
-		v, err = decodePlain(b)
-		v = clone(v)
-		return err
-	})
-	return v, ok, err
+func (s *Snap) Raw(c mvcc.Cell) ([]byte, bool, error) {
+	return lookup(s, s.cellKey(mvcc.GroupRaw, c, 0), copyPlain)
 }
 
 // RolledBack implements mvcc.View. It reads no value.
 func (s *Snap) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
-	return s.has(mvcc.GroupRollback, c, start)
+	item, err := s.get(s.cellKey(mvcc.GroupRollback, c, start))
+	return item != nil, err
 }
 
 // Locked reports whether the cell has a lock on disk. It reads no value.
-func (s *Snap) Locked(c mvcc.Cell) (bool, error) { return s.has(mvcc.GroupLock, c, 0) }
-
-func (s *Snap) has(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (bool, error) {
-	s.key = AppendKey(s.key[:0], g, c, ts)
-	_, err := s.get(s.key)
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("store: read: %w", err)
-	}
-	return true, nil
+func (s *Snap) Locked(c mvcc.Cell) (bool, error) {
+	item, err := s.get(s.cellKey(mvcc.GroupLock, c, 0))
+	return item != nil, err
 }
 
 // Notification implements mvcc.View.
-func (s *Snap) Notification(c mvcc.Cell) (n mvcc.Notify, ok bool, err error) {
-	ok, err = s.lookup(mvcc.GroupNotify, c, 0, func(b []byte) (err error) {
-		n, err = DecodeNotify(b)
-		return err
-	})
-	return n, ok, err
+func (s *Snap) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
+	return lookup(s, s.cellKey(mvcc.GroupNotify, c, 0), DecodeNotify)
 }
 
 // Intent implements mvcc.View.
-func (s *Snap) Intent(c mvcc.Cell, start mvcc.Timestamp) (i mvcc.Intent, ok bool, err error) {
-	ok, err = s.lookup(mvcc.GroupIntent, c, start, func(b []byte) (err error) {
-		i, err = DecodeIntent(b)
-		return err
-	})
-	return i, ok, err
+func (s *Snap) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
+	return lookup(s, s.cellKey(mvcc.GroupIntent, c, start), DecodeIntent)
 }
 
-// Get returns a copy of a raw key's value: one that Batch.Put wrote, with no decoding.
-func (s *Snap) Get(key []byte) (v []byte, ok bool, err error) {
-	ok, err = s.read(key, func(b []byte) error {
-		v = append([]byte{}, b...)
-		return nil
-	})
-	return v, ok, err
+// Get returns a copy of a key's value as Batch.Put wrote it.
+func (s *Snap) Get(key []byte) ([]byte, bool, error) {
+	return lookup(s, key, func(b []byte) ([]byte, error) { return bytes.Clone(b), nil })
 }
 
 // TabletState returns what Batch.PutTabletState last set.
-func (s *Snap) TabletState(id uint64) (v []byte, ok bool, err error) {
-	s.key = appendTabletKey(s.key[:0], id)
-	ok, err = s.read(s.key, func(b []byte) (err error) {
-		v, err = decodePlain(b)
-		v = clone(v)
-		return err
-	})
-	return v, ok, err
+func (s *Snap) TabletState(tablet uint64) ([]byte, bool, error) {
+	return lookup(s, s.ownKey(tabletPrefix, tablet), copyPlain)
+}
+
+// ownKey returns the key of a tablet's own record. The next lookup overwrites it.
+func (s *Snap) ownKey(prefix byte, tablet uint64) []byte {
+	s.key = appendOwnKey(s.key[:0], prefix, tablet)
+	return s.key
 }
 
 // Older implements mvcc.View.
@@ -276,8 +256,7 @@ func (s *Snap) Older(c mvcc.Cell, atOrBelow mvcc.Timestamp) iter.Seq2[mvcc.Write
 				if err != nil {
 					return yield(mvcc.Write{}, err)
 				}
-				w, err := DecodeWrite(value)
-				w.Value = clone(w.Value)
+				w, err := copyWrite(value)
 				return yield(w, err) && err == nil
 			})
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -145,6 +146,13 @@ func DecodeWrite(b []byte) (mvcc.Write, error) {
 	return w, r.done("write record", true)
 }
 
+// copyWrite is DecodeWrite with a value that the caller may keep.
+func copyWrite(b []byte) (mvcc.Write, error) {
+	w, err := DecodeWrite(b)
+	w.Value = bytes.Clone(w.Value)
+	return w, err
+}
+
 // tail returns nil for no bytes: an empty value and none are the same to the rules.
 func tail(b []byte) []byte {
 	if len(b) == 0 {
@@ -163,7 +171,7 @@ func appendLock(dst []byte, l *mvcc.Lock) []byte {
 	return append(dst, l.Value...)
 }
 
-// DecodeLock decodes a value of L. Value aliases b. The error is ErrBadValue, wrapped.
+// DecodeLock decodes a value of L. Value is a copy. The error is ErrBadValue, wrapped.
 func DecodeLock(b []byte) (mvcc.Lock, error) {
 	r := reader{b: b}
 	var l mvcc.Lock
@@ -172,7 +180,7 @@ func DecodeLock(b []byte) (mvcc.Lock, error) {
 	l.Expiry = mvcc.Timestamp(r.fixed64())
 	l.Worker = r.worker()
 	l.Primary = r.cell()
-	l.Value = tail(r.b)
+	l.Value = bytes.Clone(tail(r.b))
 	return l, r.done("lock", true)
 }
 
@@ -223,6 +231,12 @@ func decodePlain(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d bytes without a tag", ErrBadValue, len(b))
 	}
 	return b[1:], nil
+}
+
+// copyPlain is decodePlain with a result that the caller may keep.
+func copyPlain(b []byte) ([]byte, error) {
+	v, err := decodePlain(b)
+	return bytes.Clone(v), err
 }
 
 // Encoder encodes mutations as they are in the state store, several in memory that they share.
