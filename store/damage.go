@@ -42,26 +42,14 @@ func (s *Store) condemn(err error) error {
 	s.opts.Logger.Error("store: damaged: nothing is read or written any more", "file", found.File,
 		"error", found.Err)
 	_ = s.state.writer.fail(found)
-	if err := writeDamage(s.opts.Dir, found); err != nil {
+	text := fmt.Sprintf("%s\n%v\n", found.File, found.Err)
+	if err := replaceFile(s.opts.Dir, damagedFile, text); err != nil {
 		s.opts.Logger.Error("store: cannot record the damage", "error", err)
 	}
 	return err
 }
 
-func writeDamage(dir string, found *DamagedError) error {
-	f, err := os.OpenFile(filepath.Join(dir, damagedFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY,
-		fileMode)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%s\n%v\n", found.File, found.Err)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// readDamage returns what writeDamage has kept as a *DamagedError.
+// readDamage returns the damage on record as a *DamagedError; nil: there is none.
 func readDamage(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, damagedFile))
 	if errors.Is(err, fs.ErrNotExist) {

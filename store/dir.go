@@ -100,9 +100,9 @@ func lockDir(dir string) (*os.File, error) {
 
 // checkOurs returns ErrForeign if there are files but neither VERSION nor VERSION.new.
 func checkOurs(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("store: read directory: %w", err)
+	entries, err := listDir(dir)
+	if err != nil {
+		return err
 	}
 	foreign := ""
 	for _, e := range entries {
@@ -124,9 +124,9 @@ func checkOurs(dir string) error {
 // checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose
 // log it is, Open finds.
 func checkLogDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("store: read the log's directory: %w", err)
+	entries, err := listDir(dir)
+	if err != nil {
+		return err
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != lockFile && name != "lost+found" && !raftlog.IsFile(name) {
@@ -202,6 +202,32 @@ func finishDir(o Options) error {
 	return syncDir(filepath.Dir(filepath.Clean(o.Dir)))
 }
 
+// listDir returns the entries of a directory; none if it does not exist.
+func listDir(dir string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("store: read directory: %w", err)
+	}
+	return entries, nil
+}
+
+// replaceFile durably gives a file of the directory another content.
+func replaceFile(dir, name, content string) error {
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
+	if err != nil {
+		return fmt.Errorf("store: write %s: %w", name, err)
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("store: write %s: %w", name, err)
+	}
+	return syncDir(dir)
+}
+
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -247,15 +273,12 @@ func checkVersion(o Options, have string) (log [16]byte, err error) {
 // removeLeftovers deletes log files of no bytes: a killed process made them and never
 // wrote to them.
 func removeLeftovers(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	entries, err := listDir(dir)
 	if err != nil {
-		return fmt.Errorf("store: read directory: %w", err)
+		return err
 	}
 	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); ext != ".mem" && ext != ".vlog" {
+		if ext := filepath.Ext(e.Name()); ext != memTableExt && ext != ".vlog" {
 			continue
 		}
 		info, err := e.Info()

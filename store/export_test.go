@@ -101,7 +101,7 @@ func LoseMemtable(s *Store) (mend func()) {
 }
 
 // Replaced has the tables verified that compactions have replaced.
-func Replaced(s *Store) { s.checkReplaced() }
+func Replaced(s *Store) { _ = s.checkReplaced() }
 
 // LevelZero is the number of tables in level 0 of the state.
 func LevelZero(s *Store) int { return s.state.db.Levels()[0].NumTables }

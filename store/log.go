@@ -49,18 +49,6 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 	return nil
 }
 
-// roomForSegment refuses a segment that would eat into the last reserve.
-func (s *Store) roomForSegment(bytes int64) error {
-	free, err := s.opts.freeBytes(s.opts.logDir())
-	if err != nil {
-		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, err)
-	}
-	if free < s.reserve()+uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes left for a segment of %d", raftlog.ErrDiskFull, free, bytes)
-	}
-	return nil
-}
-
 // Append makes changes to Raft logs durable and visible, and returns then. Any goroutine may call
 // it. On ErrDiskFull nothing was written, and the same batch succeeds once there is room; after an
 // error other than that and raftlog.ErrInvalid and ErrBatchTooLarge nothing is written any more.

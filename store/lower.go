@@ -36,7 +36,8 @@ func fitMemTables(o Options) error {
 	if had == o.MemTableSize {
 		return nil
 	}
-	return recordMemTable(o)
+	// durable before a memtable of that size is
+	return replaceFile(o.Dir, memTableFile, fmt.Sprintln(o.MemTableSize))
 }
 
 // writeOut opens a database and closes it, for its memtables to become tables. Without a log file
@@ -58,9 +59,9 @@ func writeOut(o Options, dir string) error {
 
 // memTableFiles are the log files of Badger's memtables; none where there is no directory.
 func memTableFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("store: look for log files: %w", err)
+	entries, err := listDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	var paths []string
 	for _, e := range entries {
@@ -101,22 +102,4 @@ func memTablesHad(o Options) (int64, error) {
 		most = max(most, info.Size(), minMemTableSize)
 	}
 	return most, nil
-}
-
-// recordMemTable keeps o.MemTableSize for the next Open. It is durable before a memtable
-// of that size is.
-func recordMemTable(o Options) error {
-	name := filepath.Join(o.Dir, memTableFile)
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
-	if err != nil {
-		return fmt.Errorf("store: record memtables' size: %w", err)
-	}
-	_, err = fmt.Fprintln(f, o.MemTableSize)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("store: record memtables' size: %w", err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		return fmt.Errorf("store: record memtables' size: %w", err)
-	}
-	return syncDir(o.Dir)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -92,16 +93,9 @@ func (o Options) withDefaults() Options {
 	if o.table, o.growth = sizes.Table, 1; sizes.Grow {
 		o.growth = 2
 	}
-	if o.MemTableSize == 0 {
-		o.MemTableSize = sizes.MemTable
-	}
-	o.MemTableSize = max(o.MemTableSize, minMemTableSize)
-	if o.MinFreeBytes == 0 {
-		o.MinFreeBytes = DefaultMinFreeBytes
-	}
-	if o.ReclaimInterval == 0 {
-		o.ReclaimInterval = time.Minute
-	}
+	o.MemTableSize = max(cmp.Or(o.MemTableSize, sizes.MemTable), minMemTableSize)
+	o.MinFreeBytes = cmp.Or(o.MinFreeBytes, DefaultMinFreeBytes)
+	o.ReclaimInterval = cmp.Or(o.ReclaimInterval, time.Minute)
 	return o
 }
 

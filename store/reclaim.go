@@ -38,8 +38,8 @@ func (s *Store) watch() {
 		case <-s.stop:
 			return
 		case <-look.C:
-			s.lookAtSpace()
-			s.checkReplaced()
+			s.look()
+			_ = s.checkReplaced() // which logs it, and fails the writer
 			s.lookAtLog()
 		}
 	}
@@ -62,10 +62,9 @@ func (s *Store) work() {
 	}
 }
 
-// checkReplaced has the tables verified that compactions have replaced.
-func (s *Store) checkReplaced() {
-	_ = s.condemn(s.state.checkReplaced()) // which logs it, and fails the writer
-}
+// checkReplaced verifies the tables that compactions have replaced. A damaged one ends the
+// store.
+func (s *Store) checkReplaced() error { return s.condemn(s.state.checkReplaced()) }
 
 // Reclaim tells Badger what no open Snap can see any more, and, if that is much and the
 // store has nothing else to do, has it compacted. There is no value log to collect
@@ -77,10 +76,10 @@ func (s *Store) Reclaim() {
 	if s.closed.Load() {
 		return
 	}
-	s.checkReplaced()
+	_ = s.checkReplaced() // which logs it, and fails the writer
 	s.state.discard()
-	if s.worthwhile(s.state) {
-		if err := s.compact(s.state); err != nil {
+	if s.worthwhile() {
+		if err := s.compact(); err != nil {
 			s.opts.Logger.Warn("store: compaction", "error", err)
 		}
 	}
@@ -95,7 +94,7 @@ func (s *Store) Compact() error {
 		return ErrClosed
 	}
 	s.state.discard()
-	return s.compact(s.state)
+	return s.compact()
 }
 
 func (d *database) discard() {
@@ -105,7 +104,8 @@ func (d *database) discard() {
 }
 
 // worthwhile decides whether Reclaim compacts.
-func (s *Store) worthwhile(d *database) bool {
+func (s *Store) worthwhile() bool {
+	d := s.state
 	written := d.count.bytes.Load()
 	quiet := int64(written-d.looked) < s.opts.MemTableSize
 	d.looked = written
@@ -128,13 +128,11 @@ func (d *database) tableBytes() (n int64) {
 }
 
 // compact brings the memtable's tombstones into a table, and all tables into one level.
-func (s *Store) compact(d *database) error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
+func (s *Store) compact() error {
+	d := s.state
 	dead := d.dead.Load()
 	if !s.opts.InMemory {
-		if err := s.flushMemtable(d); err != nil {
+		if err := s.flushMemtable(); err != nil {
 			return err
 		}
 	}
@@ -145,7 +143,7 @@ func (s *Store) compact(d *database) error {
 	if err := d.db.Flatten(1); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
 	}
-	if err := s.condemn(d.checkReplaced()); err != nil {
+	if err := s.checkReplaced(); err != nil {
 		return err
 	}
 	d.dead.Add(-dead)
@@ -162,7 +160,8 @@ const (
 // flushMemtable fills the active memtable, so that Badger writes it out, which nothing
 // else makes it do while it is open, and waits for that. Padding is the same two keys
 // over and over: a compaction leaves one chunk of it.
-func (s *Store) flushMemtable(d *database) error {
+func (s *Store) flushMemtable() error {
+	d := s.state
 	pad := &Batch{}
 	pad.Put([]byte{padLow}, nil)
 	pad.Put([]byte{padHigh}, bytes.Repeat([]byte{0}, chunkBytes))
@@ -187,7 +186,7 @@ func (s *Store) flushMemtable(d *database) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for !d.padded(began) {
-		if err := s.condemn(d.checkReplaced()); err != nil { // else the memtable is held
+		if err := s.checkReplaced(); err != nil { // else the memtable is held
 			return err
 		}
 		select {

@@ -108,25 +108,25 @@ func (d *database) suspect() {
 
 // Verify compares the checksums of all tables now. It returns a *DamagedError if one is damaged,
 // after which the store can be used no more.
-func (s *Store) Verify() error { return s.verify(s.state, nil) }
+func (s *Store) Verify() error { return s.verify(nil) }
 
 // VerifyRows is Verify for what the rows may have been read from, but for tables that were verified
 // within the last minute. Who has sent rows elsewhere calls it before they are used there.
 func (s *Store) VerifyRows(rows Rows) error {
-	return s.verify(s.state, func(t badger.TableInfo) bool {
+	return s.verify(func(t badger.TableInfo) bool {
 		return rows.mayBeIn(t) && !s.state.verified.within(t.ID, verifyAgain)
 	})
 }
 
-func (s *Store) verify(d *database, pick func(badger.TableInfo) bool) error {
+func (s *Store) verify(pick func(badger.TableInfo) bool) error {
 	if s.opts.InMemory {
 		return nil
 	}
 	if err := s.Damaged(); err != nil {
 		return err
 	}
-	if err := d.checkReplaced(); err != nil {
-		return s.condemn(err)
+	if err := s.checkReplaced(); err != nil {
+		return err
 	}
-	return s.condemn(d.verifyTables(pick))
+	return s.condemn(s.state.verifyTables(pick))
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -81,12 +79,9 @@ func weightOf(item *badger.Item) (uint64, error) {
 		return size, nil
 	}
 	err := item.Value(func(head []byte) error {
-		total, n := binary.Uvarint(head)
-		if n <= 0 {
-			return fmt.Errorf("%w: head of a long value", ErrBadValue)
-		}
-		size += total - min(total, uint64(len(head)))
-		return nil
+		total, _, err := cutHead(head)
+		size += uint64(max(0, total-len(head)))
+		return err
 	})
 	return size, err
 }

@@ -17,7 +17,8 @@ import (
 // Store is one node's storage: the state of all its tablets in Badger, and their Raft
 // logs in a write-ahead log. Its methods may be used concurrently.
 type Store struct {
-	opts  Options
+	opts Options
+	diskSpace
 	locks []*os.File // hold the flocks on the directories; none in memory
 	state *database
 	log   *raftlog.Log
@@ -31,9 +32,7 @@ type Store struct {
 	damage    *damage
 	suspicion chan struct{} // of the scrubber: everything is to be verified now
 
-	blocked    atomic.Bool // below MinFreeBytes when last looked at
-	exhausted  atomic.Bool // see Exhausted
-	reclaiming sync.Mutex  // held while Reclaim or Compact works
+	reclaiming sync.Mutex // held while Reclaim or Compact works
 }
 
 // database is Badger with its sequence and its writer.
@@ -92,7 +91,7 @@ func Open(o Options) (*Store, error) {
 
 func newStore(o Options) *Store {
 	s := &Store{
-		opts: o, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1),
+		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1),
 	}
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
@@ -110,20 +109,27 @@ func (s *Store) openParts(log [16]byte, fresh bool) error {
 // it and the log together, and starts the worker. On an error nothing is left open, the
 // log included.
 func (s *Store) openState(left *remains) (err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		if s.state != nil {
+			err = errors.Join(err, s.state.db.Close())
+		}
+		err = errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
+	}()
 	if s.state, err = s.openDatabase(); err != nil {
-		return errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
+		return err
 	}
 	if s.opts.Crashes {
-		err = s.beginCrashes(left)
-	}
-	if err != nil {
-		return errors.Join(err, s.state.db.Close(), s.log.Close())
+		if err := s.beginCrashes(left); err != nil {
+			return err
+		}
 	}
 	if err := s.restore(); err != nil {
-		err = fmt.Errorf("store: restore what the log says of the state: %w", err)
-		return errors.Join(err, s.state.db.Close(), s.checkpoints.closeRoot(), s.log.Close())
+		return fmt.Errorf("store: restore what the log says of the state: %w", err)
 	}
-	s.lookAtSpace()
+	s.look()
 	s.workers.Go(s.watch)
 	s.workers.Go(s.work)
 	if !s.opts.InMemory {
@@ -192,7 +198,7 @@ func (s *Store) Close() error {
 	if n := s.snaps(); n > 0 {
 		errs = append(errs, fmt.Errorf("store: closed with %d snaps open", n))
 	}
-	errs = append(errs, s.condemn(s.state.checkReplaced()))
+	errs = append(errs, s.checkReplaced())
 	s.state.letGo()
 	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())

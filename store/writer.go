@@ -161,7 +161,7 @@ func (w *Writer) admit(batches []*Batch) error {
 		}
 		total += b.Size()
 	}
-	return w.store.checkReserve(w, total)
+	return w.checkReserve(total)
 }
 
 // check returns ErrBatchTooLarge, wrapped, if the batch is over the limits, or if a single

@@ -14,12 +14,6 @@ type Batch struct {
 	size  int64
 }
 
-// Reset empties the batch.
-func (b *Batch) Reset() {
-	clear(b.items)
-	b.items, b.size = b.items[:0], 0
-}
-
 // Len is the number of changes.
 func (b *Batch) Len() int { return len(b.items) }
 

@@ -118,7 +118,7 @@ func TestDiskFullOnDisk(t *testing.T) {
 	}
 	index, refused := uint64(1), new(Batch)
 	for ; ; index++ {
-		refused.Reset()
+		*refused = Batch{}
 		refused.Append(1, []*raftpb.Entry{entry(index, 1, make([]byte, 50_000))},
 			hardOf(1, 1, index))
 		if err := l.Append(refused); errors.Is(err, ErrDiskFull) {

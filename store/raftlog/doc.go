@@ -47,5 +47,5 @@
 // A batch takes MaxBatchBytes at most. Memory: Options.CacheBytes of entries, and 32
 // bytes for each entry that is kept. On disk the log takes what is kept, rounded up to
 // segments, Options.Spares more, and what lies between entries that are kept: Rewrite
-// gives that back, and Holdings says who keeps how much.
+// gives that back.
 package raftlog

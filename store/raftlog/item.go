@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -190,7 +191,7 @@ func (it *item) cloneEntry() *raftpb.Entry {
 	at, typ := it.at, it.entry.GetType()
 	e := &raftpb.Entry{Term: &at.Term, Index: &at.Index, Type: &typ}
 	if len(it.entry.Data) > 0 { // raft compares none with nil
-		e.Data = append([]byte(nil), it.entry.Data...)
+		e.Data = bytes.Clone(it.entry.Data)
 	}
 	return e
 }

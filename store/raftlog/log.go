@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -58,16 +59,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = DefaultSegmentBytes
-	}
-	o.SegmentBytes = align(max(o.SegmentBytes, minSegmentBytes))
-	if o.CacheBytes == 0 {
-		o.CacheBytes = DefaultCacheBytes
-	}
-	if o.Spares == 0 {
-		o.Spares = DefaultSpares
-	}
+	o.SegmentBytes = align(max(cmp.Or(o.SegmentBytes, DefaultSegmentBytes), minSegmentBytes))
+	o.CacheBytes = cmp.Or(o.CacheBytes, DefaultCacheBytes)
+	o.Spares = cmp.Or(o.Spares, DefaultSpares)
 	return o
 }
 
@@ -141,9 +135,7 @@ func (l *Log) open() error {
 	}
 	if len(l.segments) == 0 {
 		if l.id = l.opts.ID; l.id == (logID{}) {
-			if _, err := rand.Read(l.id[:]); err != nil {
-				return fmt.Errorf("raftlog: %w", err)
-			}
+			_, _ = rand.Read(l.id[:]) // never fails
 		}
 	} else if err := l.replay(); err != nil {
 		return err

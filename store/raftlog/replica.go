@@ -3,7 +3,6 @@ package raftlog
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -159,10 +158,8 @@ func (l *Log) readEntry(replica, index uint64, sl *slot) (*raftpb.Entry, error) 
 		err = errors.New("another entry than was written")
 	}
 	if err != nil {
-		return nil, &DamageError{
-			Segment: filepath.Join(l.dir, sl.segment.name), Offset: int64(sl.offset),
-			What: fmt.Sprintf("entry %d of replica %d: %v", index, replica, err),
-		}
+		return nil, l.damage(sl.segment, int64(sl.offset), "entry %d of replica %d: %v", index,
+			replica, err)
 	}
 	return it.cloneEntry(), nil
 }

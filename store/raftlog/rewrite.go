@@ -1,10 +1,6 @@
 package raftlog
 
-import (
-	"cmp"
-	"errors"
-	"slices"
-)
+import "errors"
 
 // Stats are a log's figures.
 type Stats struct {
@@ -30,35 +26,6 @@ func (l *Log) Stats() Stats {
 		st.LiveBytes += s.liveBytes
 	}
 	return st
-}
-
-// Holding is what a replica keeps in the log.
-type Holding struct {
-	Replica uint64
-	Entries int
-	Bytes   int64
-}
-
-// Holdings returns what the replicas keep, the most bytes first: from the first ones on,
-// truncation makes the log smaller where Rewrite cannot, and what a follower then lacks
-// it gets by a snapshot.
-func (l *Log) Holdings() []Holding {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	var holdings []Holding
-	for id, r := range l.state.replicas {
-		h := Holding{Replica: id, Entries: len(r.slots)}
-		for i := range r.slots {
-			h.Bytes += int64(r.slots[i].length)
-		}
-		if h.Entries > 0 {
-			holdings = append(holdings, h)
-		}
-	}
-	slices.SortFunc(holdings, func(a, b Holding) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Replica, b.Replica))
-	})
-	return holdings
 }
 
 // rewriteBytes bounds a batch of Rewrite's.
@@ -122,7 +89,7 @@ func (l *Log) collect(s *segment) (*Batch, error) {
 			}
 		}
 	}
-	if b.Len() == 0 {
+	if len(b.items) == 0 {
 		return nil, errors.New("raftlog: a segment is said to hold entries that no replica has")
 	}
 	return b, nil

@@ -59,8 +59,13 @@ func IsFile(name string) bool {
 	return segment || isSpare || name == newName
 }
 
-// full reports whether an error says that there is no room on the disk.
-func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+// wrapFull wraps an error of a full disk in ErrDiskFull, and returns any other as it is.
+func wrapFull(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrDiskFull, err)
+	}
+	return err
+}
 
 // take gets a file of the size at least for a new segment: a spare, or a new one. It
 // fails with ErrDiskFull, and nothing has changed, if there is no room, or if ask is set
@@ -80,17 +85,10 @@ func (l *Log) take(size int64, ask bool) (f file, bytes, placed int64, err error
 		}
 	}
 	if f, err = l.fs.create(newName); err != nil {
-		if full(err) {
-			return nil, 0, 0, fmt.Errorf("%w: %w", ErrDiskFull, err)
-		}
-		return nil, 0, 0, err
+		return nil, 0, 0, wrapFull(err)
 	}
 	if err := f.reserve(size); err != nil {
-		err = errors.Join(err, f.close(), l.fs.remove(newName))
-		if full(err) {
-			return nil, 0, 0, fmt.Errorf("%w: %w", ErrDiskFull, err)
-		}
-		return nil, 0, 0, err
+		return nil, 0, 0, wrapFull(errors.Join(err, f.close(), l.fs.remove(newName)))
 	}
 	return f, size, 0, nil
 }
