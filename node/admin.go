@@ -13,7 +13,9 @@ import (
 // newAdmin returns the service Admin over this node.
 func (n *Node) newAdmin() *admin.Service {
 	return admin.New(admin.Config{
-		Self: n.identity.NodeID, Meta: n.meta, Router: n.router, Carrier: n.carrier,
+		Self: n.identity.NodeID, Nodes: n.meta.Nodes, Moves: n.meta.Moves,
+		Catalogue: n.meta.Observers, Backfills: n.meta.Backfills, Policy: n.meta.Policy,
+		Router: n.router, Carrier: n.carrier,
 		Members: n.others.members,
 		Node:    adminNode{n},
 	})

@@ -65,7 +65,7 @@ func newChanges(n *Node) *changes {
 		jobs:    &leaderJobs{},
 	}
 	c.health = newMetaHealth(func(ctx context.Context) error {
-		_, err := n.meta.Catalogue(ctx)
+		_, err := n.meta.Observers.Catalogue(ctx)
 		return err
 	})
 	c.ctx, c.cancel = context.WithCancel(n.life)

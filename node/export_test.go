@@ -45,9 +45,9 @@ func (n *Node) Ready() error { return n.ready(context.Background()) }
 // RetireUnheard retires an observer and takes its entry away before any node has read
 // that it is retired.
 func (n *Node) RetireUnheard(ctx context.Context, name string) error {
-	if _, err := n.meta.ControlObserver(ctx,
+	if _, err := n.meta.Observers.ControlObserver(ctx,
 		&pb.ControlObserverRequest{Name: name, Retire: true}); err != nil {
 		return err
 	}
-	return n.meta.ForgetObserver(ctx, name)
+	return n.meta.Observers.ForgetObserver(ctx, name)
 }

@@ -27,7 +27,8 @@ func (l *leaderJobs) startCollector() error {
 	}
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	c, err := collector.Spawn(l.system, collector.Config{
-		Client: l.client, Record: l.meta, Drops: drops{l.meta, l.client},
+		Client: l.client, Record: l.meta.History,
+		Drops:    drops{l.meta.Schema, l.meta.Observers, l.client},
 		Overview: recentStatuses{l.statuses, age}, History: history, Interval: tune.Interval,
 		ForceAfter: tune.ForceAfter, MaxHold: policy.Millis(l.policy.GetMaxHoldMs()),
 		Logger: l.cfg.Logger,
@@ -41,28 +42,29 @@ func (l *leaderJobs) startCollector() error {
 
 // drops looks after the catalogue's dropped tables.
 type drops struct {
-	meta   *meta.Meta
-	client *txn.Client
+	schema    *meta.Schema
+	catalogue *meta.Observers
+	client    *txn.Client
 }
 
 // Tend implements collector.Drops. No safepoint is being raised while it is called: a
 // tablet that has passed a drop has begun to delete, and says so until it is done.
 func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
-	c, err := d.meta.Catalogue(ctx)
+	c, err := d.catalogue.Catalogue(ctx)
 	if err != nil || len(c.GetDroppedTables()) == 0 {
 		return false, err
 	}
 	// A drop gets its timestamp once every tablet knows of it, see DateDrops.
-	if err := d.meta.DateDrops(ctx, d.client.Timestamp); err != nil {
+	if err := d.schema.DateDrops(ctx, d.client.Timestamp); err != nil {
 		return false, err
 	}
 	for _, t := range tablets {
 		// A push was cut short: the tablet does not know yet what to delete.
 		if t.CatalogueVersion < c.Version {
-			return true, d.meta.Sync(ctx)
+			return true, d.catalogue.Sync(ctx)
 		}
 	}
-	err = d.meta.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
+	err = d.schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
 		// A table is gone once every tablet that has a part of its range has passed the
 		// drop and has nothing left to delete.
 		gone := false

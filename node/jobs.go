@@ -57,7 +57,11 @@ type leaderJobs struct {
 // that was retired, and is linked again, can register only after its removal.
 func (l *leaderJobs) startBackfills() error {
 	j, err := backfill.Spawn(l.system, backfill.Config{
-		Meta: l.meta, Client: l.client, Logger: l.cfg.Logger,
+		Meta: struct {
+			*meta.Observers
+			*meta.BackfillRecords
+		}{l.meta.Observers, l.meta.Backfills},
+		Client: l.client, Logger: l.cfg.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: back-fills: %w", err)

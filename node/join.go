@@ -181,7 +181,7 @@ func (n *Node) join(ctx context.Context) error {
 // registry returns what the door needs of meta to let others in.
 func (n *Node) registry() join.Registry {
 	return &meta.Registry{
-		Meta: n.meta, Members: n.others.members, Tablet: func() *pb.TabletDescriptor {
+		Nodes: n.meta.Nodes, Members: n.others.members, Tablet: func() *pb.TabletDescriptor {
 			return n.router.Descriptor(cluster.MetaTablet)
 		},
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {

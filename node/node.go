@@ -156,7 +156,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.openPeers(); err != nil {
 		return err
 	}
-	if err := n.tablets.start(ctx, n.oracles, n.meta); err != nil {
+	if err := n.tablets.start(ctx, n.oracles, n.meta.Tablets); err != nil {
 		return err
 	}
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
@@ -238,7 +238,8 @@ func (n *Node) openTablets() {
 func (n *Node) openObservers() {
 	obs := &observers{
 		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
-		client: n.client, meta: n.meta,
+		client: n.client,
+		schema: n.meta.Schema, catalogue: n.meta.Observers, backfills: n.meta.Backfills,
 		router: n.router, others: n.others, tablets: n.tablets, survey: n.survey, policy: n.policy,
 		locks: &locker{
 			self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load(),
@@ -246,7 +247,8 @@ func (n *Node) openObservers() {
 		wakeJob: n.changes.jobs.wakeBackfills, applying: make(chan struct{}, 1),
 	}
 	obs.registration = &registration{
-		meta: n.meta, logger: n.cfg.Logger, apply: obs.applyCatalogue, again: make(chan struct{}, 1),
+		schema: n.meta.Schema, catalogue: n.meta.Observers, logger: n.cfg.Logger,
+		apply: obs.applyCatalogue, again: make(chan struct{}, 1),
 	}
 	n.observers = obs
 	n.status = &statuses{

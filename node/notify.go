@@ -63,7 +63,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	}
 	x := &notifications{dispatcher: dispatcher, crashes: crashes}
 	obs.runs.Store(x)
-	if err := obs.meta.Link(ctx, obs.worker, namesOf(registered)); err != nil {
+	if err := obs.catalogue.Link(ctx, obs.worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
 	// Since runs was stored above, another goroutine may be applying the catalogue.

@@ -33,19 +33,21 @@ import (
 // it apply the newest catalogue; they may wait. Runs of observers may be in flight until
 // stop.
 type observers struct {
-	cfg     Config
-	self    join.Identity
-	worker  mvcc.Worker
-	life    context.Context
-	system  *actor.ActorSystem
-	client  *txn.Client
-	meta    *meta.Meta
-	router  *route.Router
-	others  *others
-	tablets *tablets
-	survey  *scanner.ClusterSurvey
-	policy  *clusterPolicy
-	locks   *locker
+	cfg       Config
+	self      join.Identity
+	worker    mvcc.Worker
+	life      context.Context
+	system    *actor.ActorSystem
+	client    *txn.Client
+	schema    *meta.Schema
+	catalogue *meta.Observers
+	backfills *meta.BackfillRecords
+	router    *route.Router
+	others    *others
+	tablets   *tablets
+	survey    *scanner.ClusterSurvey
+	policy    *clusterPolicy
+	locks     *locker
 	// wakeJob has the back-fills look at once what is to be done, if they run here.
 	wakeJob func()
 
@@ -77,7 +79,7 @@ func (obs *observers) applyCatalogue(ctx context.Context) error {
 // applyCatalogueLocked is the part of applyCatalogue for which the caller holds the
 // token of applying.
 func (obs *observers) applyCatalogueLocked(ctx context.Context) error {
-	c, err := obs.meta.Catalogue(ctx)
+	c, err := obs.catalogue.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (obs *observers) wakeBackfills() {
 // waiting lists the catalogue's observers with the notifications that wait for them. It
 // asks meta and the tablets; what nodes are doing for the observers is left out.
 func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) {
-	c, err := obs.meta.Catalogue(ctx)
+	c, err := obs.catalogue.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +183,7 @@ func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) 
 	if err != nil {
 		return nil, err
 	}
-	fills, err := obs.meta.Backfills(ctx, c.GetObservers())
+	fills, err := obs.backfills.Backfills(ctx, c.GetObservers())
 	if err != nil {
 		return nil, err
 	}
@@ -224,5 +226,5 @@ func (obs *observers) linked(ctx context.Context) (map[string]bool, error) {
 		}
 		return here, nil
 	}
-	return obs.meta.Linked(ctx, obs.others.isAlive)
+	return obs.catalogue.Linked(ctx, obs.others.isAlive)
 }

@@ -73,9 +73,9 @@ func (n *Node) openPeers() error {
 	}
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
-	n.meta = meta.NewMeta(n.carrier.Sender(), n.router)
-	n.router.ReadFrom(n.meta.Tablets)
-	n.policy.follow(n.meta, n.changes.wake)
+	n.meta = meta.New(n.carrier.Sender(), n.router)
+	n.router.ReadFrom(n.meta.Tablets.Tablets)
+	n.policy.follow(n.meta.Policy, n.changes.wake)
 	// Requests that came before this have been refused. Members are watched last, since
 	// onMember uses the router and the peers.
 	if o.peers != nil {

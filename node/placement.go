@@ -8,6 +8,7 @@ import (
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 )
@@ -24,7 +25,12 @@ func (l *leaderJobs) startPlacement() error {
 		return nil
 	}
 	p, err := placement.Spawn(l.system, placement.Config{
-		Meta: l.meta, Cluster: placedCluster{l, &lastAnswers{}}, Replicas: int(l.policy.GetReplicas()),
+		Meta: struct {
+			*meta.NodeTable
+			*meta.TabletMap
+			*meta.Moves
+		}{l.meta.Nodes, l.meta.Tablets, l.meta.Moves},
+		Cluster: placedCluster{l, &lastAnswers{}}, Replicas: int(l.policy.GetReplicas()),
 		GoneAfter:   policy.Millis(l.policy.GetGoneAfterMs()),
 		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
 		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,

@@ -31,8 +31,8 @@ type clusterPolicy struct {
 	observers []percolator.ObserverSpec
 	warn      func(text string, args ...any) // logs
 
-	meta    *meta.Meta // where it is read; follow sets both
-	changed func()     // called after a newer policy was read
+	record  *meta.Policy // where it is read; follow sets both
+	changed func()       // called after a newer policy was read
 
 	mu      sync.Mutex
 	known   *pb.Policy // immutable; nil: none was read
@@ -101,8 +101,8 @@ func (p *clusterPolicy) overruled() []string {
 
 // follow sets where the policy is read, and the function to call after a newer one was
 // read. It is called once, before any reading.
-func (p *clusterPolicy) follow(meta *meta.Meta, changed func()) {
-	p.meta, p.changed = meta, changed
+func (p *clusterPolicy) follow(record *meta.Policy, changed func()) {
+	p.record, p.changed = record, changed
 }
 
 // note keeps a policy that was read, if it is newer than the one known, and warns of
@@ -139,7 +139,7 @@ const policyTimeout = 2 * time.Second
 // read reads the policy from meta and returns the newest that the node knows. A newer one
 // wakes the worker of changes, which restarts the jobs if they run here.
 func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
-	read, err := p.meta.Policy(ctx)
+	read, err := p.record.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (p *clusterPolicy) learn(read *pb.Policy) {
 // the node's own the cluster's. It does not call changed, since its callers use what it
 // returns.
 func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
-	read, err := p.meta.FoundPolicy(ctx, p.own)
+	read, err := p.record.Found(ctx, p.own)
 	if err != nil {
 		return nil, fmt.Errorf("node: the cluster's policy: %w", err)
 	}

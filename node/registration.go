@@ -26,9 +26,10 @@ import (
 // left belongs to Open's goroutine until run begins, and to run from then on. wake, retry
 // and why may be called on any goroutine. One attempt is in flight at most.
 type registration struct {
-	meta   *meta.Meta
-	logger *slog.Logger
-	apply  func(context.Context) error // links observers that have got a table
+	schema    *meta.Schema
+	catalogue *meta.Observers
+	logger    *slog.Logger
+	apply     func(context.Context) error // links observers that have got a table
 
 	left  []percolator.ObserverSpec // not in the catalogue yet
 	again chan struct{}             // capacity 1: something may have to be told
@@ -87,14 +88,14 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 		}
 	}
 	if len(infos) > 0 {
-		if _, err := r.meta.Enter(ctx, infos); err != nil {
+		if _, err := r.catalogue.Enter(ctx, infos); err != nil {
 			return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
 		}
 	}
 	// From here on the observers are in the catalogue, whether or not the tablets can be
 	// told now. Sync also tells what other nodes have left untold.
 	r.left = left
-	if err := r.meta.Sync(ctx); err != nil {
+	if err := r.catalogue.Sync(ctx); err != nil {
 		return tables, errors.Join(missing, fmt.Errorf("node: register observers: %w", err))
 	}
 	return tables, missing
@@ -107,7 +108,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 	out := map[string]mvcc.TableID{}
 	var missing []percolator.ObserverSpec
 	for _, o := range r.left {
-		t, err := r.meta.Table(ctx, o.Column.Table)
+		t, err := r.schema.Table(ctx, o.Column.Table)
 		if err != nil {
 			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
 		}
@@ -126,7 +127,7 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		ctx = half
 	}
 	for _, o := range missing {
-		t, err := r.meta.CreateTable(ctx, o.Column.Table, nil)
+		t, err := r.schema.CreateTable(ctx, o.Column.Table, nil)
 		if err != nil {
 			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
 		}

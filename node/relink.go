@@ -40,7 +40,7 @@ func (obs *observers) linkAnew(ctx context.Context) error {
 	if err != nil || len(linked) == 0 {
 		return err
 	}
-	c, err := obs.meta.Catalogue(ctx)
+	c, err := obs.catalogue.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 		if o.Table != 0 && !meta.IsDropped(c, uint32(o.Table)) {
 			continue
 		}
-		t, err := obs.meta.Table(ctx, o.Spec.Column.Table)
+		t, err := obs.schema.Table(ctx, o.Spec.Column.Table)
 		if err != nil {
 			return c, err
 		}
@@ -81,7 +81,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	if len(infos) == 0 {
 		return c, nil
 	}
-	newest, err := obs.meta.Enter(ctx, infos)
+	newest, err := obs.catalogue.Enter(ctx, infos)
 	if err != nil {
 		return c, fmt.Errorf("node: register observers of a table that was made anew: %w", err)
 	}
@@ -91,7 +91,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	ctx, cancel := context.WithTimeout(ctx, relinkTimeout)
 	defer cancel()
 	// The dispatcher is linked by now: what tablets notify from here on is admitted.
-	if err = obs.meta.Sync(ctx); err != nil {
+	if err = obs.catalogue.Sync(ctx); err != nil {
 		obs.registration.retry(err)
 	}
 	return newest, err

@@ -111,7 +111,7 @@ func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) 
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	observers, _ := n.transport().Observers(ctx)
-	tables, _ := n.meta.Tables(ctx)
+	tables, _ := n.meta.Schema.Tables(ctx)
 	return observers, tables
 }
 

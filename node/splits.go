@@ -16,7 +16,7 @@ func (l *leaderJobs) startSplitter() error {
 		return nil
 	}
 	s, err := splitter.Spawn(l.system, splitter.Config{
-		Client: l.client, Meta: l.meta, Overview: recentStatuses{
+		Client: l.client, Meta: l.meta.Schema, Overview: recentStatuses{
 			l.statuses, cmp.Or(tune.Interval, splitter.DefaultInterval) / 2,
 		}, MaxBytes: p.GetSplitBytes(), MaxLoad: p.GetSplitLoad(), Interval: tune.Interval,
 		MaxTablets: int(p.GetSplitMaxTablets()), Logger: l.cfg.Logger,

@@ -50,8 +50,8 @@ type tablets struct {
 	life  context.Context
 
 	// What start is given: where tablets get timestamps, and report to.
-	oracles *route.Oracles
-	meta    *meta.Meta
+	oracles  *route.Oracles
+	reported *meta.TabletMap
 
 	logs     *tablet.Writers
 	readers  *tablet.ReadPool
@@ -97,8 +97,9 @@ func (t *tablets) open(stopped func() bool) {
 
 // start opens every replica of the store. On a node that is alone it returns when all of
 // them lead; otherwise it does not wait for elections, which depend on other nodes.
-func (t *tablets) start(ctx context.Context, oracles *route.Oracles, meta *meta.Meta) error {
-	t.oracles, t.meta = oracles, meta
+func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
+	reported *meta.TabletMap) error {
+	t.oracles, t.reported = oracles, reported
 	// On a full disk, replicas wait for room to write. The end of ctx frees them.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
 	// The function runs before any replica does, so starting needs no lock here.
@@ -154,7 +155,7 @@ const reportTimeout = 30 * time.Second
 func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
-	if err := t.meta.Report(ctx, d); err != nil && t.life.Err() == nil {
+	if err := t.reported.Report(ctx, d); err != nil && t.life.Err() == nil {
 		t.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
 			"tablet", d.TabletId, "error", err)
 	}

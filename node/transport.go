@@ -24,20 +24,22 @@ var _ txn.Transport = (*transport)(nil)
 
 // DropTable implements txn.Transport.
 func (t *transport) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
-	return t.n.meta.DropTable(ctx, name, uint32(id))
+	return t.n.meta.Schema.DropTable(ctx, name, uint32(id))
 }
 
 // Tables implements txn.Transport.
-func (t *transport) Tables(ctx context.Context) ([]*pb.Table, error) { return t.n.meta.Tables(ctx) }
+func (t *transport) Tables(ctx context.Context) ([]*pb.Table, error) {
+	return t.n.meta.Schema.Tables(ctx)
+}
 
 // Catalogue implements txn.Transport.
 func (t *transport) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return t.n.meta.Catalogue(ctx)
+	return t.n.meta.Observers.Catalogue(ctx)
 }
 
 // SplitTablet implements txn.Transport.
 func (t *transport) SplitTablet(ctx context.Context, table, row string) error {
-	return t.n.meta.SplitTablet(ctx, table, row)
+	return t.n.meta.Schema.SplitTablet(ctx, table, row)
 }
 
 // NodeStatus implements txn.Transport: the status of the node that serves the request.
@@ -58,7 +60,7 @@ func (t *transport) HoldHistory(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	r, err := t.n.meta.HoldHistory(ctx, now, req)
+	r, err := t.n.meta.History.HoldHistory(ctx, now, req)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.n
 // programs which run now have for its name, as far as their nodes answer.
 func (t *transport) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
-	made, err := t.n.meta.CreateTable(ctx, name, splitKeys)
+	made, err := t.n.meta.Schema.CreateTable(ctx, name, splitKeys)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,8 @@ const (
 // ErrInvalid reports a configuration that lacks a required field.
 var ErrInvalid = errors.New("backfill: invalid configuration")
 
-// Meta keeps the catalogue and the records of back-fills. *meta.Meta implements it.
+// Meta keeps the catalogue and the records of back-fills. *meta.Observers and
+// *meta.BackfillRecords together implement it.
 type Meta interface {
 	// Sync sends every tablet the newest catalogue and returns when all have applied it.
 	Sync(ctx context.Context) error

@@ -32,7 +32,7 @@ type Client interface {
 	ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
-// Record is the collector's durable state, in meta. *meta.Meta implements it.
+// Record is the collector's durable state, in meta. *meta.History implements it.
 type Record interface {
 	// Collection returns the record and the leases on history. Neither is nil.
 	Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error)

@@ -15,7 +15,8 @@ import (
 // changes after Spawn. The methods of Meta and Cluster are called in turns, on the actor's
 // goroutine; Send is called by several goroutines at once.
 
-// Meta is the durable state that placement reads and writes. *meta.Meta implements it.
+// Meta is the durable state that placement reads and writes. *meta.NodeTable,
+// *meta.TabletMap and *meta.Moves together implement it.
 type Meta interface {
 	// Nodes returns the node table in order of node id.
 	Nodes(ctx context.Context) ([]*wire.NodeRecord, error)

@@ -27,7 +27,7 @@ type Client interface {
 	) (*pb.TabletResponse, *pb.TabletDescriptor, error)
 }
 
-// Meta creates tablet boundaries. *meta.Meta implements it.
+// Meta creates tablet boundaries. *meta.Schema implements it.
 type Meta interface {
 	// SplitAt creates a boundary before the row. It returns nil if there is one already.
 	SplitAt(ctx context.Context, table mvcc.TableID, row string) error

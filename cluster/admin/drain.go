@@ -27,7 +27,7 @@ func (s *Service) DrainNode(ctx context.Context,
 	} else if err := s.mayDrain(ctx, req.NodeId); err != nil {
 		return nil, err
 	}
-	r, err := s.cfg.Meta.SetNodeState(ctx, req.NodeId, to, from...)
+	r, err := s.cfg.Nodes.SetNodeState(ctx, req.NodeId, to, from...)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Service) member(id uint64) []cluster.Member {
 // mayDrain refuses a drain that could not end, because the other nodes are too few for
 // the replicas that every tablet is to have.
 func (s *Service) mayDrain(ctx context.Context, id uint64) error {
-	records, err := s.cfg.Meta.Nodes(ctx)
+	records, err := s.cfg.Nodes.Nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func (s *Service) ForgetNode(ctx context.Context,
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
 		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
 	}
-	return &pb.ForgetNodeResponse{}, s.cfg.Meta.ForgetNode(ctx, req.NodeId)
+	return &pb.ForgetNodeResponse{}, s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
 }
 
 // MoveTablet implements pb.AdminServer.
 func (s *Service) MoveTablet(ctx context.Context,
 	req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
-	d, err := s.cfg.Meta.OrderMove(ctx, req)
+	d, err := s.cfg.Moves.OrderMove(ctx, req)
 	if err != nil {
 		return nil, err
 	}

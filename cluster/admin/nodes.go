@@ -74,7 +74,7 @@ func nodesOf(records []*pb.Node, members []cluster.Member) []*pb.Node {
 func (s *Service) nodeTable(ctx context.Context, out *pb.NodesResponse) error {
 	asking, cancel := context.WithTimeout(ctx, nodesPatience)
 	defer cancel()
-	records, err := s.cfg.Meta.Nodes(asking)
+	records, err := s.cfg.Nodes.Nodes(asking)
 	if err == nil {
 		s.nodes.Set(records)
 	} else {
@@ -110,7 +110,7 @@ func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 
 // RememberNodes reads the node table, for answers at a time when meta gives none.
 func (s *Service) RememberNodes(ctx context.Context) error {
-	records, err := s.cfg.Meta.Nodes(ctx)
+	records, err := s.cfg.Nodes.Nodes(ctx)
 	if err == nil {
 		s.nodes.Set(records)
 	}

@@ -13,7 +13,7 @@ import (
 // of a node that is alive does otherwise.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
-	info, err := s.cfg.Meta.ControlObserver(ctx, req)
+	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -34,10 +34,10 @@ func (s *Service) Backfill(ctx context.Context,
 	case pb.BackfillRequest_ACTION_START:
 		b, err = s.startBackfill(ctx, req.GetName())
 	case pb.BackfillRequest_ACTION_CANCEL:
-		b, err = s.cfg.Meta.CancelBackfill(ctx, req.GetName())
+		b, err = s.cfg.Backfills.CancelBackfill(ctx, req.GetName())
 	// Without an action the record is only read.
 	default:
-		b, err = s.cfg.Meta.Backfill(ctx, req.GetName())
+		b, err = s.cfg.Backfills.Backfill(ctx, req.GetName())
 	}
 	return &pb.BackfillResponse{Backfill: b}, err
 }
@@ -50,7 +50,7 @@ func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill,
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.cfg.Meta.StartBackfill(ctx, name, uint64(ts))
+	b, err := s.cfg.Backfills.StartBackfill(ctx, name, uint64(ts))
 	if err == nil {
 		s.cfg.Node.WakeBackfills()
 	}

@@ -35,7 +35,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 			return nil, refuse("%v", err)
 		}
 	}
-	p, err := s.cfg.Meta.SetPolicy(ctx, req.GetSet())
+	p, err := s.cfg.Policy.Set(ctx, req.GetSet())
 	if err != nil {
 		return nil, err
 	}

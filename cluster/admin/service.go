@@ -20,12 +20,16 @@ import (
 
 // Config is what a Service works with. All of it stays the node's.
 type Config struct {
-	Self    uint64 // this node
-	Meta    *meta.Meta
-	Router  *route.Router
-	Carrier *route.Carrier
-	Members cluster.Members
-	Node    Node
+	Self      uint64 // this node
+	Nodes     *meta.NodeTable
+	Moves     *meta.Moves
+	Catalogue *meta.Observers
+	Backfills *meta.BackfillRecords
+	Policy    *meta.Policy
+	Router    *route.Router
+	Carrier   *route.Carrier
+	Members   cluster.Members
+	Node      Node
 }
 
 // Node is what the Service needs the rest of its node for.

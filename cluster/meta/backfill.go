@@ -19,17 +19,20 @@ import (
 // back-fill.
 const prefixBackfill = "backfill/"
 
+// BackfillRecords are the progress of back-fills.
+type BackfillRecords struct{ records }
+
 // Backfill reads the record of the observer's last back-fill; nil if there was none. An
 // unknown observer is refused.
-func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
-	c, err := m.Catalogue(ctx)
+func (r *BackfillRecords) Backfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	c, _, err := load[*pb.Catalogue](ctx, r.records, rowCatalogue)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := observer(c, name); err != nil {
 		return nil, err
 	}
-	b, old, err := load[*pb.Backfill](ctx, m.records, prefixBackfill+name)
+	b, old, err := load[*pb.Backfill](ctx, r.records, prefixBackfill+name)
 	if err != nil || old == nil {
 		return nil, err
 	}
@@ -38,7 +41,7 @@ func (m *Meta) Backfill(ctx context.Context, name string) (*pb.Backfill, error) 
 
 // Backfills reads the records of the observers' last back-fills, by observer; of each
 // there may be none.
-func (m *Meta) Backfills(ctx context.Context,
+func (r *BackfillRecords) Backfills(ctx context.Context,
 	observers []*pb.ObserverInfo) (map[string]*pb.Backfill, error) {
 	out := map[string]*pb.Backfill{}
 	if len(observers) == 0 {
@@ -50,7 +53,7 @@ func (m *Meta) Backfills(ctx context.Context,
 	for i, o := range observers {
 		rows[i] = prefixBackfill + o.Name
 	}
-	values, err := m.getAll(ctx, rows...)
+	values, err := r.getAll(ctx, rows...)
 	for i, value := range values {
 		// This observer never had a back-fill, or it was forgotten.
 		if value == nil {
@@ -67,8 +70,9 @@ func (m *Meta) Backfills(ctx context.Context,
 
 // StartBackfill makes a record of a back-fill at ts, a fresh timestamp, unless one runs:
 // that one goes on. An unknown or retired observer is refused.
-func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.Backfill, error) {
-	return m.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
+func (r *BackfillRecords) StartBackfill(ctx context.Context, name string,
+	ts uint64) (*pb.Backfill, error) {
+	return r.changeBackfill(ctx, name, func(o *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
 		// A retired observer's notifications are being removed; a back-fill would add new
 		// ones.
@@ -86,8 +90,8 @@ func (m *Meta) StartBackfill(ctx context.Context, name string, ts uint64) (*pb.B
 
 // CancelBackfill ends the observer's back-fill, if one runs, and returns its record. Rows
 // that are marked stay so.
-func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
-	return m.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
+func (r *BackfillRecords) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
+	return r.changeBackfill(ctx, name, func(_ *pb.ObserverInfo, b *pb.Backfill) (*pb.Backfill,
 		error) {
 		// One that has ended stays as it is: it was completed, which a cancellation would
 		// hide.
@@ -101,8 +105,9 @@ func (m *Meta) CancelBackfill(ctx context.Context, name string) (*pb.Backfill, e
 // SaveBackfill stores the progress of a back-fill. goesOn is false if it is to end: it
 // was cancelled, another one has taken its place, or its observer is retired or gone;
 // then nothing is stored.
-func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, err error) {
-	stored, err := m.changeBackfill(ctx, b.Name,
+func (r *BackfillRecords) SaveBackfill(ctx context.Context,
+	b *pb.Backfill) (goesOn bool, err error) {
+	stored, err := r.changeBackfill(ctx, b.Name,
 		func(o *pb.ObserverInfo, have *pb.Backfill) (*pb.Backfill, error) {
 			// The timestamp tells this back-fill from a later one of the same observer.
 			goesOn = wire.BackfillRuns(have) && have.Ts == b.Ts && !o.Retired
@@ -116,12 +121,12 @@ func (m *Meta) SaveBackfill(ctx context.Context, b *pb.Backfill) (goesOn bool, e
 
 // changeBackfill replaces a record by what fn makes of it, if that is something else. fn
 // is called again if another was faster; what it returns belongs to the caller.
-func (m *Meta) changeBackfill(
+func (r *BackfillRecords) changeBackfill(
 	ctx context.Context, name string, fn func(*pb.ObserverInfo, *pb.Backfill) (*pb.Backfill, error),
 ) (*pb.Backfill, error) {
-	return update(ctx, m.records, prefixBackfill+name,
+	return update(ctx, r.records, prefixBackfill+name,
 		func(b *pb.Backfill) (*pb.Backfill, []change, error) {
-			c, catalogue, err := load[*pb.Catalogue](ctx, m.records, rowCatalogue)
+			c, catalogue, err := load[*pb.Catalogue](ctx, r.records, rowCatalogue)
 			if err != nil {
 				return nil, nil, err
 			}

@@ -14,9 +14,22 @@ import (
 // those writes alone. Callers are the node's registration of observers, the Admin service
 // and the jobs beside meta's leader, each on a goroutine of its own.
 
+// rowCatalogue is the row of the catalogue.
+const rowCatalogue = "catalogue"
+
+// Observers is the catalogue of observers and dropped tables, and which observers each
+// node links.
+type Observers struct {
+	records
+	// ddl serializes this node's schema changes, so that they do not fail each other's
+	// conditional writes.
+	ddl       ddlLock
+	publisher *publisher
+}
+
 // Catalogue reads the newest version of the observer catalogue.
-func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	c, _, err := load[*pb.Catalogue](ctx, m.records, rowCatalogue)
+func (obs *Observers) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
+	c, _, err := load[*pb.Catalogue](ctx, obs.records, rowCatalogue)
 	return c, err
 }
 
@@ -28,24 +41,24 @@ func (m *Meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 // tablets are waited for: they may be away for long, and other schema changes must not
 // wait with this one. ErrUntold means that the write is durable and only the telling
 // failed.
-func (m *Meta) changeCatalogue(ctx context.Context,
+func (obs *Observers) changeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) error {
-	current, err := m.writeCatalogue(ctx, fn)
+	current, err := obs.writeCatalogue(ctx, fn)
 	if err != nil {
 		return err
 	}
-	return m.tell(ctx, current)
+	return obs.publisher.publish(ctx, current)
 }
 
 // writeCatalogue is like changeCatalogue but tells nobody. It returns the newest version,
 // whether or not fn changed it.
-func (m *Meta) writeCatalogue(ctx context.Context,
+func (obs *Observers) writeCatalogue(ctx context.Context,
 	fn func(*pb.Catalogue) ([]change, error)) (current *pb.Catalogue, err error) {
-	if err := m.ddl.lock(ctx); err != nil {
+	if err := obs.ddl.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer m.ddl.unlock()
-	return update(ctx, m.records, rowCatalogue,
+	defer obs.ddl.unlock()
+	return update(ctx, obs.records, rowCatalogue,
 		func(c *pb.Catalogue) (*pb.Catalogue, []change, error) {
 			if c == nil {
 				c = &pb.Catalogue{}
@@ -64,13 +77,13 @@ func (m *Meta) writeCatalogue(ctx context.Context,
 // Sync tells every tablet the newest catalogue, unless all are known to have it. It
 // finishes what a writer began that has given up or crashed between its write and the
 // last tablet.
-func (m *Meta) Sync(ctx context.Context) error {
+func (obs *Observers) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c, err := m.Catalogue(ctx)
+	c, err := obs.Catalogue(ctx)
 	if err != nil {
 		return err
 	}
-	return m.tell(ctx, c)
+	return obs.publisher.publish(ctx, c)
 }

@@ -1,43 +1,59 @@
-// Package meta is the schema of the meta tablet and the transactions on it: tables and the
-// tablet map, the observer catalogue, the node table, orders of operators, the policy, and
-// how far history is collected. Each record is a message in a raw cell; records change by
-// conditional writes (records.go), so any number of nodes may do so at once.
+// Package meta keeps the cluster's own records in the meta tablet: tables, the tablet
+// map, the node table, orders of operators, the observer catalogue, the policy, how far
+// history is collected, and the progress of back-fills.
+//
+// Each topic is a type, and Meta has one of each. All are over records (records.go), the
+// one way in which a record is read and changed. A record is a message in a raw cell and
+// changes by a conditional write, so any number of nodes may change it at once.
 //
 // Invariants:
 //
-//  1. Table and tablet ids are never used twice: each comes from a counter in meta, raised by a conditional write.
+//  1. Table and tablet ids are never used twice: each comes from a counter in meta that
+//     a conditional write raises.
 //
 //  2. A table has a tablet boundary at its start before its name can be looked up.
 //
-//  3. The tablet map follows the tablets: what a tablet says of itself wins by epoch. A crash between a split and its
-//     record in meta is repaired by the tablet's next report.
+//  3. The tablet map follows the tablets: of two descriptors of a tablet, the one with
+//     the higher epoch stands. A crash between a split and its record in meta is repaired
+//     by the tablet's next report.
 //
-//  4. A column counts as observed only after every tablet has applied the catalogue's version (design section 7). Which
-//     version all of them have is noted in meta, after it is so; a newer one is told to those that lack it by the node that
-//     wrote it, by each that starts, and by the one that leads meta (push.go). Nothing else waits for a tablet that is away.
+//  4. A column counts as observed only after every tablet has applied the catalogue's
+//     version (design section 7). Meta notes a version only after every tablet has it. A
+//     newer version is told to the tablets by the node that wrote it, by each node that
+//     starts, and by the node that leads meta (publish.go). Nothing else waits for a
+//     tablet that is away.
 //
-//  5. What is said of an observer at run time (paused, limit, retired) is in the catalogue, so it outlives every process.
-//     A retired observer's entry stays until its notifications are removed: neither its name nor its column can be taken
-//     before, so a new observer never inherits them. Acknowledgments stay in their rows: each is older than any change
-//     that a later observer of the name is told of, so it hides none.
+//  5. What operators set of an observer (paused, limit, retired) is in the catalogue, so
+//     it outlives every process. The entry of a retired observer stays until its
+//     notifications are removed. Until then its name and its column cannot be taken, so
+//     that no new observer inherits the notifications. Acknowledgments stay in their
+//     rows: each is older than any change that a later observer of the name is told of,
+//     so it hides none.
 //
-//  6. The record of a back-fill changes on condition that its observer is in the catalogue, and goes with it.
+//  6. The record of a back-fill changes on condition that its observer is in the
+//     catalogue, and is deleted with the observer.
 //
-//  7. The node table has one record a node. Of two processes with one node's identity only the later incarnation stands, and
-//     of two with the same incarnation the first. A directory that was restored from a copy of before the last registration
-//     never registers again: each start has a random number, and it does not know the last one's. What placement decides by, a node's state and since when it is gone, is
-//     in it, in oracle time: gossip alone moves nothing.
+//  7. The node table has one record for each node. Of two processes with one node's
+//     identity only the later incarnation may register, and of two with the same
+//     incarnation the first. A directory that was restored from a copy made before the
+//     last registration never registers again: each start has a random number, and the
+//     copy does not have the last one. Placement decides by a node's state and by how
+//     long it has been gone in oracle time, which are in its record; gossip alone moves
+//     nothing.
 //
-//     The record of a node that is away and holds nothing is removed on request, or by placement after a time. Its id stays
-//     noted, and its directory is refused from then on: what it has promised is of groups that have gone on without it. A
-//     process of it that was only cut off finds itself missing when it looks who is there, and ends.
+//     The record of a node that is gone and holds nothing is removed on request, or by
+//     placement after a time. Its id stays noted, and its directory is refused from then
+//     on: it holds promises to groups that have gone on without it. A process of that
+//     node that was only cut off finds itself missing when it reads the node table, and
+//     ends.
 //
-//  8. A conditional write whose answer was lost is read back: counters carry a number of their writer's, so that no two
-//     take one value for their own.
+//  8. A conditional write whose answer was lost is read back. Counters carry a random
+//     number of their writer, so that no two writers take one value for their own.
 //
-//  9. The cluster's policy is one record, written once when the cluster is founded and changed on condition of what it was
-//     (docs/adr/0026). Who makes tablets on request, or by size, makes no more than it allows, but for what other nodes make
-//     at the same moment.
+//  9. The cluster's policy is one record. It is written once when the cluster is founded
+//     and later changed by conditional writes (docs/adr/0026). Requests and the splitter
+//     make no more tablets than it allows, except for those that other nodes make at the
+//     same moment.
 //
-// A crash loses nothing: all of it is in the meta tablet. Called by: node, cluster/admin.
+// A crash loses nothing: everything is in the meta tablet. Called by: node, cluster/admin.
 package meta

@@ -16,12 +16,15 @@ import (
 // run on the collection job of the node that leads meta; two leaders of meta may run them
 // at once, which the catalogue's conditional write resolves.
 
+// prefixDropped begins the rows with the last records of dropped tables.
+const prefixDropped = "dropped/"
+
 // DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
 // makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
 // still takes for a dropped table began before the timestamp.
-func (m *Meta) DateDrops(ctx context.Context,
+func (s *Schema) DateDrops(ctx context.Context,
 	now func(context.Context) (mvcc.Timestamp, error)) error {
-	c, err := m.Catalogue(ctx)
+	c, err := s.observers.Catalogue(ctx)
 	if err != nil || !slices.Contains(droppedTS(c), 0) {
 		return err
 	}
@@ -30,14 +33,14 @@ func (m *Meta) DateDrops(ctx context.Context,
 	undated := undatedDrops(c)
 	// Before the timestamp, not after: a tablet that has not heard of the drop may accept
 	// writes to the table that begin later than any timestamp taken now.
-	if err := m.Sync(ctx); err != nil {
+	if err := s.observers.Sync(ctx); err != nil {
 		return err
 	}
 	at, err := now(ctx)
 	if err != nil {
 		return fmt.Errorf("meta: date a drop: %w", err)
 	}
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		c.DroppedTs = droppedTS(c)
 		for i, id := range c.DroppedTables {
 			// Another leader may have dated it meanwhile; the first date stands.
@@ -74,9 +77,9 @@ func droppedTS(c *pb.Catalogue) []uint64 {
 //
 // The ids stay in the catalogue as ranges, at most one more than there are tables, so
 // that a client that has slept through the drop is refused for ever.
-func (m *Meta) ForgetDrops(ctx context.Context,
+func (s *Schema) ForgetDrops(ctx context.Context,
 	gone func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool) error {
-	c, err := m.Catalogue(ctx)
+	c, err := s.observers.Catalogue(ctx)
 	if err != nil || len(c.DroppedTables) == 0 {
 		return err
 	}
@@ -91,7 +94,7 @@ func (m *Meta) ForgetDrops(ctx context.Context,
 	if len(done) == 0 {
 		return nil
 	}
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		var ids []uint32
 		var at []uint64
 		var records []change
@@ -105,7 +108,7 @@ func (m *Meta) ForgetDrops(ctx context.Context,
 			// The record that keeps the table's name is needed only while the drop may
 			// have to be finished by name (dropUntold).
 			row := droppedRow(id)
-			if value, err := m.get(ctx, row); err != nil {
+			if value, err := s.get(ctx, row); err != nil {
 				return nil, err
 			} else if value != nil {
 				records = append(records, change{row: row, old: value})
@@ -117,13 +120,13 @@ func (m *Meta) ForgetDrops(ctx context.Context,
 }
 
 // dropUntold returns nil if a table of that name, which is gone, was dropped by a request
-// that may have failed before every tablet knew: the push that follows finishes it.
+// that may have failed before every tablet knew: what is published next finishes it.
 // Otherwise it is the refusal. The caller holds ddl.
-func (m *Meta) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
-	// What has a date was told (DateDrops), and so was all that this process has pushed.
-	if m.pushed.Load() < c.Version {
+func (s *Schema) dropUntold(ctx context.Context, c *pb.Catalogue, name string) error {
+	// What has a date was told (DateDrops), and so was all that this process has published.
+	if s.observers.publisher.published.Load() < c.Version {
 		for _, id := range undatedDrops(c) {
-			t, _, err := load[*pb.Table](ctx, m.records, droppedRow(id))
+			t, _, err := load[*pb.Table](ctx, s.records, droppedRow(id))
 			if err != nil {
 				return err
 			}

@@ -28,8 +28,8 @@ var ErrNodeInUse = errors.New("meta: the node is in use")
 // notForgotten returns the condition under which a node may get its first record: it has
 // not been forgotten, nor is it until that record is written. Its error is ErrForgotten
 // if it has been.
-func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
-	f, old, err := load[*wire.ForgottenNodes](ctx, m.records, rowForgotten)
+func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error) {
+	f, old, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
 	if err != nil {
 		return change{}, err
 	}
@@ -43,13 +43,13 @@ func (m *Meta) notForgotten(ctx context.Context, id uint64) (change, error) {
 // ForgetNode removes the record of a node that meta's leader has recorded as away and
 // that holds no replica. It may be repeated: a node that is forgotten already is no
 // error. Errors: ErrNoNode, ErrNodeInUse.
-func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
+func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
-		f, forgotten, err := load[*wire.ForgottenNodes](ctx, m.records, rowForgotten)
+		f, forgotten, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
 		if err != nil {
 			return false, err
 		}
-		have, old, err := load[*wire.NodeRecord](ctx, m.records, nodeRow(id))
+		have, old, err := load[*wire.NodeRecord](ctx, t.records, nodeRow(id))
 		switch {
 		case err != nil:
 			return false, err
@@ -69,7 +69,7 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 				len(f.Nodes), maxForgotten)
 		}
 		// Read after the record: a node that came back since, and has got one, has changed that.
-		if err := m.holdsNothing(ctx, id); err != nil {
+		if err := t.holdsNothing(ctx, id); err != nil {
 			return false, err
 		}
 		f.Nodes = append(f.Nodes, id)
@@ -79,15 +79,15 @@ func (m *Meta) ForgetNode(ctx context.Context, id uint64) error {
 		}
 		// Record and list change together: without the record nothing else would refuse
 		// the directory.
-		return m.swap(ctx, change{row: nodeRow(id), old: old},
+		return t.swap(ctx, change{row: nodeRow(id), old: old},
 			change{row: rowForgotten, old: forgotten, value: value})
 	})
 }
 
 // holdsNothing returns ErrNodeInUse if the tablet map has a replica on the node, of any
 // kind: a learner or an outgoing one counts as well.
-func (m *Meta) holdsNothing(ctx context.Context, id uint64) error {
-	tablets, err := m.Tablets(ctx)
+func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
+	tablets, err := t.tablets.Tablets(ctx)
 	if err != nil {
 		return err
 	}

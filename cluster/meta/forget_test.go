@@ -22,7 +22,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	defer cancel()
 	_, m := newWorld(t)
 	registry := &Registry{
-		Meta: m, Members: cluster.NewAlone(cluster.Member{}),
+		Nodes: m.Nodes, Members: cluster.NewAlone(cluster.Member{}),
 		Now: func(context.Context) (mvcc.Timestamp, error) {
 			return 77, nil
 		},
@@ -61,27 +61,27 @@ func TestForgottenIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("nobody", m.ForgetNode(ctx, 4711), ErrNoNode)
-	refused("alive", m.ForgetNode(ctx, id), ErrNodeInUse)
-	if _, err := m.SetNodeGone(ctx, id, self.Incarnation, 99); err != nil {
+	refused("nobody", m.Nodes.ForgetNode(ctx, 4711), ErrNoNode)
+	refused("alive", m.Nodes.ForgetNode(ctx, id), ErrNodeInUse)
+	if _, err := m.Nodes.SetNodeGone(ctx, id, self.Incarnation, 99); err != nil {
 		t.Fatal(err)
 	}
 	held := &pb.TabletDescriptor{
 		TabletId: 9, Epoch: 1, Replicas: []*pb.Replica{{ReplicaId: 1, NodeId: id, Learner: true}},
 	}
-	if err := m.Report(ctx, held); err != nil {
+	if err := m.Tablets.Report(ctx, held); err != nil {
 		t.Fatal(err)
 	}
-	refused("holding a replica", m.ForgetNode(ctx, id), ErrNodeInUse)
-	if err := m.Report(ctx, &pb.TabletDescriptor{TabletId: 9, Epoch: 2}); err != nil {
+	refused("holding a replica", m.Nodes.ForgetNode(ctx, id), ErrNodeInUse)
+	if err := m.Tablets.Report(ctx, &pb.TabletDescriptor{TabletId: 9, Epoch: 2}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second finds it done
-		if err := m.ForgetNode(ctx, id); err != nil {
+		if err := m.Nodes.ForgetNode(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if nodes, err := m.Nodes(ctx); err != nil || len(nodes) != 0 {
+	if nodes, err := m.Nodes.Nodes(ctx); err != nil || len(nodes) != 0 {
 		t.Errorf("nodes are left: %v, %v", nodes, err)
 	}
 	again, _ := start()
@@ -92,7 +92,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	if err := d.Upkeep(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
 		t.Errorf("a process of it goes on: %v", err)
 	}
-	if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1},
+	if _, err := m.Nodes.RegisterNode(ctx, &wire.NodeRecord{NodeId: id + 1, Incarnation: 1},
 		100); err != nil {
 		t.Errorf("another node: %v", err)
 	}
@@ -104,22 +104,22 @@ func TestForgettingMakesRoom(t *testing.T) {
 	defer cancel()
 	_, m := newWorld(t)
 	for id := uint64(1); id <= cluster.MaxNodes; id++ {
-		if _, err := m.RegisterNode(ctx, &wire.NodeRecord{NodeId: id, Incarnation: 1},
+		if _, err := m.Nodes.RegisterNode(ctx, &wire.NodeRecord{NodeId: id, Incarnation: 1},
 			id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	one := &wire.NodeRecord{NodeId: cluster.MaxNodes + 1, Incarnation: 1}
-	if _, err := m.RegisterNode(ctx, one, 1); err == nil {
+	if _, err := m.Nodes.RegisterNode(ctx, one, 1); err == nil {
 		t.Fatal("one node too many")
 	}
-	if _, err := m.SetNodeGone(ctx, 5, 1, 99); err != nil {
+	if _, err := m.Nodes.SetNodeGone(ctx, 5, 1, 99); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.ForgetNode(ctx, 5); err != nil {
+	if err := m.Nodes.ForgetNode(ctx, 5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.RegisterNode(ctx, one, 1); err != nil {
+	if _, err := m.Nodes.RegisterNode(ctx, one, 1); err != nil {
 		t.Errorf("there is room again: %v", err)
 	}
 }

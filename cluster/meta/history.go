@@ -19,6 +19,15 @@ import (
 // any node on behalf of its clients, each on its own goroutine; nothing is kept in
 // memory.
 
+// The rows of the two records.
+const (
+	rowCollection = "collect"
+	rowLeases     = "holds"
+)
+
+// History is how far history is collected, and who keeps it from being collected.
+type History struct{ records }
+
 // Bounds of leases on history: how many there are in all and of one origin (a host), the
 // bytes of a holder's name, an origin and a token, and how long a lease lasts.
 const (
@@ -32,12 +41,12 @@ const (
 
 // Collection reads how far the collection of history has come, and the leases on it.
 // Neither is nil.
-func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
-	c, _, err := load[*wire.Collection](ctx, m.records, rowCollection)
+func (h *History) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, error) {
+	c, _, err := load[*wire.Collection](ctx, h.records, rowCollection)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, _, err := load[*wire.Leases](ctx, m.records, rowLeases)
+	l, _, err := load[*wire.Leases](ctx, h.records, rowLeases)
 	return c, l, err
 }
 
@@ -46,9 +55,9 @@ func (m *Meta) Collection(ctx context.Context) (*wire.Collection, *wire.Leases, 
 //
 // If seen is not nil it also requires that the leases are still those: a lease that was
 // granted meanwhile must be looked at before a bound is chosen.
-func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
+func (h *History) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	seen *wire.Leases) (bool, error) {
-	now, old, err := load[*wire.Collection](ctx, m.records, rowCollection)
+	now, old, err := load[*wire.Collection](ctx, h.records, rowCollection)
 	// The version stands for the record: two of one version are the same.
 	if err != nil || now.Version != from.Version {
 		return false, err
@@ -60,7 +69,7 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 	}
 	changes := []change{{row: rowCollection, old: old, value: value}}
 	if seen != nil {
-		have, err := m.get(ctx, rowLeases)
+		have, err := h.get(ctx, rowLeases)
 		if err != nil {
 			return false, err
 		}
@@ -73,7 +82,7 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 		// write, too.
 		changes = append(changes, change{row: rowLeases, old: have, value: have})
 	}
-	return m.swap(ctx, changes...)
+	return h.swap(ctx, changes...)
 }
 
 // HoldHistory grants, renews or (with oldest 0) ends a lease on history. now is a fresh oracle
@@ -83,7 +92,7 @@ func (m *Meta) SaveCollection(ctx context.Context, from, to *wire.Collection,
 //
 // A lease belongs to whoever knows its token. Operators see the holders' names, and so does
 // every client: with another token, the same name is another lease.
-func (m *Meta) HoldHistory(
+func (h *History) HoldHistory(
 	ctx context.Context, now mvcc.Timestamp, req *pb.HoldHistoryRequest,
 ) (*pb.HoldHistoryResponse, error) {
 	name, origin := wire.Origin(req.Holder)
@@ -109,11 +118,11 @@ func (m *Meta) HoldHistory(
 	err := retry(ctx, func() (bool, error) {
 		// The bound in the answer is of the very record that the write below is
 		// conditional on.
-		c, collect, err := load[*wire.Collection](ctx, m.records, rowCollection)
+		c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
 		if err != nil {
 			return false, err
 		}
-		leases, old, err := load[*wire.Leases](ctx, m.records, rowLeases)
+		leases, old, err := load[*wire.Leases](ctx, h.records, rowLeases)
 		if err != nil {
 			return false, err
 		}
@@ -127,7 +136,7 @@ func (m *Meta) HoldHistory(
 		bound = c.Target
 		// In one step with the record of collection: no bound is chosen without this
 		// lease unless the answer names it.
-		return m.swap(ctx, change{row: rowLeases, old: old, value: value},
+		return h.swap(ctx, change{row: rowLeases, old: old, value: value},
 			change{row: rowCollection, old: collect, value: collect})
 	})
 	if err != nil {

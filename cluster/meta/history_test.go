@@ -24,12 +24,12 @@ func TestHoldHistory(t *testing.T) {
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
 	hold := func(holder string, oldest mvcc.Timestamp, ttl time.Duration) (*pb.HoldHistoryResponse,
 		error) {
-		return m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
+		return m.History.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
 			Holder: holder, Oldest: uint64(oldest), TtlMs: uint32(ttl.Milliseconds()),
 		})
 	}
 	held := func() (names string) {
-		_, l, err := m.Collection(ctx)
+		_, l, err := m.History.Collection(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,28 +87,28 @@ func TestHoldHistory(t *testing.T) {
 func TestBoundAndLeaseInOneStep(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
-	rec, seen, err := m.Collection(ctx)
+	rec, seen, err := m.History.Collection(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := &pb.HoldHistoryRequest{Holder: "a", Oldest: 5, TtlMs: 10_000}
-	if r, err := m.HoldHistory(ctx, now, request); err != nil || r.Bound != 0 {
+	if r, err := m.History.HoldHistory(ctx, now, request); err != nil || r.Bound != 0 {
 		t.Fatal(r, err)
 	}
-	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); ok || err != nil {
+	if ok, err := m.History.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); ok || err != nil {
 		t.Fatalf("a bound was chosen without looking at the lease: %v", err)
 	}
-	if _, seen, err = m.Collection(ctx); err != nil {
+	if _, seen, err = m.History.Collection(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); !ok ||
+	if ok, err := m.History.SaveCollection(ctx, rec, &wire.Collection{Target: 10}, seen); !ok ||
 		err != nil {
 		t.Fatal(ok, err)
 	}
-	if ok, err := m.SaveCollection(ctx, rec, &wire.Collection{Target: 11}, nil); ok || err != nil {
+	if ok, err := m.History.SaveCollection(ctx, rec, &wire.Collection{Target: 11}, nil); ok || err != nil {
 		t.Errorf("an old version was replaced: %v", err)
 	}
-	if r, err := m.HoldHistory(ctx, now, request); err != nil || r.Bound != 10 {
+	if r, err := m.History.HoldHistory(ctx, now, request); err != nil || r.Bound != 10 {
 		t.Errorf("the lease's answer is %v, %v; want the bound 10", r, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestDropsInterrupted(t *testing.T) {
 			ctx := t.Context()
 			var ids []uint32
 			for _, name := range []string{"a", "b", "c"} {
-				table, err := m.CreateTable(ctx, name, nil)
+				table, err := m.Schema.CreateTable(ctx, name, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -140,7 +140,7 @@ func TestDropsInterrupted(t *testing.T) {
 			if err := tendDrops(ctx, w, m); err != nil {
 				t.Fatal(err)
 			}
-			c, err := m.Catalogue(ctx)
+			c, err := m.Observers.Catalogue(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestDropsInterrupted(t *testing.T) {
 				c.Gone[0].Last != ids[1] {
 				t.Errorf("crash at %d (after: %v): %v", failAt, after, c)
 			}
-			if v, err := m.get(ctx, droppedRow(ids[0])); v != nil || err != nil {
+			if v, err := m.Schema.get(ctx, droppedRow(ids[0])); v != nil || err != nil {
 				t.Errorf("crash at %d: the table's record is still there: %v", failAt, err)
 			}
 		}
@@ -156,8 +156,8 @@ func TestDropsInterrupted(t *testing.T) {
 }
 
 func tendDrops(ctx context.Context, w *world, m *Meta) error {
-	err := m.DateDrops(ctx, func(context.Context) (mvcc.Timestamp, error) {
-		c, err := m.Catalogue(ctx)
+	err := m.Schema.DateDrops(ctx, func(context.Context) (mvcc.Timestamp, error) {
+		c, err := m.Observers.Catalogue(ctx)
 		for id := range w.held {
 			if id != cluster.MetaTablet && err == nil && w.has[id] < c.Version {
 				w.t.Errorf("a drop is dated, and tablet %d does not know of it", id)
@@ -168,10 +168,10 @@ func tendDrops(ctx context.Context, w *world, m *Meta) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Sync(ctx); err != nil {
+	if err := m.Observers.Sync(ctx); err != nil {
 		return err
 	}
-	return m.ForgetDrops(ctx, func(_ mvcc.TableID, at mvcc.Timestamp) bool {
+	return m.Schema.ForgetDrops(ctx, func(_ mvcc.TableID, at mvcc.Timestamp) bool {
 		if at != mvcc.TimestampAt(77) {
 			w.t.Errorf("dropped at %d", at)
 		}
@@ -203,7 +203,7 @@ func TestLeasesAreShared(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
 	hold := func(holder string) error {
-		_, err := m.HoldHistory(ctx, now,
+		_, err := m.History.HoldHistory(ctx, now,
 			&pb.HoldHistoryRequest{Holder: holder, Oldest: 5, TtlMs: 60_000})
 		return err
 	}
@@ -235,13 +235,13 @@ func TestLeaseIsItsHolders(t *testing.T) {
 	_, m := newWorld(t)
 	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
 	hold := func(token string, oldest uint64) error {
-		_, err := m.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
+		_, err := m.History.HoldHistory(ctx, now, &pb.HoldHistoryRequest{
 			Holder: "a", Token: []byte(token), Oldest: oldest, TtlMs: 60_000,
 		})
 		return err
 	}
 	held := func() (all []uint64) {
-		_, l, err := m.Collection(ctx)
+		_, l, err := m.History.Collection(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestLeaseIsItsHolders(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	value, err := m.get(ctx, rowLeases)
+	value, err := m.History.get(ctx, rowLeases)
 	if err != nil || bytes.Contains(value, []byte("secret")) {
 		t.Errorf("the record has the token: %q, %v", value, err)
 	}

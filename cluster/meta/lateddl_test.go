@@ -14,11 +14,11 @@ import (
 
 // dropTable drops the table that has the name now, as a client does.
 func dropTable(ctx context.Context, m *Meta, name string) error {
-	t, err := m.Table(ctx, name)
+	t, err := m.Schema.Table(ctx, name)
 	if err != nil {
 		return err
 	}
-	return m.DropTable(ctx, name, t.GetId())
+	return m.Schema.DropTable(ctx, name, t.GetId())
 }
 
 // TestDropSparesATableMadeAnew: between a client's look and its order another drops the
@@ -27,7 +27,7 @@ func dropTable(ctx context.Context, m *Meta, name string) error {
 func TestDropSparesATableMadeAnew(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
-	seen, err := m.CreateTable(ctx, "t", nil)
+	seen, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,29 +35,29 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // before the name is used again, and after; the first is a repeated order
-		if err := m.DropTable(ctx, "t", seen.Id); err != nil {
+		if err := m.Schema.DropTable(ctx, "t", seen.Id); err != nil {
 			t.Errorf("dropped once more: %v", err)
 		}
-		if _, err := m.CreateTable(ctx, "t", nil); err != nil {
+		if _, err := m.Schema.CreateTable(ctx, "t", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	next, err := m.Table(ctx, "t")
+	next, err := m.Schema.Table(ctx, "t")
 	if err != nil || next == nil || next.Id == seen.Id {
 		t.Fatalf("DROP-BY-NAME: after an order to drop table %d the name is that of %v, %v",
 			seen.Id, next, err)
 	}
 	for _, id := range []uint32{0, next.Id + 1} {
 		var refused *txn.ServerError
-		if err := m.DropTable(ctx, "t", id); !errors.As(err, &refused) ||
+		if err := m.Schema.DropTable(ctx, "t", id); !errors.As(err, &refused) ||
 			refused.Code != pb.Error_CODE_NO_TABLE {
 			t.Errorf("DROP-BY-NAME: an order for table %d: %v", id, err)
 		}
 	}
-	if now, err := m.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
+	if now, err := m.Schema.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
 		t.Errorf("DROP-BY-NAME: the name belongs to %v, not to table %d, %v", now, next.Id, err)
 	}
-	c, err := m.Catalogue(ctx)
+	c, err := m.Observers.Catalogue(ctx)
 	if err != nil || !slices.Equal(c.DroppedTables, []uint32{seen.Id}) {
 		t.Errorf("dropped: %v, %v", c.GetDroppedTables(), err)
 	}
@@ -70,19 +70,19 @@ func TestDropSparesATableMadeAnew(t *testing.T) {
 func TestDropAgainSparesTheNextTable(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
-	other := NewMeta(w.send, w.router)
-	first, err := m.CreateTable(ctx, "t", nil)
+	other := New(w.send, w.router)
+	first, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var next *pb.Table
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 		error) {
 		r, err := w.send(ctx, tablet, req)
 		if req.GetRawWrite() == nil || next != nil || err != nil {
 			return r, err
 		}
-		if next, err = other.CreateTable(ctx, "t", nil); err != nil {
+		if next, err = other.Schema.CreateTable(ctx, "t", nil); err != nil {
 			t.Fatal(err)
 		}
 		return nil, route.ErrUnknown
@@ -93,10 +93,10 @@ func TestDropAgainSparesTheNextTable(t *testing.T) {
 	if next == nil || next.Id == first.Id {
 		t.Fatalf("the table was not made again meanwhile: %v after %v", next, first)
 	}
-	if now, err := m.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
+	if now, err := m.Schema.Table(ctx, "t"); err != nil || now.GetId() != next.Id {
 		t.Errorf("DROPPED-ANOTHER: after the drop of table %d the name belongs to %v, not to table %d, %v", first.Id, now, next.Id, err)
 	}
-	c, err := m.Catalogue(ctx)
+	c, err := m.Observers.Catalogue(ctx)
 	if err != nil || !slices.Equal(c.DroppedTables, []uint32{first.Id}) {
 		t.Errorf("dropped: %v, %v", c.GetDroppedTables(), err)
 	}
@@ -116,18 +116,18 @@ func lateCopies(t *testing.T, forgotten bool) {
 	ctx := context.Background()
 	w, m := newWorld(t)
 	var copies []*pb.TabletRequest
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 		error) {
 		if req.GetRawWrite() != nil {
 			copies = append(copies, req)
 		}
 		return w.send(ctx, tablet, req)
 	}
-	first, err := m.CreateTable(ctx, "t", []string{"k"})
+	first, err := m.Schema.CreateTable(ctx, "t", []string{"k"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.send = w.send
+	w.via = w.send
 	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,10 +143,10 @@ func lateCopies(t *testing.T, forgotten bool) {
 			}
 		}
 	}
-	if tables, err := m.Tables(ctx); err != nil || len(tables) != 0 {
+	if tables, err := m.Schema.Tables(ctx); err != nil || len(tables) != 0 {
 		t.Errorf("forgotten %v: late copies have brought back %v, %v", forgotten, tables, err)
 	}
-	again, err := m.CreateTable(ctx, "t", nil)
+	again, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil || again.Id == first.Id {
 		t.Errorf("forgotten %v: the new table has the id of the dropped one: %v, %v", forgotten,
 			again, err)

@@ -18,10 +18,10 @@ const prefixLinked = "linked/"
 
 // Link records which observers a node runs. A node's earlier incarnation is replaced; a
 // later one stays.
-func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
+func (obs *Observers) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 	// Sorted, so that the same set is the same record and is not written again.
 	names = slices.Sorted(slices.Values(names))
-	_, err := update(ctx, m.records, prefixLinked+strconv.FormatUint(w.Node, 10),
+	_, err := update(ctx, obs.records, prefixLinked+strconv.FormatUint(w.Node, 10),
 		func(have *wire.LinkedObservers) (*wire.LinkedObservers, []change, error) {
 			if have.GetIncarnation() > w.Incarnation || slices.Equal(have.GetNames(), names) {
 				return have, nil, nil
@@ -35,8 +35,9 @@ func (m *Meta) Link(ctx context.Context, w mvcc.Worker, names []string) error {
 
 // Linked returns the observers that are run by nodes for which alive returns true. Work
 // for any other observer waits until a node that links it comes.
-func (m *Meta) Linked(ctx context.Context, alive func(node uint64) bool) (map[string]bool, error) {
-	nodes, err := list[*wire.LinkedObservers](ctx, m.records, prefixLinked)
+func (obs *Observers) Linked(ctx context.Context,
+	alive func(node uint64) bool) (map[string]bool, error) {
+	nodes, err := list[*wire.LinkedObservers](ctx, obs.records, prefixLinked)
 	if err != nil {
 		return nil, err
 	}

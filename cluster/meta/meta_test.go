@@ -39,7 +39,7 @@ func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died 
 	w, m := newWorld(t)
 	w.failAt, w.after = failAt, after
 	first := w.router.Locate(mvcc.MetaTable, "", 100)
-	_, err := m.CreateTable(ctx, "t", []string{"k", "p"})
+	_, err := m.Schema.CreateTable(ctx, "t", []string{"k", "p"})
 	if err == nil {
 		return false
 	}
@@ -47,10 +47,10 @@ func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died 
 		t.Fatal(err)
 	}
 	w.checkTable(ctx, m, "died at operation", failAt)
-	if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
+	if _, err := m.Schema.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
 		t.Fatal(err)
 	}
-	table, err := m.Table(ctx, "t")
+	table, err := m.Schema.Table(ctx, "t")
 	if err != nil || table == nil || len(table.SplitKeys) != 2 {
 		t.Fatalf("made again: %v, %v", table, err)
 	}
@@ -66,7 +66,7 @@ func interrupt(ctx context.Context, t *testing.T, failAt int, after bool) (died 
 // checkTable: a table that can be looked up has a boundary at its start and at each split key.
 func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
 	w.t.Helper()
-	tables, err := m.Tables(ctx)
+	tables, err := m.Schema.Tables(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (w *world) checkTable(ctx context.Context, m *Meta, what string, n int) {
 func TestSplitKeysAreBounded(t *testing.T) {
 	w, m := newWorld(t)
 	var refused *txn.ServerError
-	_, err := m.CreateTable(context.Background(), "t", make([]string, maxSplitKeys+1))
+	_, err := m.Schema.CreateTable(context.Background(), "t", make([]string, maxSplitKeys+1))
 	if !errors.As(err, &refused) || refused.Code != pb.Error_CODE_TOO_LARGE || w.ops > 0 {
 		t.Errorf("%v after %d operations", err, w.ops)
 	}
@@ -96,7 +96,7 @@ func TestSplitKeysAreBounded(t *testing.T) {
 func TestTableIDsAreNotReused(t *testing.T) {
 	ctx := context.Background()
 	w, m := newWorld(t)
-	first, err := m.CreateTable(ctx, "t", nil)
+	first, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +108,11 @@ func TestTableIDsAreNotReused(t *testing.T) {
 		refused.Code != pb.Error_CODE_NO_TABLE {
 		t.Errorf("dropped twice: %v", err)
 	}
-	again, err := m.CreateTable(ctx, "t", nil)
+	again, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil || again.Id == first.Id {
 		t.Errorf("%v, %v after %v", again, err, first)
 	}
-	c, err := m.Catalogue(ctx)
+	c, err := m.Observers.Catalogue(ctx)
 	if err != nil || len(c.DroppedTables) != 1 || c.DroppedTables[0] != first.Id {
 		t.Errorf("catalogue: %v, %v", c, err)
 	}
@@ -127,11 +127,11 @@ func TestDropTableInterrupted(t *testing.T) {
 	for n := 2; n < 24; n++ {
 		w, m := newWorld(t)
 		observe := func() error {
-			table, err := m.CreateTable(ctx, "t", nil)
+			table, err := m.Schema.CreateTable(ctx, "t", nil)
 			if err != nil {
 				return err
 			}
-			return m.Register(ctx, []*pb.ObserverInfo{
+			return register(ctx, m, []*pb.ObserverInfo{
 				{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
 			})
 		}
@@ -143,10 +143,10 @@ func TestDropTableInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.failAt = 0
-		if err := errors.Join(m.Sync(ctx), observe()); err != nil {
+		if err := errors.Join(m.Observers.Sync(ctx), observe()); err != nil {
 			t.Fatalf("died at operation %d, after it %v: %v", n/2, n%2 == 1, err)
 		}
-		c, err := m.Catalogue(ctx)
+		c, err := m.Observers.Catalogue(ctx)
 		if err != nil || len(c.Observers) != 1 {
 			t.Fatalf("catalogue: %v, %v", c, err)
 		}
@@ -162,7 +162,7 @@ func TestDropTableRepeated(t *testing.T) {
 	died := true
 	for n := 2; died; n++ {
 		w, m := newWorld(t)
-		if _, err := m.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
+		if _, err := m.Schema.CreateTable(ctx, "t", []string{"k", "p"}); err != nil {
 			t.Fatal(err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
@@ -178,7 +178,7 @@ func TestDropTableRepeated(t *testing.T) {
 		} else if n < 14 {
 			t.Fatalf("a table in three tablets was dropped in %d operations", n/2)
 		}
-		c, err := m.Catalogue(ctx)
+		c, err := m.Observers.Catalogue(ctx)
 		if err != nil || len(c.DroppedTables) != 1 {
 			t.Fatalf("catalogue: %v, %v", c, err)
 		}
@@ -210,12 +210,12 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 		}
 	}
 	for range 2 { // the second time nothing changes
-		if err := m.Register(ctx, []*pb.ObserverInfo{info("a", "x", false),
+		if err := register(ctx, m, []*pb.ObserverInfo{info("a", "x", false),
 			info("b", "y", true)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c, err := m.Catalogue(ctx)
+	c, err := m.Observers.Catalogue(ctx)
 	if err != nil || c.Version != 1 {
 		t.Fatalf("%v, %v", c, err)
 	}
@@ -224,7 +224,7 @@ func TestCatalogueRefusesContradictions(t *testing.T) {
 		"other kind": info("a", "x", true), "observes": info("a", "z", false),
 		"is observed by": info("c", "x", false),
 	} {
-		if err := m.Register(ctx, []*pb.ObserverInfo{o}); err == nil ||
+		if err := register(ctx, m, []*pb.ObserverInfo{o}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", o, err)
 		}
@@ -238,7 +238,7 @@ func TestDDLRespectsContext(t *testing.T) {
 	defer cancel()
 	w, m := newWorld(t)
 	stuck, release := make(chan struct{}), make(chan struct{})
-	m.send = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 		error) {
 		if req.GetSplit() != nil { // of the first CreateTable
 			close(stuck)
@@ -247,32 +247,32 @@ func TestDDLRespectsContext(t *testing.T) {
 		return w.send(ctx, tablet, req)
 	}
 	made := make(chan error, 1)
-	go func() { _, err := m.CreateTable(ctx, "t", []string{"k"}); made <- err }()
+	go func() { _, err := m.Schema.CreateTable(ctx, "t", []string{"k"}); made <- err }()
 	<-stuck
 	ended, end := context.WithCancel(ctx)
 	end()
 	for name, change := range map[string]func(context.Context) error{
 		"create": func(ctx context.Context) error {
-			_, err := m.CreateTable(ctx, "u", nil)
+			_, err := m.Schema.CreateTable(ctx, "u", nil)
 			return err
 		},
 		"drop":     func(ctx context.Context) error { return dropTable(ctx, m, "u") },
-		"split":    func(ctx context.Context) error { return m.SplitTablet(ctx, "u", "x") },
-		"splitAt":  func(ctx context.Context) error { return m.SplitAt(ctx, 16, "x") },
-		"sync":     m.Sync,
-		"register": func(ctx context.Context) error { return m.Register(ctx, nil) },
+		"split":    func(ctx context.Context) error { return m.Schema.SplitTablet(ctx, "u", "x") },
+		"splitAt":  func(ctx context.Context) error { return m.Schema.SplitAt(ctx, 16, "x") },
+		"sync":     m.Observers.Sync,
+		"register": func(ctx context.Context) error { return register(ctx, m, nil) },
 		"control": func(ctx context.Context) error {
-			_, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{})
+			_, err := m.Observers.ControlObserver(ctx, &pb.ControlObserverRequest{})
 			return err
 		},
-		"forget": func(ctx context.Context) error { return m.ForgetObserver(ctx, "o") },
+		"forget": func(ctx context.Context) error { return m.Observers.ForgetObserver(ctx, "o") },
 	} {
 		if err := change(ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	close(release)
-	if err := errors.Join(<-made, m.Sync(ctx)); err != nil {
+	if err := errors.Join(<-made, m.Observers.Sync(ctx)); err != nil {
 		t.Error(err)
 	}
 }
@@ -283,12 +283,12 @@ func TestReportKeepsTheHigherEpoch(t *testing.T) {
 	w, m := newWorld(t)
 	for _, epoch := range []uint64{2, 5, 3} {
 		d := &pb.TabletDescriptor{TabletId: 9, Epoch: epoch, StartTable: 20, EndUnbounded: true}
-		if err := m.Report(ctx, d); err != nil {
+		if err := m.Tablets.Report(ctx, d); err != nil {
 			t.Fatal(err)
 		}
 		w.router.Update(d)
 	}
-	all, err := m.Tablets(ctx)
+	all, err := m.Tablets.Tablets(ctx)
 	if err != nil || len(all) != 1 || all[0].Epoch != 5 {
 		t.Errorf("%v, %v", all, err)
 	}
@@ -302,14 +302,14 @@ func TestConcurrentDDL(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	w, first := newWorld(t)
-	metas := []*Meta{first, NewMeta(w.send, w.router), NewMeta(w.send, w.router)}
+	metas := []*Meta{first, New(w.send, w.router), New(w.send, w.router)}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	ids := map[string]uint32{}
 	for i := range 12 {
 		wg.Go(func() {
 			name := fmt.Sprint("t", i%4)
-			table, err := metas[i%len(metas)].CreateTable(ctx, name, nil)
+			table, err := metas[i%len(metas)].Schema.CreateTable(ctx, name, nil)
 			if err != nil {
 				t.Error(err)
 				return

@@ -20,6 +20,12 @@ import (
 // was made.
 const prefixMove = "move/"
 
+// Moves are operators' orders to move replicas and leaderships.
+type Moves struct {
+	records
+	nodes *NodeTable
+}
+
 // Why an order to move a tablet is refused. Each comes with a txn.ServerError that says
 // more; ErrNoNode is another.
 var (
@@ -39,7 +45,7 @@ func moveRow(tablet uint64) string { return prefixMove + strconv.FormatUint(tabl
 // returns the tablet as the map has it, before the move. Placement carries the order out,
 // however often the leadership of meta changes. The call may be repeated. Errors:
 // ErrNoTablet, ErrNoNode, ErrCannotMove, ErrOrdered.
-func (m *Meta) OrderMove(ctx context.Context,
+func (m *Moves) OrderMove(ctx context.Context,
 	req *pb.MoveTabletRequest) (d *pb.TabletDescriptor, err error) {
 	// A copy of the known fields: it is compared with stored orders.
 	order := &pb.MoveTabletRequest{
@@ -73,9 +79,9 @@ func (m *Meta) OrderMove(ctx context.Context,
 
 // checkMove refuses a move that cannot be made as the cluster stands. Placement checks
 // again when it makes the move.
-func (m *Meta) checkMove(ctx context.Context, d *pb.TabletDescriptor,
+func (m *Moves) checkMove(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.MoveTabletRequest) error {
-	nodes, err := m.Nodes(ctx)
+	nodes, err := m.nodes.Nodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,13 +146,13 @@ func checkZone(d *pb.TabletDescriptor, nodes map[uint64]*wire.NodeRecord, from,
 }
 
 // MoveOrders returns the moves that are ordered and not done, in the order of rows.
-func (m *Meta) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
+func (m *Moves) MoveOrders(ctx context.Context) ([]*pb.MoveTabletRequest, error) {
 	return list[*pb.MoveTabletRequest](ctx, m.records, prefixMove)
 }
 
 // EndMove removes an order that is done, or that can no longer be done. If another order
 // has taken its place that one stays, and there is no error.
-func (m *Meta) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
+func (m *Moves) EndMove(ctx context.Context, order *pb.MoveTabletRequest) error {
 	value, err := encode(order)
 	if err != nil {
 		return err

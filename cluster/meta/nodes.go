@@ -27,6 +27,12 @@ const prefixNode = "node/"
 // maxNodeRecord is the most bytes that a registered record may have.
 const maxNodeRecord = 4096
 
+// NodeTable is who belongs to the cluster.
+type NodeTable struct {
+	records
+	tablets *TabletMap // tells what a node that is to be forgotten holds
+}
+
 // Why the node table refuses a change. Each comes with a txn.ServerError that names the node.
 var (
 	// ErrNoNode: meta has no record of the node.
@@ -38,18 +44,9 @@ var (
 // nodeRow returns the row of a node's record.
 func nodeRow(id uint64) string { return prefixNode + strconv.FormatUint(id, 10) }
 
-// Node returns a node's record, nil if it never joined or was forgotten.
-func (m *Meta) Node(ctx context.Context, id uint64) (*wire.NodeRecord, error) {
-	r, old, err := load[*wire.NodeRecord](ctx, m.records, nodeRow(id))
-	if err != nil || old == nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 // Nodes returns the node table in the order of node ids.
-func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
-	all, err := list[*wire.NodeRecord](ctx, m.records, prefixNode)
+func (t *NodeTable) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
+	all, err := list[*wire.NodeRecord](ctx, t.records, prefixNode)
 	slices.SortFunc(all, func(a, b *wire.NodeRecord) int { return cmp.Compare(a.NodeId, b.NodeId) })
 	return all, err
 }
@@ -61,13 +58,13 @@ func (m *Meta) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 // A state that an operator has set stays; a node that was gone is active again. The call
 // may be repeated by the same process. Errors: ErrStaleIncarnation, ErrDuplicateNode,
 // ErrForgotten.
-func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
+func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
 		return nil, refuse(pb.Error_CODE_INVALID,
 			"a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
 	}
-	return m.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+	return t.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		// fn may be called again, so r itself stays as it is.
 		to := proto.CloneOf(r)
 		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
@@ -75,7 +72,7 @@ func (m *Meta) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 		// that the directory is the right one.
 		to.Starts = to.Starts[max(0, len(to.Starts)-1):]
 		if have == nil {
-			return to, m.roomForNode(ctx)
+			return to, t.roomForNode(ctx)
 		}
 		switch {
 		case have.Incarnation > r.Incarnation:
@@ -120,8 +117,8 @@ func knowsStart(have, r *wire.NodeRecord) bool {
 
 // roomForNode refuses a further node when there are records of cluster.MaxNodes. Nodes
 // that register at the same moment may exceed the bound by as many.
-func (m *Meta) roomForNode(ctx context.Context) error {
-	all, err := m.Nodes(ctx)
+func (t *NodeTable) roomForNode(ctx context.Context) error {
+	all, err := t.Nodes(ctx)
 	if err == nil && len(all) >= cluster.MaxNodes {
 		return refuse(pb.Error_CODE_TOO_LARGE,
 			"there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
@@ -133,9 +130,9 @@ func (m *Meta) roomForNode(ctx context.Context) error {
 // SetNodeState moves the node to a state and returns the record as it stands then. The
 // node must be in one of the states in from, or in that state already; without from it
 // may be in any. Errors: ErrNoNode, ErrNodeState.
-func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
+func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 	from ...pb.NodeState) (*wire.NodeRecord, error) {
-	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		switch {
 		case have == nil:
 			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
@@ -152,9 +149,9 @@ func (m *Meta) SetNodeState(ctx context.Context, id uint64, to pb.NodeState,
 // alive, 0 if it is alive, and returns the record as it stands then. If another
 // incarnation has registered meanwhile it changes nothing. A node that was declared gone
 // and is seen again becomes active.
-func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
+func (t *NodeTable) SetNodeGone(ctx context.Context, id, incarnation,
 	since uint64) (*wire.NodeRecord, error) {
-	return m.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		if have == nil {
 			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
 		}
@@ -171,15 +168,15 @@ func (m *Meta) SetNodeGone(ctx context.Context, id, incarnation,
 // changeNode replaces a record by what fn makes of it and returns the result. have is nil
 // if there is no record, and fn may edit it in place. fn is called again if another
 // writer was faster. A forgotten node gets no record any more: ErrForgotten.
-func (m *Meta) changeNode(
+func (t *NodeTable) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
 ) (*wire.NodeRecord, error) {
-	return update(ctx, m.records, nodeRow(id),
+	return update(ctx, t.records, nodeRow(id),
 		func(have *wire.NodeRecord) (to *wire.NodeRecord, with []change, err error) {
 			// A first record is written on condition that the node is not forgotten
 			// meanwhile.
 			if have == nil {
-				unless, err := m.notForgotten(ctx, id)
+				unless, err := t.notForgotten(ctx, id)
 				if err != nil {
 					return nil, nil, err
 				}

@@ -30,30 +30,19 @@ const (
 // are being removed.
 var errRetiring = errors.New("meta: observer is being retired")
 
-// Register adds the observers that are not in the catalogue yet and waits until every
-// tablet has applied it: from then on every change of their columns leaves a
-// notification. One that is there stays as it is: paused, and with its limit. A second
+// Enter adds the observers that are not in the catalogue yet, and returns the newest
+// catalogue. One that is there stays as it is: paused, and with its limit. A second
 // observer on one column, another kind for the same one, or a name on two columns is
-// refused (design section 7). ErrUntold: they are in the catalogue, and some tablets do
-// not know it yet.
+// refused (design section 7). It does not wait for the tablets: once Sync has told them,
+// every change of the observers' columns leaves a notification.
 //
-// A retired observer that is registered again is a new one, once what is left of the old
-// one has been removed: Register waits for that as long as ctx allows, and then says so.
-func (m *Meta) Register(ctx context.Context, observers []*pb.ObserverInfo) error {
-	c, err := m.Enter(ctx, observers)
-	if err != nil {
-		return err
-	}
-	return m.tell(ctx, c)
-}
-
-// Enter is like Register but does not wait for the tablets, which Sync tells. It returns
-// the newest catalogue.
-func (m *Meta) Enter(ctx context.Context,
+// A retired observer that is entered again is a new one, once what is left of the old one
+// has been removed: Enter waits for that as long as ctx allows, and then says so.
+func (obs *Observers) Enter(ctx context.Context,
 	observers []*pb.ObserverInfo) (c *pb.Catalogue, err error) {
 	var waited error
 	err = retry(ctx, func() (bool, error) {
-		c, err = m.enter(ctx, observers)
+		c, err = obs.enter(ctx, observers)
 		// The entry goes when its notifications are removed, which the leader of meta
 		// does in the background: try again until ctx ends.
 		if errors.Is(err, errRetiring) {
@@ -70,8 +59,8 @@ func (m *Meta) Enter(ctx context.Context,
 }
 
 // enter is one attempt of Enter. All of the observers are entered, or none.
-func (m *Meta) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
-	return m.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+func (obs *Observers) enter(ctx context.Context, observers []*pb.ObserverInfo) (*pb.Catalogue, error) {
+	return obs.writeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		for _, o := range observers {
 			known, err := find(c, o)
 			if err != nil {
@@ -122,14 +111,14 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 // ControlObserver changes an observer's entry and waits until every tablet has applied
 // it. Retiring is final: the entry goes when its work has been removed (ForgetObserver),
 // and until then nothing else of it can be changed.
-func (m *Meta) ControlObserver(ctx context.Context,
+func (obs *Observers) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ObserverInfo, error) {
 	if req.GetLimit() > maxObserverLimit {
 		return nil, refuse(pb.Error_CODE_INVALID, "a limit of %d runs at once; at most %d",
 			req.GetLimit(), maxObserverLimit)
 	}
 	var after *pb.ObserverInfo
-	err := m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+	err := obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, req.GetName())
 		if err != nil {
 			return nil, err
@@ -178,8 +167,8 @@ func observer(c *pb.Catalogue, name string) (*pb.ObserverInfo, error) {
 // of its back-fill; its name and its column are free from then on. The caller has removed
 // its notifications after every tablet had applied the retirement. One that is gone
 // already is no error.
-func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+func (obs *Observers) ForgetObserver(ctx context.Context, name string) error {
+	return obs.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		o, err := observer(c, name)
 		var refused *txn.ServerError
 		// There is no such entry: an earlier call has done it.
@@ -189,21 +178,21 @@ func (m *Meta) ForgetObserver(ctx context.Context, name string) error {
 		if !o.Retired {
 			return nil, refuse(pb.Error_CODE_INVALID, "observer %q is not retired", name)
 		}
-		return m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool { return o.Name == name })
+		return obs.removeEntries(ctx, c, func(o *pb.ObserverInfo) bool { return o.Name == name })
 	})
 }
 
-// removeObservers deletes the entries for which which returns true and returns the
+// removeEntries deletes the entries for which which returns true and returns the
 // changes that delete the records of their back-fills: a later observer of the same name
 // must not inherit one.
-func (m *Meta) removeObservers(ctx context.Context, c *pb.Catalogue,
+func (obs *Observers) removeEntries(ctx context.Context, c *pb.Catalogue,
 	which func(*pb.ObserverInfo) bool) ([]change, error) {
 	var with []change
 	for _, o := range c.Observers {
 		if !which(o) {
 			continue
 		}
-		old, err := m.get(ctx, prefixBackfill+o.Name)
+		old, err := obs.get(ctx, prefixBackfill+o.Name)
 		if err != nil {
 			return nil, err
 		}

@@ -19,11 +19,11 @@ import (
 func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo) {
 	w, m := newWorld(t)
 	ctx := context.Background()
-	table, err := m.CreateTable(ctx, "t", nil)
+	table, err := m.Schema.CreateTable(ctx, "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.Register(ctx, []*pb.ObserverInfo{
+	err = register(ctx, m, []*pb.ObserverInfo{
 		{Name: "a", Table: table.Id, TableName: "t", Column: []byte("x")},
 		{Name: "b", Table: table.Id, TableName: "t", Column: []byte("y"), Weak: true},
 	})
@@ -32,7 +32,7 @@ func observing(t *testing.T) (*world, *Meta, func(name string) *pb.ObserverInfo)
 	}
 	return w, m, func(name string) *pb.ObserverInfo {
 		t.Helper()
-		c, err := m.Catalogue(ctx)
+		c, err := m.Observers.Catalogue(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,11 +69,11 @@ func TestControlObserver(t *testing.T) {
 	}
 	for i, s := range steps {
 		s.req.Name = "a"
-		got, err := m.ControlObserver(ctx, s.req)
+		got, err := m.Observers.ControlObserver(ctx, s.req)
 		if err != nil || got.Paused != s.paused || got.Limit != s.limit {
 			t.Fatalf("step %d: %v, %v", i, got, err)
 		}
-		if err := m.Register(ctx, []*pb.ObserverInfo{before}); err != nil { // a restart
+		if err := register(ctx, m, []*pb.ObserverInfo{before}); err != nil { // a restart
 			t.Fatal(err)
 		}
 		if o := now("a"); !proto.Equal(o, got) {
@@ -83,14 +83,14 @@ func TestControlObserver(t *testing.T) {
 	if o := now("b"); o.Paused || o.Limit != 0 {
 		t.Errorf("the other one: %v", o)
 	}
-	_, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{
+	_, err := m.Observers.ControlObserver(ctx, &pb.ControlObserverRequest{
 		Name: "c", Paused: proto.Bool(true),
 	})
 	if err == nil || !strings.Contains(err.Error(),
 		`there is no observer "c"; there are: "a", "b"`) {
 		t.Errorf("unknown: %v", err)
 	}
-	if _, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a",
+	if _, err := m.Observers.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a",
 		Limit: proto.Uint32(1 << 20)}); err == nil {
 		t.Error("a limit of a million was taken")
 	}
@@ -103,38 +103,38 @@ func TestRetire(t *testing.T) {
 	ctx := context.Background()
 	for n := 2; n < 20; n++ {
 		w, m, now := observing(t)
-		if _, err := m.StartBackfill(ctx, "a", 7); err != nil {
+		if _, err := m.Backfills.StartBackfill(ctx, "a", 7); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.ForgetObserver(ctx, "a"); err == nil {
+		if err := m.Observers.ForgetObserver(ctx, "a"); err == nil {
 			t.Fatal("an observer that is not retired was forgotten")
 		}
-		info, err := m.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Retire: true})
+		info, err := m.Observers.ControlObserver(ctx, &pb.ControlObserverRequest{Name: "a", Retire: true})
 		if err != nil || !info.Retired || !now("a").Retired {
 			t.Fatalf("%v, %v", info, err)
 		}
-		if _, err := m.ControlObserver(ctx,
+		if _, err := m.Observers.ControlObserver(ctx,
 			&pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
 			t.Errorf("again: %v", err)
 		}
-		_, paused := m.ControlObserver(ctx,
+		_, paused := m.Observers.ControlObserver(ctx,
 			&pb.ControlObserverRequest{Name: "a", Paused: proto.Bool(false)})
-		_, filled := m.StartBackfill(ctx, "a", 8)
+		_, filled := m.Backfills.StartBackfill(ctx, "a", 8)
 		for what, err := range map[string]error{"resumed": paused, "filled": filled} {
 			if err == nil || !strings.Contains(err.Error(), "being retired") {
 				t.Errorf("a retired observer was %s: %v", what, err)
 			}
 		}
-		if goesOn, err := m.SaveBackfill(ctx,
+		if goesOn, err := m.Backfills.SaveBackfill(ctx,
 			&pb.Backfill{Name: "a", Ts: 7, Rows: 1}); err != nil || goesOn {
 			t.Errorf("its back-fill goes on: %v", err)
 		}
 		w.failAt, w.after = w.ops+n/2, n%2 == 1
-		if err := m.ForgetObserver(ctx, "a"); err != nil && !errors.Is(err, errCrash) {
+		if err := m.Observers.ForgetObserver(ctx, "a"); err != nil && !errors.Is(err, errCrash) {
 			t.Fatal(err)
 		}
 		w.failAt = 0
-		if err := errors.Join(m.ForgetObserver(ctx, "a"), m.Sync(ctx)); err != nil {
+		if err := errors.Join(m.Observers.ForgetObserver(ctx, "a"), m.Observers.Sync(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		fresh := &pb.ObserverInfo{
@@ -143,10 +143,10 @@ func TestRetire(t *testing.T) {
 		if now("a") != nil {
 			t.Fatal("still there")
 		}
-		if err := m.Register(ctx, []*pb.ObserverInfo{fresh}); err != nil {
+		if err := register(ctx, m, []*pb.ObserverInfo{fresh}); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := m.Backfill(ctx, "a"); err != nil || b != nil {
+		if b, err := m.Backfills.Backfill(ctx, "a"); err != nil || b != nil {
 			t.Errorf("the new observer has a back-fill: %v, %v", b, err)
 		}
 	}
@@ -159,21 +159,21 @@ func TestRegisterWaitsForRemoval(t *testing.T) {
 		ctx := context.Background()
 		_, m, now := observing(t)
 		fresh := now("a")
-		if _, err := m.ControlObserver(ctx,
+		if _, err := m.Observers.ControlObserver(ctx,
 			&pb.ControlObserverRequest{Name: "a", Retire: true}); err != nil {
 			t.Fatal(err)
 		}
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		err := m.Register(short, []*pb.ObserverInfo{fresh})
+		err := register(short, m, []*pb.ObserverInfo{fresh})
 		if !errors.Is(err, context.DeadlineExceeded) ||
 			!strings.Contains(err.Error(), `observer "a" of t."x" is being retired`) {
 			t.Fatalf("not removed: %v", err)
 		}
 		registered := make(chan error, 1)
-		go func() { registered <- m.Register(ctx, []*pb.ObserverInfo{fresh}) }()
+		go func() { registered <- register(ctx, m, []*pb.ObserverInfo{fresh}) }()
 		synctest.Wait()
-		if err := m.ForgetObserver(ctx, "a"); err != nil {
+		if err := m.Observers.ForgetObserver(ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-registered; err != nil {
@@ -190,12 +190,12 @@ func TestRegisterWaitsForRemoval(t *testing.T) {
 func TestBackfillRecord(t *testing.T) {
 	ctx := context.Background()
 	_, m, _ := observing(t)
-	if b, err := m.Backfill(ctx, "a"); b != nil || err != nil {
+	if b, err := m.Backfills.Backfill(ctx, "a"); b != nil || err != nil {
 		t.Fatalf("%v, %v", b, err)
 	}
 	start := func(ts, want uint64) *pb.Backfill {
 		t.Helper()
-		b, err := m.StartBackfill(ctx, "a", ts)
+		b, err := m.Backfills.StartBackfill(ctx, "a", ts)
 		if err != nil || b.Ts != want {
 			t.Fatalf("%v, %v", b, err)
 		}
@@ -203,7 +203,7 @@ func TestBackfillRecord(t *testing.T) {
 	}
 	save := func(b *pb.Backfill, want bool) {
 		t.Helper()
-		if goesOn, err := m.SaveBackfill(ctx, b); err != nil || goesOn != want {
+		if goesOn, err := m.Backfills.SaveBackfill(ctx, b); err != nil || goesOn != want {
 			t.Fatalf("goes on %v, %v", goesOn, err)
 		}
 	}
@@ -212,31 +212,31 @@ func TestBackfillRecord(t *testing.T) {
 	if b := start(6, 5); b.Rows != 3 {
 		t.Errorf("one that runs was begun anew: %v", b)
 	}
-	if b, err := m.CancelBackfill(ctx, "a"); err != nil || !b.Cancelled {
+	if b, err := m.Backfills.CancelBackfill(ctx, "a"); err != nil || !b.Cancelled {
 		t.Fatalf("%v, %v", b, err)
 	}
 	save(&pb.Backfill{Name: "a", Ts: 5, Rows: 4}, false)
 	start(7, 7)
 	save(&pb.Backfill{Name: "a", Ts: 5, Rows: 4}, false)
 	save(&pb.Backfill{Name: "a", Ts: 7, Rows: 9, Done: true}, false)
-	if b, err := m.CancelBackfill(ctx, "a"); err != nil || b.Cancelled || b.Rows != 9 {
+	if b, err := m.Backfills.CancelBackfill(ctx, "a"); err != nil || b.Cancelled || b.Rows != 9 {
 		t.Errorf("one that is done was cancelled: %v, %v", b, err)
 	}
 	for _, name := range []string{"c", ""} {
-		if _, err := m.StartBackfill(ctx, name, 8); err == nil ||
+		if _, err := m.Backfills.StartBackfill(ctx, name, 8); err == nil ||
 			!strings.Contains(err.Error(), "there is no observer") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	observers := []*pb.ObserverInfo{{Name: "b"}, {Name: "a"}}
-	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 1 ||
+	if list, err := m.Backfills.Backfills(ctx, observers); err != nil || len(list) != 1 ||
 		list["a"].GetRows() != 9 {
 		t.Errorf("%v, %v", list, err)
 	}
 	if err := dropTable(ctx, m, "t"); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := m.Backfills(ctx, observers); err != nil || len(list) != 0 {
+	if list, err := m.Backfills.Backfills(ctx, observers); err != nil || len(list) != 0 {
 		t.Errorf("after the drop: %v, %v", list, err)
 	}
 }

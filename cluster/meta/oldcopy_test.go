@@ -21,7 +21,7 @@ import (
 func TestOldCopyIsRefused(t *testing.T) {
 	_, m := newWorld(t)
 	registry := &Registry{
-		Meta: m, Members: cluster.NewAlone(cluster.Member{}),
+		Nodes: m.Nodes, Members: cluster.NewAlone(cluster.Member{}),
 		Now: func(context.Context) (mvcc.Timestamp, error) {
 			return 77, nil
 		},

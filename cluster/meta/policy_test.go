@@ -20,19 +20,19 @@ func TestPolicyIsTheClustersOwn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, m := newWorld(t)
-	if _, err := m.SetPolicy(ctx, &pb.Policy{Replicas: proto.Uint64(5)}); err == nil {
+	if _, err := m.Policy.Set(ctx, &pb.Policy{Replicas: proto.Uint64(5)}); err == nil {
 		t.Error("a change of a policy that there is not")
 	}
-	if p, err := m.Policy(ctx); err != nil || p.Version != 0 || p.GetReplicas() != 3 {
+	if p, err := m.Policy.Read(ctx); err != nil || p.Version != 0 || p.GetReplicas() != 3 {
 		t.Errorf("no policy yet: %v, %v", p, err)
 	}
 	for _, replicas := range []uint64{5, 1} {
-		p, err := m.FoundPolicy(ctx, &pb.Policy{Replicas: proto.Uint64(replicas)})
+		p, err := m.Policy.Found(ctx, &pb.Policy{Replicas: proto.Uint64(replicas)})
 		if err != nil || p.GetReplicas() != 5 || p.Version != 1 || p.GetSplitMaxTablets() != 1024 {
 			t.Errorf("founded with %d: %v, %v", replicas, p, err)
 		}
 	}
-	p, err := m.SetPolicy(ctx, &pb.Policy{
+	p, err := m.Policy.Set(ctx, &pb.Policy{
 		HistoryMs: proto.Uint64(3_600_000), MaxHoldMs: proto.Uint64(7_200_000),
 	})
 	if err != nil || p.Version != 2 || p.GetReplicas() != 5 || p.GetHistoryMs() != 3_600_000 {
@@ -44,12 +44,12 @@ func TestPolicyIsTheClustersOwn(t *testing.T) {
 		{HistoryMs: proto.Uint64(8_000_000)}, // more than snapshots may hold
 	} {
 		var refused *txn.ServerError
-		if _, err := m.SetPolicy(ctx, bad); !errors.As(err, &refused) ||
+		if _, err := m.Policy.Set(ctx, bad); !errors.As(err, &refused) ||
 			refused.Code != pb.Error_CODE_INVALID {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
-	if again, err := m.Policy(ctx); err != nil || !proto.Equal(again, p) {
+	if again, err := m.Policy.Read(ctx); err != nil || !proto.Equal(again, p) {
 		t.Errorf("read again: %v, %v; it was %v", again, err, p)
 	}
 }
@@ -61,7 +61,7 @@ func TestTabletsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	w, m := newWorld(t)
-	if _, err := m.FoundPolicy(ctx, &pb.Policy{SplitMaxTablets: proto.Uint64(4)}); err != nil {
+	if _, err := m.Policy.Found(ctx, &pb.Policy{SplitMaxTablets: proto.Uint64(4)}); err != nil {
 		t.Fatal(err)
 	}
 	refused := func(what string, err error) {
@@ -73,26 +73,26 @@ func TestTabletsAreBounded(t *testing.T) {
 		}
 	}
 	create := func(name string, keys ...string) error {
-		_, err := m.CreateTable(ctx, name, keys)
+		_, err := m.Schema.CreateTable(ctx, name, keys)
 		return err
 	}
 	refused("a table of five tablets", create("wide", "a", "b", "c", "d"))
 	if err := create("t", "k", "p"); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SplitTablet(ctx, "t", "q"); err != nil {
+	if err := m.Schema.SplitTablet(ctx, "t", "q"); err != nil {
 		t.Fatal(err)
 	}
 	before := len(w.held)
-	refused("a split", m.SplitTablet(ctx, "t", "r"))
+	refused("a split", m.Schema.SplitTablet(ctx, "t", "r"))
 	refused("a table", create("u"))
 	refused("split keys", create("t", "k", "r"))
-	table, err := m.Table(ctx, "t")
+	table, err := m.Schema.Table(ctx, "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused("a split by size", m.SplitAt(ctx, mvcc.TableID(table.Id), "r"))
-	for _, again := range []error{create("t", "k", "p"), m.SplitTablet(ctx, "t", "q")} {
+	refused("a split by size", m.Schema.SplitAt(ctx, mvcc.TableID(table.Id), "r"))
+	for _, again := range []error{create("t", "k", "p"), m.Schema.SplitTablet(ctx, "t", "q")} {
 		if again != nil {
 			t.Errorf("what is there: %v", again)
 		}
@@ -100,13 +100,13 @@ func TestTabletsAreBounded(t *testing.T) {
 	if len(w.held) != before {
 		t.Errorf("%d tablets, and there were %d", len(w.held), before)
 	}
-	if _, err := m.SetPolicy(ctx, &pb.Policy{SplitMaxTablets: proto.Uint64(5)}); err != nil {
+	if _, err := m.Policy.Set(ctx, &pb.Policy{SplitMaxTablets: proto.Uint64(5)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := create("u"); err != nil {
 		t.Errorf("with room for one more: %v", err)
 	}
-	if err := m.SplitTablet(ctx, "u", "x"); err == nil ||
+	if err := m.Schema.SplitTablet(ctx, "u", "x"); err == nil ||
 		!strings.Contains(err.Error(), "at most 5 are allowed") {
 		t.Errorf("beyond the new bound: %v", err)
 	}

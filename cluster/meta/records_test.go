@@ -18,7 +18,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 			t.Run(fmt.Sprintf("carried out %v, rival %v", carriedOut, rival), func(t *testing.T) {
 				w, other := newWorld(t)
 				lost := 0
-				mine := NewMeta(func(ctx context.Context, tablet uint64,
+				mine := New(func(ctx context.Context, tablet uint64,
 					req *pb.TabletRequest) (*pb.TabletResponse, error) {
 					if req.GetRawWrite() == nil || lost > 0 {
 						return w.send(ctx, tablet, req)
@@ -30,7 +30,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 						}
 					}
 					if rival {
-						if _, err := other.nextID(ctx, rowNextTable, 16); err != nil {
+						if _, err := other.Schema.nextID(ctx, rowNextTable, 16); err != nil {
 							return nil, err
 						}
 					}
@@ -42,7 +42,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 					seen[17] = carriedOut
 				}
 				for range 3 {
-					id, err := mine.nextID(t.Context(), rowNextTable, 16)
+					id, err := mine.Schema.nextID(t.Context(), rowNextTable, 16)
 					if err != nil {
 						t.Fatal(err)
 					}

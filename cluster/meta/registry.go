@@ -20,7 +20,7 @@ import (
 // Registry registers nodes in the node table. It implements join.Registry over the node
 // table and gossip.
 type Registry struct {
-	Meta    *Meta
+	Nodes   *NodeTable
 	Members cluster.Members
 	// Now returns a fresh timestamp of the oracle.
 	Now func(ctx context.Context) (mvcc.Timestamp, error)
@@ -42,7 +42,7 @@ func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	if err != nil {
 		return fmt.Errorf("meta: register a node: %w", err)
 	}
-	_, err = r.Meta.RegisterNode(ctx, rec, uint64(now))
+	_, err = r.Nodes.RegisterNode(ctx, rec, uint64(now))
 	return err
 }
 
@@ -50,7 +50,7 @@ func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 // there are, including those of nodes that have yet to register; all others are the node
 // table's.
 func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
-	nodes, err := r.Meta.Nodes(ctx)
+	nodes, err := r.Nodes.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}

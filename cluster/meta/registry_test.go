@@ -24,7 +24,7 @@ func (o only) Member(node uint64) (cluster.Member, bool) { return o.other, node 
 func TestRegistryRefusesCopies(t *testing.T) {
 	_, m := newWorld(t)
 	r := &Registry{
-		Meta: m, Members: only{
+		Nodes: m.Nodes, Members: only{
 			Alone: cluster.NewAlone(cluster.Member{}),
 			other: cluster.Member{NodeID: 2, Incarnation: 4, Listen: "a:1", Gossip: "a:3"},
 		},

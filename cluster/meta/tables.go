@@ -21,6 +21,15 @@ import (
 // clients' requests on any node, one at a time on each node (ddl), and of the splitter
 // beside meta's leader.
 
+// The rows of tables: the counters of ids, and one row for each table and for each that
+// is being made.
+const (
+	rowNextTable   = "next/table"
+	rowNextTablet  = "next/tablet"
+	prefixTable    = "table/"
+	prefixCreating = "creating/"
+)
+
 // Bounds of one request: the bytes of a table's name, and its split keys, each of which
 // makes a tablet.
 const (
@@ -28,9 +37,19 @@ const (
 	maxSplitKeys = 1024
 )
 
+// Schema makes, splits and drops tables.
+type Schema struct {
+	records
+	router    *route.Router
+	tablets   *TabletMap
+	policy    *Policy
+	observers *Observers // a drop removes the table's
+	ddl       ddlLock    // also the observers'
+}
+
 // Table returns a table's record, nil if there is no such table.
-func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
-	t, old, err := load[*pb.Table](ctx, m.records, prefixTable+name)
+func (s *Schema) Table(ctx context.Context, name string) (*pb.Table, error) {
+	t, old, err := load[*pb.Table](ctx, s.records, prefixTable+name)
 	if err != nil || old == nil {
 		return nil, err
 	}
@@ -38,15 +57,15 @@ func (m *Meta) Table(ctx context.Context, name string) (*pb.Table, error) {
 }
 
 // Tables returns all tables in the order of names.
-func (m *Meta) Tables(ctx context.Context) ([]*pb.Table, error) {
-	return list[*pb.Table](ctx, m.records, prefixTable)
+func (s *Schema) Tables(ctx context.Context) ([]*pb.Table, error) {
+	return list[*pb.Table](ctx, s.records, prefixTable)
 }
 
 // CreateTable creates the table, or adds missing split keys to the one there is, and
 // returns its record. It may be repeated after any failure: the record that gives the
 // name its id is written last, when the tablet boundaries exist; until then the id is
 // reserved.
-func (m *Meta) CreateTable(ctx context.Context, name string,
+func (s *Schema) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
 	if name == "" || len(name) > maxTableName {
 		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d",
@@ -57,28 +76,28 @@ func (m *Meta) CreateTable(ctx context.Context, name string,
 			"%d split keys; at most %d at once: add the others by another request", len(splitKeys),
 			maxSplitKeys)
 	}
-	if err := m.ddl.lock(ctx); err != nil {
+	if err := s.ddl.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer m.ddl.unlock()
+	defer s.ddl.unlock()
 	for {
-		t, err := m.Table(ctx, name)
+		t, err := s.Table(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		if t != nil {
-			return t, m.addSplitKeys(ctx, t, splitKeys)
+			return t, s.addSplitKeys(ctx, t, splitKeys)
 		}
 		// Before an id is taken: a refusal must leave nothing behind.
-		if err := m.roomForTable(ctx, name, splitKeys); err != nil {
+		if err := s.roomForTable(ctx, name, splitKeys); err != nil {
 			return nil, err
 		}
-		reserved, err := m.reserveTable(ctx, name)
+		reserved, err := s.reserveTable(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		t = &pb.Table{Id: binary.BigEndian.Uint32(reserved), Name: name}
-		if err := m.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
+		if err := s.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
 			return nil, err
 		}
 		value, err := encode(t)
@@ -91,15 +110,15 @@ func (m *Meta) CreateTable(ctx context.Context, name string,
 			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved},
 			{row: droppedRow(t.Id), keep: true},
 		}
-		if done, err := m.swap(ctx, made...); done || err != nil {
+		if done, err := s.swap(ctx, made...); done || err != nil {
 			return t, err
 		}
 	}
 }
 
 // roomForTable is roomForTablets for a table that is yet to be made.
-func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string) error {
-	reserved, err := m.get(ctx, prefixCreating+name)
+func (s *Schema) roomForTable(ctx context.Context, name string, splitKeys []string) error {
+	reserved, err := s.get(ctx, prefixCreating+name)
 	if err != nil {
 		return err
 	}
@@ -107,25 +126,64 @@ func (m *Meta) roomForTable(ctx context.Context, name string, splitKeys []string
 	// An earlier attempt has made some of the boundaries already; those are not counted
 	// twice.
 	if len(reserved) == 4 {
-		return m.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
+		return s.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
 	}
 	// The id that it would get now. The counter is not raised.
-	next, _, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+	next, _, err := s.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
 	if err != nil {
 		return err
 	}
-	return m.roomForTablets(ctx, uint32(next), keys...)
+	return s.roomForTablets(ctx, uint32(next), keys...)
+}
+
+// roomForTablets refuses new boundaries at keys in the table with the id if they would
+// make more tablets than the policy allows. A boundary that exists costs nothing. Nodes
+// that make tablets at the same moment do not see each other's: each may exceed the bound
+// by what one request makes.
+func (s *Schema) roomForTablets(ctx context.Context, id uint32, keys ...string) error {
+	tablets, err := s.tablets.Tablets(ctx)
+	if err != nil {
+		return err
+	}
+	there, at := 0, map[wire.Position]bool{}
+	for _, d := range tablets {
+		if start := wire.StartOf(d); start.Table >= mvcc.FirstUserTable {
+			there++
+			at[start] = true
+		}
+	}
+	more := 0
+	for _, key := range keys {
+		if start := (wire.Position{Table: mvcc.TableID(id), Row: key}); !at[start] {
+			at[start] = true
+			more++
+		}
+	}
+	// Nothing is made, so the request is allowed also where the bound was lowered since.
+	if more == 0 {
+		return nil
+	}
+	p, err := s.policy.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if most := p.GetSplitMaxTablets(); uint64(there+more) > most {
+		return refuse(pb.Error_CODE_TOO_LARGE,
+			"there are %d tablets, and at most %d are allowed: %d more would have to be made. `percolator cluster set "+
+				"split-max-tablets=N` allows more", there, most, more)
+	}
+	return nil
 }
 
 // reserveTable returns the id, as four bytes, of a table that is being made. An attempt
 // that timed out, as one with many split keys may, is resumed with the same id; a new id
 // would orphan its tablets.
-func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
+func (s *Schema) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
 	err = retry(ctx, func() (bool, error) {
-		if reserved, err = m.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
+		if reserved, err = s.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
 			return true, err
 		}
-		id, step, err := m.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
+		id, step, err := s.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
 		if err != nil {
 			return false, err
 		}
@@ -134,24 +192,24 @@ func (m *Meta) reserveTable(ctx context.Context, name string) (reserved []byte, 
 		// In one step with the counter, which never has the same value again: a copy of
 		// this that comes when the table was made, and dropped, would reserve the dropped
 		// id.
-		return m.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
+		return s.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
 	})
 	return reserved, err
 }
 
 // addSplitKeys splits an existing table at the keys it lacks and records them.
-func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
+func (s *Schema) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
 	old, err := encode(t)
 	if err != nil {
 		return err
 	}
 	if len(keys) > 0 {
-		if err := m.roomForTablets(ctx, t.Id, keys...); err != nil {
+		if err := s.roomForTablets(ctx, t.Id, keys...); err != nil {
 			return err
 		}
 	}
 	before := len(t.SplitKeys)
-	if err := m.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
+	if err := s.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
 		return err
 	}
 	value, err := encode(t)
@@ -159,18 +217,18 @@ func (m *Meta) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) err
 		return err
 	}
 	// a lost race is another's keys: the splits are made
-	_, err = m.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value})
+	_, err = s.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value})
 	return err
 }
 
 // splitTable makes a boundary at each key that t does not list, and appends it to
 // t.SplitKeys. The empty key is the table's start, which is not listed.
-func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
+func (s *Schema) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
 	for _, key := range keys {
 		if slices.ContainsFunc(t.SplitKeys, func(k []byte) bool { return string(k) == key }) {
 			continue
 		}
-		if err := m.split(ctx, mvcc.TableID(t.Id), key); err != nil {
+		if err := s.split(ctx, mvcc.TableID(t.Id), key); err != nil {
 			return fmt.Errorf("meta: split table %q at %q: %w", t.Name, key, err)
 		}
 		if key != "" {
@@ -187,17 +245,17 @@ func (m *Meta) splitTable(ctx context.Context, t *pb.Table, keys []string) error
 // finished, and a table that is dropped already is no error, whoever has its name by now.
 // With the id 0, for a caller that saw no table of that name, it finishes an earlier
 // drop. CODE_NO_TABLE if the name and the id are not of one table.
-func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
-	return m.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
+	return s.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
 		if id != 0 && IsDropped(c, id) {
-			return nil, nil // the push that follows tells whom the first request did not reach
+			return nil, nil // publishing it again tells whom the first request did not reach
 		}
-		t, err := m.Table(ctx, name)
+		t, err := s.Table(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		if t == nil {
-			return nil, m.dropUntold(ctx, c, name)
+			return nil, s.dropUntold(ctx, c, name)
 		}
 		if t.Id != id {
 			return nil, refuse(pb.Error_CODE_NO_TABLE,
@@ -211,7 +269,7 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 		// would refuse those of a new table of the same name.
 		// DateDrops fills it in
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0)
-		gone, err := m.removeObservers(ctx, c, func(o *pb.ObserverInfo) bool {
+		gone, err := s.observers.removeEntries(ctx, c, func(o *pb.ObserverInfo) bool {
 			return o.Table == t.Id
 		})
 		if err != nil {
@@ -223,9 +281,9 @@ func (m *Meta) DropTable(ctx context.Context, name string, id uint32) error {
 }
 
 // split makes a tablet boundary before (table, row). One that exists is no error.
-func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error {
+func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string) error {
 	return retry(ctx, func() (bool, error) {
-		held, err := m.router.Find(ctx, table, row, 1)
+		held, err := s.router.Find(ctx, table, row, 1)
 		// The map in meta lags behind the tablets: look again.
 		if err != nil || len(held) == 0 {
 			return false, err
@@ -236,11 +294,11 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 		}
 		// A fresh id for each attempt: if the last one was done after all, its id is in
 		// use.
-		id, err := m.nextID(ctx, rowNextTablet, cluster.FirstFreeTablet)
+		id, err := s.nextID(ctx, rowNextTablet, cluster.FirstFreeTablet)
 		if err != nil {
 			return false, err
 		}
-		r, err := m.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
+		r, err := s.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
 		}})
 		var refused *txn.ServerError
@@ -261,8 +319,8 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 			}
 			// This node knows at once; the others learn from meta, or from the tablets
 			// themselves.
-			m.router.Update(d)
-			if err := m.Report(ctx, d); err != nil {
+			s.router.Update(d)
+			if err := s.tablets.Report(ctx, d); err != nil {
 				return false, err
 			}
 		}
@@ -272,32 +330,25 @@ func (m *Meta) split(ctx context.Context, table mvcc.TableID, row string) error 
 
 // SplitTablet makes a tablet boundary before row in the table with the name. One that
 // exists is no error.
-func (m *Meta) SplitTablet(ctx context.Context, name, row string) error {
-	if err := m.ddl.lock(ctx); err != nil {
-		return err
-	}
-	defer m.ddl.unlock()
-	t, err := m.Table(ctx, name)
+func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
+	t, err := s.Table(ctx, name)
 	if err != nil {
 		return err
 	}
 	if t == nil {
 		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
-	if err := m.roomForTablets(ctx, t.Id, row); err != nil {
-		return err
-	}
-	return m.split(ctx, mvcc.TableID(t.Id), row)
+	return s.SplitAt(ctx, mvcc.TableID(t.Id), row)
 }
 
 // SplitAt is like SplitTablet but takes the table's id. The splitter calls it.
-func (m *Meta) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
-	if err := m.ddl.lock(ctx); err != nil {
+func (s *Schema) SplitAt(ctx context.Context, table mvcc.TableID, row string) error {
+	if err := s.ddl.lock(ctx); err != nil {
 		return err
 	}
-	defer m.ddl.unlock()
-	if err := m.roomForTablets(ctx, uint32(table), row); err != nil {
+	defer s.ddl.unlock()
+	if err := s.roomForTablets(ctx, uint32(table), row); err != nil {
 		return err
 	}
-	return m.split(ctx, table, row)
+	return s.split(ctx, table, row)
 }

@@ -30,6 +30,7 @@ type world struct {
 	router *route.Router
 	held   map[uint64]*pb.TabletDescriptor
 	has    map[uint64]uint64 // the catalogue's version
+	via    route.Sender      // the way of newWorld's Meta to the tablets
 	ops    int
 	failAt int // 0: never
 	after  bool
@@ -44,11 +45,26 @@ func newWorld(t *testing.T) (*world, *Meta) {
 		w.held[d.TabletId] = d
 		w.router.Update(d)
 	}
-	return w, NewMeta(w.send, w.router)
+	w.via = w.send
+	return w, New(func(ctx context.Context, tablet uint64,
+		req *pb.TabletRequest) (*pb.TabletResponse, error) {
+		return w.via(ctx, tablet, req)
+	}, w.router)
 }
 
-func (w *world) send(_ context.Context, tablet uint64,
+// register enters the observers and waits until every tablet knows them, as nodes do.
+func register(ctx context.Context, m *Meta, observers []*pb.ObserverInfo) error {
+	if _, err := m.Observers.Enter(ctx, observers); err != nil {
+		return err
+	}
+	return m.Observers.Sync(ctx)
+}
+
+func (w *world) send(ctx context.Context, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ops++

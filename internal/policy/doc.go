@@ -1,8 +1,7 @@
 // Package policy describes the settings that hold for a whole cluster: how many replicas
 // a tablet has, how long history is kept, when tablets are split. They are kept in meta
-// (meta.Meta.Policy), set from the flags of the node that founds the cluster, and
-// changed by `percolator cluster set`. A node's own flags are compared with them and
-// never acted on.
+// (meta.Policy), set from the flags of the node that founds the cluster, and changed by
+// `percolator cluster set`. A node's own flags are compared with them and never acted on.
 //
 // Invariants:
 //  1. A policy that Check lets through can be run by every job of meta's leader.

@@ -15,9 +15,9 @@ import (
 )
 
 // away has the tablet answer nobody until it is called.
-func (w *world) away(m *Meta, tablet uint64) (back func()) {
+func (w *world) away(tablet uint64) (back func()) {
 	returned := make(chan struct{})
-	m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+	w.via = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 		error) {
 		if to == tablet {
 			select {
@@ -38,20 +38,20 @@ func TestUntoldTablets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		w, m := newWorld(t)
-		table, err := m.CreateTable(ctx, "t", []string{"k", "p"})
+		table, err := m.Schema.CreateTable(ctx, "t", []string{"k", "p"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		lost := w.router.Locate(16, "m", 1)[0].TabletId
-		back := w.away(m, lost)
-		again := NewMeta(m.send, w.router) // a restart
+		back := w.away(lost)
+		again := New(w.via, w.router) // a restart
 		observers := []*pb.ObserverInfo{
 			{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
 		}
 		for _, m := range []*Meta{m, again} {
 			began := time.Now()
 			attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-			err := m.Register(attempt, observers)
+			err := register(attempt, m, observers)
 			cancel()
 			if !errors.Is(err, ErrUntold) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("EARLY-TOLD: an observer that tablet %d does not know is registered: %v",
@@ -66,9 +66,9 @@ func TestUntoldTablets(t *testing.T) {
 			}
 		}
 		registered := make(chan error)
-		go func() { registered <- m.Register(ctx, observers) }()
+		go func() { registered <- register(ctx, m, observers) }()
 		synctest.Wait()
-		if _, err := m.CreateTable(ctx, "u", nil); err != nil {
+		if _, err := m.Schema.CreateTable(ctx, "u", nil); err != nil {
 			t.Error(err)
 		}
 		back()
@@ -77,7 +77,7 @@ func TestUntoldTablets(t *testing.T) {
 		}
 		w.checkCatalogue(1)
 		ops := w.ops
-		if err := again.Register(ctx, observers); err != nil || w.ops-ops > 3 {
+		if err := register(ctx, again, observers); err != nil || w.ops-ops > 3 {
 			t.Errorf("registered once more, in %d operations: %v", w.ops-ops, err)
 		}
 	})
@@ -88,12 +88,12 @@ func TestUntoldTablets(t *testing.T) {
 func TestUntoldFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := newWorld(t)
-		table, err := m.CreateTable(t.Context(), "t", []string{"k", "p"})
+		table, err := m.Schema.CreateTable(t.Context(), "t", []string{"k", "p"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		full, tries := w.router.Locate(16, "m", 1)[0].TabletId, 0
-		m.send = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
+		w.via = func(ctx context.Context, to uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 			error) {
 			if to == full && tries < 3 {
 				tries++
@@ -104,7 +104,7 @@ func TestUntoldFullDisk(t *testing.T) {
 		observers := []*pb.ObserverInfo{
 			{Name: "o", Table: table.Id, TableName: "t", Column: []byte("c")},
 		}
-		if err := m.Register(t.Context(), observers); err != nil {
+		if err := register(t.Context(), m, observers); err != nil {
 			t.Fatal(err)
 		}
 		if tries != 3 {
@@ -117,7 +117,7 @@ func TestUntoldFullDisk(t *testing.T) {
 // TestUncovered: what is left of all rows when some tablets have been told.
 func TestUncovered(t *testing.T) {
 	w, m := newWorld(t)
-	if _, err := m.CreateTable(context.Background(), "t", []string{"b", "c", "d"}); err != nil {
+	if _, err := m.Schema.CreateTable(context.Background(), "t", []string{"b", "c", "d"}); err != nil {
 		t.Fatal(err)
 	}
 	rows := w.router.Locate(16, "", 100)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,15 @@ var ErrUntold = errors.New("meta: not every tablet has been told of the newest o
 // have, as 8 bytes, big-endian.
 const rowTold = "told"
 
+// publisher gives catalogues to tablets.
+type publisher struct {
+	records
+	router *route.Router
+	// published is the newest catalogue version that this process itself has told every
+	// tablet.
+	published atomic.Uint64
+}
+
 const (
 	// pushAttempt bounds the wait for one tablet in one round: one that has no leader
 	// must not keep others waiting.
@@ -46,8 +56,8 @@ const (
 
 // toldVersion returns the newest catalogue version that every tablet is known to have, 0
 // if none is, and the bytes of the note.
-func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, err error) {
-	value, err = m.get(ctx, rowTold)
+func (p *publisher) toldVersion(ctx context.Context) (version uint64, value []byte, err error) {
+	value, err = p.get(ctx, rowTold)
 	if err != nil || value == nil {
 		return 0, value, err
 	}
@@ -57,39 +67,39 @@ func (m *Meta) toldVersion(ctx context.Context) (version uint64, value []byte, e
 	return binary.BigEndian.Uint64(value), value, nil
 }
 
-// tell gives the catalogue to every tablet and then notes that they have it. If that is
+// publish gives the catalogue to every tablet and then notes that they have it. If that is
 // noted already it does nothing.
-func (m *Meta) tell(ctx context.Context, c *pb.Catalogue) error {
-	if told, _, err := m.toldVersion(ctx); err != nil || told >= c.Version {
+func (p *publisher) publish(ctx context.Context, c *pb.Catalogue) error {
+	if told, _, err := p.toldVersion(ctx); err != nil || told >= c.Version {
 		return err
 	}
-	if err := m.push(ctx, c); err != nil {
+	if err := p.push(ctx, c); err != nil {
 		return err
 	}
-	m.raisePushed(c.Version)
-	_ = m.noteTold(ctx, c.Version) // without the note the tablets are told once more
+	p.raisePublished(c.Version)
+	_ = p.noteTold(ctx, c.Version) // without the note the tablets are told once more
 	return nil
 }
 
-// raisePushed notes that this process has told every tablet the version. Several
+// raisePublished notes that this process has told every tablet the version. Several
 // goroutines may raise it at once; it never falls.
-func (m *Meta) raisePushed(version uint64) {
+func (p *publisher) raisePublished(version uint64) {
 	for {
-		before := m.pushed.Load()
-		if before >= version || m.pushed.CompareAndSwap(before, version) {
+		before := p.published.Load()
+		if before >= version || p.published.CompareAndSwap(before, version) {
 			return
 		}
 	}
 }
 
 // noteTold raises the note in meta to the version, unless it is that high already.
-func (m *Meta) noteTold(ctx context.Context, version uint64) error {
+func (p *publisher) noteTold(ctx context.Context, version uint64) error {
 	return retry(ctx, func() (bool, error) {
-		told, old, err := m.toldVersion(ctx)
+		told, old, err := p.toldVersion(ctx)
 		if err != nil || told >= version {
 			return true, err
 		}
-		return m.swap(ctx, change{
+		return p.swap(ctx, change{
 			row: rowTold, old: old, value: binary.BigEndian.AppendUint64(nil, version),
 		})
 	})
@@ -99,10 +109,10 @@ func (m *Meta) noteTold(ctx context.Context, version uint64) error {
 // that have taken it cover the whole key space, or ctx ends. Coverage is what counts, not
 // a list of tablets: a split inherits the version, so a tablet made after its parent was
 // asked has it.
-func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
+func (p *publisher) push(ctx context.Context, c *pb.Catalogue) error {
 	left := []gap{{from: wire.Position{Table: mvcc.FirstUserTable}}}
 	for wait := pushPause; ; wait = min(2*wait, maxPushPause) {
-		r := &pushRound{meta: m, catalogue: c}
+		r := &pushRound{publisher: p, catalogue: c}
 		if err := r.run(ctx, left); err != nil {
 			return err
 		}
@@ -120,7 +130,7 @@ func (m *Meta) push(ctx context.Context, c *pb.Catalogue) error {
 // pushRound asks each tablet of some ranges once. Up to pushAtOnce questions are under
 // way, each on a goroutine of its own; run joins them.
 type pushRound struct {
-	meta      *Meta
+	publisher *publisher
 	catalogue *pb.Catalogue
 
 	mu     sync.Mutex
@@ -137,7 +147,7 @@ func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 	for _, g := range ranges {
 		// Walk the range tablet by tablet, by the ends that they are believed to have.
 		for at := g.from; ; {
-			held, err := r.meta.router.Find(within, at.Table, at.Row, 1)
+			held, err := r.publisher.router.Find(within, at.Table, at.Row, 1)
 			if err != nil || len(held) == 0 { // it may be found in the next round
 				r.note(0, err)
 				break
@@ -159,7 +169,7 @@ func (r *pushRound) run(ctx context.Context, ranges []gap) error {
 func (r *pushRound) ask(ctx context.Context, d *pb.TabletDescriptor) error {
 	attempt, cancel := context.WithTimeout(ctx, pushAttempt)
 	defer cancel()
-	_, err := r.meta.send(attempt, d.TabletId, &pb.TabletRequest{
+	_, err := r.publisher.send(attempt, d.TabletId, &pb.TabletRequest{
 		Epoch: d.Epoch, Op: &pb.TabletRequest_SetCatalogue{
 			SetCatalogue: &pb.SetCatalogueRequest{Catalogue: r.catalogue},
 		},

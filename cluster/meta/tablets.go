@@ -1,0 +1,42 @@
+package meta
+
+import (
+	"context"
+	"strconv"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file keeps the tablet map: what each tablet last said of itself. Nodes report from
+// the goroutine that does so for all of a node's tablets, and placement beside the leader
+// of meta; any node reads it.
+
+// prefixTablet begins the rows of the tablet map, one for each tablet.
+const prefixTablet = "tablet/"
+
+// TabletMap is where each tablet is, as it was last reported.
+type TabletMap struct{ records }
+
+// tabletRow returns the row of a tablet in the tablet map.
+func tabletRow(id uint64) string { return prefixTablet + strconv.FormatUint(id, 10) }
+
+// Report records what a tablet says of itself in the tablet map, unless a higher epoch
+// stands there.
+func (t *TabletMap) Report(ctx context.Context, d *pb.TabletDescriptor) error {
+	_, err := update(ctx, t.records, tabletRow(d.TabletId),
+		func(have *pb.TabletDescriptor) (*pb.TabletDescriptor, []change, error) {
+			// Reports overtake each other: one that comes late must not take a newer one
+			// back.
+			if have != nil && have.Epoch >= d.Epoch {
+				return have, nil, nil
+			}
+			return d, nil, nil
+		})
+	return err
+}
+
+// Tablets returns the tablet map in the order of rows, which is not that of ranges. While
+// a split is being reported it may have a gap or an overlap.
+func (t *TabletMap) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
+	return list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
+}
