@@ -186,16 +186,9 @@ func (t *Tablet) onApplied(m *applied) {
 	// any more: its callers have their answer already.
 	if p := m.proposal; t.pipeline.visible(p) {
 		if m.dropped {
-			t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED,
-				"tablet %d has changed meanwhile; try again", t.id))
+			t.drop(p)
 		} else {
 			dirty = t.finish(p)
-		}
-		// What was evaluated on top of the lost proposal goes by bounds and a catalogue
-		// that never came to be.
-		if m.dropped {
-			t.restore()
-			t.loseExclusive(p)
 		}
 	}
 	if m.changed != nil {
@@ -209,6 +202,19 @@ func (t *Tablet) onApplied(m *applied) {
 	// Reads whose index is this entry can be read now.
 	t.dispatchReads()
 	t.settle()
+}
+
+// drop gives up a proposal that every replica has dropped.
+func (t *Tablet) drop(p *proposal) {
+	changed := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again",
+		t.id)
+	t.lose(p, changed)
+	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
+	t.restore()
+	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil) {
+		x.answer(changed)
+		t.endExclusive()
+	}
 }
 
 // finish ends a proposal whose effects are visible. It brings the locks into memory,

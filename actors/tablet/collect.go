@@ -243,7 +243,7 @@ func (t *Tablet) onCollectStep() {
 	// Nothing to do, or what is under way arms the next reminder when it ends.
 	case p == nil || !t.leading || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
 	// Nothing may be proposed now; it is looked at again soon.
-	case t.exclusive != nil || noRoom(t.logs, t.store) != nil:
+	case t.drain.op != nil || noRoom(t.logs, t.store) != nil:
 		h.arm(retryPause)
 	case len(p.list) > 0:
 		t.makeStep(p)

@@ -1,8 +1,11 @@
 package tablet
 
 import (
+	"errors"
+
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file makes room in the log for what must share it with nothing in flight: a split,
@@ -10,6 +13,14 @@ import (
 // time. New mutations are deferred from then on, what is in flight drains, the exclusive
 // begins, and when it ends the deferred mutations are evaluated again. All of it runs in
 // the tablet's turns.
+
+// drain is the exclusive that was taken on, and the call that waits for the end of a
+// transfer, which may come after this replica's leadership.
+type drain struct {
+	group    *group.Group
+	op       *exclusive // nil: there is none
+	transfer *Call
+}
 
 // exclusive is what was taken on. Exactly one of split, change and target is set.
 type exclusive struct {
@@ -21,59 +32,107 @@ type exclusive struct {
 	deferred []*Call
 }
 
-// exclude takes it on. The group must not rest until it has ended.
-func (t *Tablet) exclude(x *exclusive) {
-	t.exclusive = x
-	t.group.Wake()
+// answer answers whoever asked for the exclusive.
+func (x *exclusive) answer(r *pb.TabletResponse) {
+	if x.call != nil {
+		x.call.Reply(r)
+	}
+}
+
+// take takes the exclusive on. The group must not rest until it has ended.
+func (d *drain) take(x *exclusive) {
+	d.op = x
+	d.group.Wake()
+}
+
+// begin begins the exclusive, or goes on with it: it fills the proposal, if there is
+// something to propose now. After an error the exclusive ends.
+func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, err error) {
+	x := d.op
+	switch {
+	case x.split != nil:
+		left, right := splitDescriptor(tablet, x.split)
+		p.command.Split = &wire.Split{Left: left, Right: right}
+		p.answer(x.call, splitResponse(left, right))
+	case x.change != nil:
+		next, err := d.group.Next(x.change)
+		if next == nil {
+			return false, err // without an error it is tried again
+		}
+		p.command.Replicas = next
+		// Of an entry that is not the last, the proposal has nobody to tell.
+		if x.call != nil && x.change.Last(next) {
+			p.answer(x.call, changeResponse(next))
+		}
+	default:
+		// A transfer proposes nothing: the group ends it, or a lost leadership does
+		// (transfer.go). Nothing is in flight, so nobody's outcome becomes unknown by it.
+		x.proposed, d.transfer = true, x.call
+		d.group.Transfer(x.target)
+		return false, nil
+	}
+	x.proposed = true
+	return true, nil
+}
+
+// endTransfer answers the call that waits for the end of a transfer, if there is one.
+func (d *drain) endTransfer(r *pb.TabletResponse) {
+	if d.transfer != nil {
+		d.transfer.Reply(r)
+		d.transfer = nil
+	}
+}
+
+// clear gives the exclusive up with the leadership, and returns the deferred calls.
+func (d *drain) clear(unknown, refused *pb.TabletResponse) (deferred []*Call) {
+	x := d.op
+	if x == nil {
+		return nil
+	}
+	d.op = nil
+	switch {
+	// The call of a transfer is answered when the new leader is known.
+	case x.target != 0 && d.transfer != nil:
+	// An entry is in flight, or all that is left is to leave the joint configuration.
+	case x.proposed || (x.change != nil && x.change.Leaving()):
+		x.answer(unknown)
+	default:
+		x.answer(refused)
+	}
+	return x.deferred
 }
 
 // tryExclusive begins what was taken on once the drain is over: no proposal and no
 // reservation is left. It is called wherever one of these may have been the last.
 func (t *Tablet) tryExclusive() {
-	x := t.exclusive
+	x := t.drain.op
 	if x == nil || x.proposed || !t.leading || len(t.pipeline.inflight) > 0 ||
 		len(t.reservations.held) > 0 {
 		return
 	}
-	switch {
-	case x.split != nil:
-		t.proposeSplit(x)
-	case x.change != nil:
-		t.proposeChange(x)
-	default:
-		// A transfer proposes nothing: the group ends it, or a lost leadership does
-		// (transfer.go).
-		x.proposed = true // nothing is in flight, so nobody's outcome becomes unknown by it
-		t.transferCall = x.call
-		t.group.Transfer(x.target)
+	p := t.newProposal()
+	filled, err := t.drain.begin(p, t.descriptor)
+	if filled && !t.propose(p) {
+		err = errNotProposed
+	}
+	if err != nil {
+		x.answer(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", t.id, err))
+		t.endExclusive()
 	}
 	t.ready()
 }
+
+var errNotProposed = errors.New("it could not propose the change; try again")
 
 // endExclusive has the deferred mutations evaluated again, under the range and the
 // replicas of now. They are parked on nothing and taken up in a turn of their own, since
 // mutate itself may have led here.
 func (t *Tablet) endExclusive() {
-	x := t.exclusive
-	t.exclusive = nil
-	for _, call := range x.deferred {
+	for _, call := range t.drain.op.deferred {
 		t.park(call, obstacle{})
 	}
+	t.drain.op = nil
 	t.self.send(&resume{})
-}
-
-// loseExclusive ends the exclusive if the lost proposal was its own, and answers its
-// call.
-func (t *Tablet) loseExclusive(p *proposal) {
-	x := t.exclusive
-	if x == nil || (p.command.Replicas == nil && p.command.Split == nil) {
-		return
-	}
-	if x.call != nil {
-		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
-			"tablet %d has changed meanwhile; try again", t.id))
-	}
-	t.endExclusive()
 }
 
 // resume has the tablet take up what waited for the end of an exclusive.

@@ -32,8 +32,8 @@ func (t *Tablet) mutate(calls []*Call) {
 		return
 	}
 	// Something is about to have the log to itself: these wait for its end.
-	if t.exclusive != nil {
-		t.exclusive.deferred = append(t.exclusive.deferred, calls...)
+	if x := t.drain.op; x != nil {
+		x.deferred = append(x.deferred, calls...)
 		return
 	}
 	snap := t.store.Snap()
@@ -45,8 +45,8 @@ func (t *Tablet) mutate(calls []*Call) {
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)
-		if t.exclusive != nil { // the rest waits for it
-			t.exclusive.deferred = append(t.exclusive.deferred, calls[i+1:]...)
+		if x := t.drain.op; x != nil { // the rest waits for it
+			x.deferred = append(x.deferred, calls[i+1:]...)
 			break
 		}
 	}

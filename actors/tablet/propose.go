@@ -232,7 +232,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.publishLeadership()
 	t.reads.term.Store(0)
 	if !errors.Is(cause, errLost) {
-		t.dropTransfer()
+		t.drain.endTransfer(t.notTransferred())
 	}
 	unknown := failure(pb.Error_CODE_UNKNOWN,
 		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
@@ -248,27 +248,15 @@ func (t *Tablet) stepDown(cause error) {
 		}
 	}
 	waiting := [][]*Call{
-		t.batch.Take(), held, callsOf(t.parked.mutations), callsOf(t.parked.reads),
+		t.batch.Take(), held, t.drain.clear(unknown, refused), callsOf(t.parked.mutations), callsOf(t.parked.reads),
 	}
 	waiting = append(waiting, t.reads.clear()...)
-	if x := t.exclusive; x != nil {
-		waiting = append(waiting, x.deferred)
-		switch {
-		// The call of a transfer is answered when the new leader is known.
-		case x.call == nil || (x.target != 0 && t.transferCall != nil):
-		// An entry is in flight, or all that is left is to leave the joint configuration.
-		case x.proposed || (x.change != nil && x.change.Leaving()):
-			x.call.Reply(unknown)
-		default:
-			x.call.Reply(refused)
-		}
-	}
 	for _, calls := range waiting {
 		for _, call := range calls {
 			call.Reply(refused)
 		}
 	}
-	t.parked.mutations, t.parked.reads, t.exclusive = nil, nil, nil
+	t.parked.mutations, t.parked.reads = nil, nil
 	clear(t.reservations.held)
 	t.memory.Clear()
 	t.restore()

@@ -83,7 +83,10 @@ func (t *Tablet) onTick() {
 	}
 	// Tick reports a transfer that the group has given up.
 	if t.group.Tick() {
-		t.transferFailed()
+		t.drain.endTransfer(t.notTransferred())
+		if x := t.drain.op; x != nil && x.target != 0 {
+			t.endExclusive()
+		}
 	}
 	t.goOnChanging()
 	t.ready()
@@ -94,7 +97,7 @@ func (t *Tablet) onTick() {
 // busy reports whether this leader has anything under way that its group does not know
 // of, so that the group must not rest.
 func (t *Tablet) busy() bool {
-	return !t.leading || t.failed != nil || t.exclusive != nil ||
+	return !t.leading || t.failed != nil || t.drain.op != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.reads.indexes.batches)+len(t.reads.queue.calls)+
 			t.parked.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
@@ -159,9 +162,8 @@ func (t *Tablet) ready() {
 // a transfer that has come to its end.
 func (t *Tablet) onLeader() {
 	t.host.Following(t.id, t.group.LeaderNode())
-	if t.transferCall != nil && t.group.LeaderKnown() && !t.group.Elected() {
-		t.transferCall.Reply(transferResponse(t.group.LeaderNode()))
-		t.transferCall = nil
+	if t.group.LeaderKnown() && !t.group.Elected() {
+		t.drain.endTransfer(transferResponse(t.group.LeaderNode()))
 	}
 }
 

@@ -43,7 +43,7 @@ func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
 			return
 		}
-		e.exclude(&exclusive{call: call, change: group.NewChange(r.GetChanges())})
+		e.drain.take(&exclusive{call: call, change: group.NewChange(r.GetChanges())})
 	}
 }
 
@@ -52,34 +52,6 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 		Result: &pb.TabletResponse_ChangeReplicas{
 			ChangeReplicas: &pb.ChangeReplicasResponse{Tablet: d},
 		},
-	}
-}
-
-// proposeChange proposes the next entry of the change, if the group has one by now. The
-// call is answered by the last entry.
-func (t *Tablet) proposeChange(x *exclusive) {
-	next, err := t.group.Next(x.change)
-	if err != nil {
-		x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", t.id, err))
-		t.endExclusive()
-		return
-	}
-	if next == nil {
-		return // not yet
-	}
-	p := t.newProposal()
-	p.command.Replicas = next
-	if x.call != nil && x.change.Last(next) {
-		p.answer(x.call, changeResponse(next))
-	}
-	x.proposed = true
-	if !t.propose(p) {
-		if x.call != nil { // of an entry that is not the last, the proposal has nobody to tell
-			x.call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
-				"tablet %d could not propose a change of its replicas; try again", t.id))
-		}
-		x.proposed = false
-		t.endExclusive()
 	}
 }
 
@@ -121,7 +93,7 @@ func (t *Tablet) changeVisible(d *pb.TabletDescriptor) {
 		return
 	}
 	t.group.WakeForChange()
-	x := t.exclusive
+	x := t.drain.op
 	if !t.leading || x == nil || x.change == nil {
 		return
 	}
@@ -139,8 +111,8 @@ func (t *Tablet) goOnChanging() {
 	if !t.leading {
 		return
 	}
-	if t.exclusive == nil && group.IsJoint(t.descriptor) {
-		t.exclude(&exclusive{change: &group.Change{}})
+	if t.drain.op == nil && group.IsJoint(t.descriptor) {
+		t.drain.take(&exclusive{change: &group.Change{}})
 	}
 	t.tryExclusive()
 }

@@ -166,7 +166,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 	// not at all.
 	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
 	// Nothing may be proposed now, so the measurement is repeated later.
-	if !t.leading || t.failed != nil || t.exclusive != nil {
+	if !t.leading || t.failed != nil || t.drain.op != nil {
 		s.again = true
 		return
 	}

@@ -34,26 +34,15 @@ func (c *check) splitAt(r *pb.SplitRequest) {
 func (e *evaluation) beginSplit(call *Call, r *pb.SplitRequest) {
 	at := wire.Position{Table: mvcc.TableID(r.Table), Row: wire.String(r.Row)}
 	if at == wire.StartOf(e.descriptor) { // the boundary is there already
-		e.proposal.answer(call, &pb.TabletResponse{
-			Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Right: e.descriptor}},
-		})
+		e.proposal.answer(call, splitResponse(nil, e.descriptor))
 		return
 	}
-	e.exclude(&exclusive{call: call, split: r})
+	e.drain.take(&exclusive{call: call, split: r})
 }
 
-// proposeSplit proposes the split, after the drain.
-func (t *Tablet) proposeSplit(x *exclusive) {
-	x.proposed = true
-	left, right := splitDescriptor(t.descriptor, x.split)
-	p := t.newProposal()
-	p.command.Split = &wire.Split{Left: left, Right: right}
-	p.answer(x.call, &pb.TabletResponse{
+func splitResponse(left, right *pb.TabletDescriptor) *pb.TabletResponse {
+	return &pb.TabletResponse{
 		Result: &pb.TabletResponse_Split{Split: &pb.SplitResponse{Left: left, Right: right}},
-	})
-	// The proposal was lost, and its call answered with it.
-	if !t.propose(p) {
-		t.endExclusive()
 	}
 }
 
@@ -128,7 +117,7 @@ func (t *Tablet) splitVisible(s *wire.Split) {
 		t.cfg.Ticker.boost(s.Right.TabletId)
 	}
 	t.host.SplitApplied(s.Left, s.Right)
-	if x := t.exclusive; x != nil && x.split != nil {
+	if x := t.drain.op; x != nil && x.split != nil {
 		t.endExclusive()
 	}
 }

@@ -127,6 +127,7 @@ func (t *Tablet) open() error {
 		MaxUncommitted: t.cfg.MaxUncommitted, MaxInflight: t.cfg.MaxInflight,
 		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
 	})
+	t.drain.group = t.group
 	return err
 }
 

@@ -82,9 +82,8 @@ type Tablet struct {
 	// Replicated figures, as of the last entry handed to the state actor.
 	state
 
-	beat         *beat // nil: there is no ticker
-	exclusive    *exclusive
-	transferCall *Call // who waits for the end of a transfer of the leadership
+	beat  *beat // nil: there is no ticker
+	drain drain
 
 	leading bool // leads, and an entry of the own term is visible
 

@@ -9,9 +9,9 @@ import (
 )
 
 // This file handles requests for a transfer of the leadership. The group carries it out
-// and says when it has ended. The call that asked for it waits meanwhile in transferCall,
-// also beyond the end of this replica's leadership. One is under way at a time, as the
-// tablet's exclusive. TransferAway and TransferTo run on their callers' goroutines, the
+// and says when it has ended. The call that asked for it waits meanwhile in the drain, also
+// beyond the end of this replica's leadership. One is under way at a time, as the tablet's
+// exclusive. TransferAway and TransferTo run on their callers' goroutines, the
 // rest in the tablet's turns.
 
 // ErrNoTransfer is wrapped by the errors of TransferAway and TransferTo: the transfer has
@@ -61,7 +61,7 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 		call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
 			"tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
 	default:
-		e.exclude(&exclusive{call: call, target: target})
+		e.drain.take(&exclusive{call: call, target: target})
 	}
 }
 
@@ -73,20 +73,8 @@ func transferResponse(node uint64) *pb.TabletResponse {
 	}
 }
 
-// transferFailed ends a transfer that the group has given up, and goes on with what was
-// deferred.
-func (t *Tablet) transferFailed() {
-	t.dropTransfer()
-	if e := t.exclusive; e != nil && e.target != 0 {
-		t.endExclusive()
-	}
-}
-
-// dropTransfer answers the call of a transfer whose end this replica will not see.
-func (t *Tablet) dropTransfer() {
-	if t.transferCall != nil {
-		t.transferCall.Reply(failure(pb.Error_CODE_UNAVAILABLE,
-			"tablet %d could not be handed over", t.id))
-		t.transferCall = nil
-	}
+// notTransferred returns the answer to the call of a transfer that the group has given up,
+// or whose end this replica will not see.
+func (t *Tablet) notTransferred() *pb.TabletResponse {
+	return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", t.id)
 }
