@@ -65,6 +65,9 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 // status answers with the replica's figures. Asked for the size, a leader also begins to
 // measure the tablet if that is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
+	if t.leading {
+		t.sizing.measure(&t.state, t.pipeline.inflight, req.GetMeasureAbove(), &t.reads)
+	}
 	last, _ := t.log.LastIndex()
 	first, _ := t.log.FirstIndex()
 	s := &pb.StatusResponse{
@@ -75,7 +78,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		Collected: t.history.deleted,
 		Reads:     t.counters.reads, Mutations: t.counters.mutations, Batches: t.counters.batches,
 		Proposals: t.counters.proposals,
-		SizeBytes: t.size(req.GetMeasureAbove()),
+		SizeBytes: t.bytes,
 		Load:      t.loads.perSecond(time.Now(), t.counters.operations()),
 		SizeKey:   wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
@@ -100,17 +103,6 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		t.beat.status.Store(s)
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
-}
-
-// withdrawStatus removes the status that a resting replica has left for the node, since
-// this message may change it. A request for the status changes nothing.
-func (t *Tablet) withdrawStatus(message any) {
-	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
-		return
-	}
-	if t.beat != nil && t.beat.status.Load() != nil {
-		t.beat.status.Store(nil)
-	}
 }
 
 // counters count since the replica was opened. Only the tablet's turns touch them; status

@@ -88,7 +88,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch.PutApplied(t.id, record)
 	w := &write{batch: batch, stream: t.writes, done: done}
 	if a.checksum != 0 && a.index > t.group.Replayed() {
-		t.fenceChecksum(w, a)
+		t.cfg.Checksums.fence(w, a, t.descriptor)
 	}
 	t.logs.apply(w)
 	return nil
@@ -98,7 +98,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 // replicated figures over. The command of an entry that this leadership proposed is still
 // in memory; others are decoded from the entry.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
-	command := t.match(a)
+	command := t.pipeline.match(a, t.group.Term())
 	if command == nil {
 		command = &wire.Command{}
 		if err := proto.Unmarshal(e.Data, command); err != nil {
@@ -152,18 +152,6 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	case command.RaiseMark > t.mark:
 		t.mark = command.RaiseMark
 		t.stateChanged = true
-	}
-	return nil
-}
-
-// match returns the command of an entry that this leadership proposed, and nil for one of
-// another leader's. The entries of a term come in the order in which its leader proposed
-// them, so the next proposal in flight is the one.
-func (t *Tablet) match(a *applied) *wire.Command {
-	if p := t.pipeline.next(); p != nil && a.term == t.group.Term() {
-		t.pipeline.matched++
-		a.proposal = p
-		return p.command
 	}
 	return nil
 }

@@ -146,24 +146,23 @@ func (b *Board) put(n *notice, is uint32) {
 	}
 }
 
-// publish brings the tablet's notice up to date. It runs at the end of each turn.
-func (t *Tablet) publish() {
-	p := &t.posted
-	locked, changes := t.memory.Locked(), t.memory.Changes()
-	if p.notice == nil || p.changes == changes && p.leading == t.leading && p.locked == locked &&
-		p.catalogue == t.memory.Catalogue {
+// update brings the tablet's notice up to date. It is called at the end of each turn.
+func (p *posted) update(b *Board, m *memory.Memory, leading bool, d *pb.TabletDescriptor) {
+	locked, changes := m.Locked(), m.Changes()
+	if p.notice == nil || p.changes == changes && p.leading == leading && p.locked == locked &&
+		p.catalogue == m.Catalogue {
 		return
 	}
-	if p.catalogue != t.memory.Catalogue {
-		observed := observedTargets(t.memory.Catalogue, t.descriptor)
+	if p.catalogue != m.Catalogue {
+		observed := observedTargets(m.Catalogue, d)
 		p.notice.observed.Store(&observed)
 	}
-	p.changes, p.leading, p.locked, p.catalogue = changes, t.leading, locked, t.memory.Catalogue
+	p.changes, p.leading, p.locked, p.catalogue = changes, leading, locked, m.Catalogue
 	var is uint32
 	// A follower keeps no locks and no notifications in memory, so it knows of nothing
 	// that is empty.
-	if t.leading {
-		notified, intended := t.memory.Waiting()
+	if leading {
+		notified, intended := m.Waiting()
 		if !notified {
 			is |= isClean
 		}
@@ -171,7 +170,7 @@ func (t *Tablet) publish() {
 			is |= isSettled
 		}
 	}
-	t.cfg.Board.put(p.notice, is)
+	b.put(p.notice, is)
 }
 
 // observedTargets returns the observed columns of the tables of which the tablet holds

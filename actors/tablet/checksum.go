@@ -113,6 +113,10 @@ func (c *Checksums) run(j *checksumJob) {
 
 // result returns the tablet's checksum of that name if it is known, and else whether it
 // is being computed. applied is the last visible entry. A nil Checksums knows none.
+//
+// A checksum begins before its entry counts as visible. So a replica whose visible entry is
+// past it, and that is not computing it, will never have the result: a snapshot has taken
+// it past the entry, it was started again since, or too many were to be computed.
 func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	out := &pb.ChecksumResponse{Id: id, Applied: applied}
 	if c == nil {
@@ -130,16 +134,8 @@ func (c *Checksums) result(tablet, id, applied uint64) *pb.ChecksumResponse {
 	return out
 }
 
-// checksum answers with this replica's result, whether or not it leads. A checksum begins
-// before its entry counts as visible. So a replica whose visible entry is past it, and
-// that is not computing it, will never have the result: a snapshot has taken it past the
-// entry, it was started again since, or too many were to be computed.
-func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
-	return &pb.TabletResponse{
-		Result: &pb.TabletResponse_Checksum{
-			Checksum: t.cfg.Checksums.result(t.id, id, t.group.Visible()),
-		},
-	}
+func checksumResponse(c *pb.ChecksumResponse) *pb.TabletResponse {
+	return &pb.TabletResponse{Result: &pb.TabletResponse_Checksum{Checksum: c}}
 }
 
 // beginChecksum proposes that every replica compute its checksum at one place of the log.
@@ -148,18 +144,14 @@ func (t *Tablet) checksum(id uint64) *pb.TabletResponse {
 func (e *evaluation) beginChecksum(call *Call) {
 	own := e.newProposal()
 	own.command.Checksum = e.group.Term()<<32 | own.number&(1<<32-1)
-	own.answer(call, &pb.TabletResponse{
-		Result: &pb.TabletResponse_Checksum{
-			Checksum: &pb.ChecksumResponse{Id: own.command.Checksum},
-		},
-	})
+	own.answer(call, checksumResponse(&pb.ChecksumResponse{Id: own.command.Checksum}))
 	e.ownEntry(own)
 }
 
-// fenceChecksum has the write committed with nothing behind it, so that the Snap taken
-// when it is done is of its entry. The answer to whoever asked for the checksum gets the
-// entry's index.
-func (t *Tablet) fenceChecksum(w *write, a *applied) {
+// fence has the write committed with nothing behind it, so that the Snap taken when it is
+// done is of its entry. The answer to whoever asked for the checksum gets the entry's
+// index.
+func (c *Checksums) fence(w *write, a *applied, d *pb.TabletDescriptor) {
 	if a.proposal != nil {
 		for _, r := range a.proposal.replies {
 			if c := r.response.GetChecksum(); c != nil {
@@ -167,16 +159,15 @@ func (t *Tablet) fenceChecksum(w *write, a *applied) {
 			}
 		}
 	}
-	if t.cfg.Checksums == nil {
+	if c == nil {
 		return
 	}
-	job, sums, done := &checksumJob{
-		tablet: t.id, id: a.checksum, index: a.index, rows: rowsOf(t.descriptor),
-	}, t.cfg.Checksums, w.done
+	job := &checksumJob{tablet: d.TabletId, id: a.checksum, index: a.index, rows: rowsOf(d)}
+	done := w.done
 	w.fence = true
 	w.done = func(err error) {
 		if err == nil {
-			sums.begin(job)
+			c.begin(job)
 		}
 		done(err)
 	}

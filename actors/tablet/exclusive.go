@@ -129,7 +129,7 @@ var errNotProposed = errors.New("it could not propose the change; try again")
 // mutate itself may have led here.
 func (t *Tablet) endExclusive() {
 	for _, call := range t.drain.op.deferred {
-		t.park(call, obstacle{})
+		t.parked.park(call, obstacle{})
 	}
 	t.drain.op = nil
 	t.self.send(&resume{})

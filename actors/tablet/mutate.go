@@ -13,9 +13,7 @@ import (
 // This file evaluates mutations. A batch is evaluated in one turn of the tablet, in
 // order, against a Snap of what is visible with the effects in flight laid over it, and
 // proposed in the same turn, so that nothing comes in between. What meets a reservation,
-// or effects that it cannot judge yet, is parked (waiting.go) and comes here again. The
-// file also has the sweep that ends waits: a timer sends the message, the turn does the
-// work.
+// or effects that it cannot judge yet, is parked (waiting.go) and comes here again.
 
 // evaluation is the handling of one batch of mutations. It lives for one turn.
 type evaluation struct {
@@ -51,7 +49,10 @@ func (t *Tablet) mutate(calls []*Call) {
 		}
 	}
 	t.propose(e.proposal)
-	t.askTimestamps(e.granting)
+	if len(e.granting) > 0 {
+		t.reservations.ask(e.granting, t.host, t.self, time.Now().Add(t.cfg.MaxWait))
+		t.parked.arm()
+	}
 	// An exclusive that this batch took on begins at once if the batch leaves nothing in
 	// flight.
 	t.tryExclusive()
@@ -100,7 +101,7 @@ func (e *evaluation) one(call *Call) {
 		// A one-phase commit of the same transaction that is under way here ends first
 		// (design section 5): the rollback then finds what became of it.
 		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
-			e.park(call, obstacle{start: o.request.StartTS, token: o.token})
+			e.parked.park(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
 		}
 	}
@@ -111,7 +112,7 @@ func (e *evaluation) one(call *Call) {
 	// A reservation is only in this leader's memory: the client could not resolve it, so
 	// the call waits here.
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.park(call, reserved(result.Locks))
+		e.parked.park(call, reserved(result.Locks))
 	default:
 		if refusal := e.take(muts); refusal != nil {
 			call.Reply(refusal)
@@ -160,55 +161,4 @@ func (t *Tablet) stillOurs(calls []*Call) []*Call {
 		kept = append(kept, call)
 	}
 	return kept
-}
-
-// sweep has the tablet end the waits that have run out.
-type sweep struct{}
-
-const sweepInterval = 200 * time.Millisecond
-
-// armSweep arms the timer of the next sweep, unless it is armed. Whatever waits with a
-// limit calls it.
-func (t *Tablet) armSweep() {
-	if t.parked.sweeping {
-		return
-	}
-	t.parked.sweeping = true
-	self := t.self
-	time.AfterFunc(sweepInterval, func() { self.send(&sweep{}) })
-}
-
-// onSweep ends the waits of parked operations, of reads whose index nobody confirms, and
-// of one-phase commits that the oracle does not answer. It arms the next sweep while
-// anything waits.
-func (t *Tablet) onSweep() {
-	t.parked.sweeping = false
-	now := time.Now()
-	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
-		"tablet %d: waited too long for a commit in progress; try again", t.id))
-	t.settle() // a reservation that was released with nothing to apply has woken nobody
-	// Last: what it lets go on may wait again.
-	expired, asking := t.reads.indexes.expired(now)
-	for _, b := range expired {
-		for _, call := range b.calls {
-			call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
-				"tablet %d: its replicas did not confirm its leadership within %v", t.id,
-				t.cfg.MaxWait))
-		}
-	}
-	if asking {
-		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
-		t.armSweep()
-	}
-	overdue, granting := t.reservations.overdue(now)
-	for _, o := range overdue {
-		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
-			"tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
-	}
-	if len(overdue) > 0 {
-		t.settle()
-	}
-	if granting || t.parked.len() > 0 {
-		t.armSweep()
-	}
 }

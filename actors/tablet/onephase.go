@@ -51,7 +51,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	if o := e.reservations.held[r.StartTS]; o != nil {
 		// The same transaction is under way: the call was sent a second time.
 		if o.proposed { // it will find the commit record
-			e.park(call, obstacle{start: r.StartTS, token: o.token})
+			e.parked.park(call, obstacle{start: r.StartTS, token: o.token})
 			return
 		}
 		o.calls = append(o.calls, call) // a second copy joins the first (invariant 5)
@@ -61,7 +61,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		// Something in flight has an effect on the cell's lock or records: the check
 		// waits until it is visible or lost.
 		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
-			e.park(call, obstacle{proposal: n})
+			e.parked.park(call, obstacle{proposal: n})
 			return
 		}
 	}
@@ -70,7 +70,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	case err != nil:
 		e.refuse(call, err)
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.park(call, reserved(result.Locks))
+		e.parked.park(call, reserved(result.Locks))
 	// A refusal may rest on effects in flight, so it waits for them with the others'
 	// answers.
 	case result.Status != mvcc.StatusOK:
@@ -152,18 +152,13 @@ func (r *reservations) overdue(now time.Time) (overdue []*onePhase, waiting bool
 	return overdue, waiting
 }
 
-// askTimestamps asks the oracle for a commit timestamp for each, in one request.
-func (t *Tablet) askTimestamps(waiting []*onePhase) {
-	if len(waiting) == 0 {
-		return
-	}
-	until := time.Now().Add(t.cfg.MaxWait)
+// ask asks the oracle for the timestamps of one-phase commits, one each, and bounds the wait
+// for them.
+func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until time.Time) {
 	for _, o := range waiting {
 		o.until = until
 	}
-	t.armSweep()
-	self := t.self
-	t.host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
+	host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
 		self.send(&granted{waiting: waiting, first: first, err: err})
 	})
 }
@@ -222,14 +217,4 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	for _, call := range o.calls {
 		e.proposal.answer(call, evaluate.Result(result))
 	}
-}
-
-// settle evaluates what waited for reservations or effects, and what the pipeline has
-// room for by now; it begins an exclusive whose drain is over, and hands on what Raft has
-// to say.
-func (t *Tablet) settle() {
-	t.unpark()
-	t.takeHeld()
-	t.tryExclusive()
-	t.ready()
 }

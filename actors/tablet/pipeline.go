@@ -1,6 +1,10 @@
 package tablet
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/percolator-go/percolator/internal/wire"
+)
 
 // pipeline is what a leader has proposed and what waits to be evaluated behind it. Only
 // the tablet's turns touch it. The entries of what is in flight are with the group and
@@ -53,6 +57,18 @@ func (p *pipeline) next() *proposal {
 		return nil
 	}
 	return p.inflight[p.matched]
+}
+
+// match returns the command of an entry that this leadership, of the term, has proposed, and
+// nil for one of another leader's. The entries of a term come in the order in which its
+// leader proposed them, so the next proposal in flight is the one.
+func (p *pipeline) match(a *applied, term uint64) *wire.Command {
+	if a.term != term || p.next() == nil {
+		return nil
+	}
+	a.proposal = p.next()
+	p.matched++
+	return a.proposal.command
 }
 
 // visible removes the first proposal in flight and reports true, if it is q. It is

@@ -170,7 +170,12 @@ func (t *Tablet) propose(p *proposal) bool {
 	if err == nil {
 		var data []byte
 		if data, err = proto.Marshal(p.command); err == nil {
-			err = t.hand(p, data)
+			// A change of the replicas goes to raft with the proposal as its context.
+			if next := p.command.Replicas; next != nil {
+				err = t.group.ProposeChange(next, data)
+			} else {
+				err = t.group.Propose(data)
+			}
 		}
 	}
 	if err != nil {
@@ -182,15 +187,6 @@ func (t *Tablet) propose(p *proposal) bool {
 	t.counters.proposals++
 	t.pipeline.inflight = append(t.pipeline.inflight, p)
 	return true
-}
-
-// hand gives Raft the proposal: as an entry, or as a change of the configuration with the
-// proposal as its context.
-func (t *Tablet) hand(p *proposal, data []byte) error {
-	if next := p.command.Replicas; next != nil {
-		return t.group.ProposeChange(next, data)
-	}
-	return t.group.Propose(data)
 }
 
 // takeHeld evaluates what has gathered, if it may be by now.

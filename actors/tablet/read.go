@@ -88,7 +88,7 @@ func (t *Tablet) read(calls []*Call) {
 	t.group.ReadIndex(b.id)
 	if !t.group.Single() { // the others are asked, and asked again with every heartbeat
 		b.until = time.Now().Add(t.cfg.MaxWait)
-		t.armSweep()
+		t.parked.arm()
 	}
 }
 

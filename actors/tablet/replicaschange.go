@@ -60,7 +60,7 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 // another epoch changes nothing, on any replica.
 func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 	c := &raftpb.ConfChangeV2{}
-	command := t.match(a)
+	command := t.pipeline.match(a, t.group.Term())
 	if err := proto.Unmarshal(e.Data, c); err != nil || e.GetType() != raftpb.EntryConfChangeV2 {
 		return fmt.Errorf("entry %d of tablet %d is no change of replicas: %w", a.index, t.id, err)
 	}

@@ -24,12 +24,12 @@ func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse 
 
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
 // tablet's, and that of the right side of its last split.
-func (t *Tablet) wrongTablet(format string, args ...any) *pb.TabletResponse {
+func (s *state) wrongTablet(format string, args ...any) *pb.TabletResponse {
 	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format,
-		append([]any{t.id}, args...)...)
-	r.Error.Descriptors = append(r.Error.Descriptors, t.descriptor)
-	if t.sibling != nil {
-		r.Error.Descriptors = append(r.Error.Descriptors, t.sibling)
+		append([]any{s.descriptor.TabletId}, args...)...)
+	r.Error.Descriptors = append(r.Error.Descriptors, s.descriptor)
+	if s.sibling != nil {
+		r.Error.Descriptors = append(r.Error.Descriptors, s.sibling)
 	}
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -80,22 +81,43 @@ func (s *sizing) count(bytes *uint64, f *wire.Effect) {
 // valueShare is one over the weight of the newest value in the average.
 const valueShare = 16
 
-// size returns about how many bytes the tablet takes, and begins a measurement if one is
-// due. above is the size from which on the row that halves the tablet is wanted; 0 if it
-// is not.
-func (t *Tablet) size(above uint64) uint64 {
-	s := &t.sizing
-	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) || above != 0 &&
-		t.bytes >= above && !s.halved ||
-		s.again && len(t.pipeline.inflight) == 0
-	if due && t.leading && t.failed == nil && s.run == nil {
-		s.again = false
-		s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(t.pipeline.inflight)}
-		t.reads.background.submit(&weighJob{
-			tablet: t.reads.served, of: s.run, span: wire.Spans(t.descriptor)[0], step: weighStep,
-		})
+// measure begins a measurement if one is due. above is the size from which on the row that
+// halves the tablet is wanted; 0 if it is not. The replica leads.
+func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *reads) {
+	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) ||
+		(above != 0 && t.bytes >= above && !s.halved) || (s.again && len(inflight) == 0)
+	if !due || s.run != nil {
+		return
 	}
-	return t.bytes
+	s.again = false
+	s.run = &measuring{step: weighStep, began: s.grown, doubt: putBytes(inflight)}
+	s.run.weigh(t.descriptor, workers)
+}
+
+// weigh has a read worker weigh the next piece.
+func (r *measuring) weigh(d *pb.TabletDescriptor, workers *reads) {
+	workers.background.submit(&weighJob{
+		tablet: workers.served, of: r, span: wire.Spans(d)[0], place: r.place, step: r.step,
+	})
+}
+
+// found takes the weights of one piece. The next one waits so long that measuring takes
+// about a tenth of a worker's time. After the last piece it returns the bytes that were
+// measured, with what was applied since the measurement began.
+func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
+	r := s.run
+	if r.add(m.weights); !m.place.Done() {
+		r.place = m.place
+		time.AfterFunc(min(busyPause*m.spent, longestPause), func() { self.send(&weighOn{r}) })
+		return 0, false
+	}
+	s.run = nil
+	total, half := r.halve()
+	s.half, s.halved = half, true
+	// What was on its way at the beginning or has changed since may be counted twice or
+	// not at all.
+	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
+	return uint64(max(int64(total)+s.grown-r.began, 0)), true
 }
 
 // weighJob measures one piece on a read worker, from place on.
@@ -127,58 +149,32 @@ func (j *weighJob) run() {
 	j.tablet.self.send(out)
 }
 
-// weighOn has the tablet measure the next piece.
+// weighOn has the tablet measure the next piece, if the measurement was not given up.
 type weighOn struct{ of *measuring }
 
-// onWeighOn asks a read worker for the next piece, if the measurement was not given up
-// meanwhile.
-func (t *Tablet) onWeighOn(m *weighOn) {
-	if r := t.sizing.run; r == m.of && t.leading && t.failed == nil {
-		t.reads.background.submit(&weighJob{
-			tablet: t.reads.served, of: r, span: wire.Spans(t.descriptor)[0], place: r.place, step: r.step,
-		})
-	}
-}
-
-// onWeighed takes the weights of one piece. The next one waits so long that measuring
-// takes about a tenth of a worker's time. After the last one the size is proposed.
+// onWeighed takes the result of one piece. After the last one the size is proposed.
 func (t *Tablet) onWeighed(m *weighed) {
-	s, r := &t.sizing, t.sizing.run
-	if r != m.of {
-		return // from before a split
+	if t.sizing.run != m.of {
+		return // given up, by a split or with the leadership
 	}
 	if m.err != nil {
 		t.fail(m.err)
 		return
 	}
-	if r.add(m.weights); !m.place.Done() {
-		r.place = m.place
-		self := t.self
-		time.AfterFunc(min(busyPause*m.spent, longestPause), func() {
-			self.send(&weighOn{r})
-		})
-		return
+	bytes, last := t.sizing.found(m, t.self)
+	switch {
+	case !last:
+	case t.drain.op != nil: // nothing may be proposed now, so the measurement is repeated later
+		t.sizing.again = true
+	default:
+		p := t.newProposal()
+		// As of the proposed entry: with what is ahead of it in the log.
+		p.command.Sized = &wire.Sized{
+			Bytes: bytes + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
+		}
+		t.propose(p)
+		t.ready()
 	}
-	s.run = nil
-	total, half := r.halve()
-	s.half, s.halved = half, true
-	// What was on its way at the beginning or has changed since may be counted twice or
-	// not at all.
-	s.again = r.doubt+uint64(max(s.grown-r.began, r.began-s.grown)) > total/doubtPart
-	// Nothing may be proposed now, so the measurement is repeated later.
-	if !t.leading || t.failed != nil || t.drain.op != nil {
-		s.again = true
-		return
-	}
-	p := t.newProposal()
-	p.command.Sized = &wire.Sized{
-		// As of the proposed entry: the measured bytes, what was applied since the
-		// measurement began, and what is ahead of it in the log.
-		Bytes: uint64(max(int64(total)+s.grown-r.began,
-			0)) + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
-	}
-	t.propose(p)
-	t.ready()
 }
 
 // putBytes returns the bytes that the proposals put. inflight[matched:] are those whose

@@ -135,6 +135,9 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 		Count: func(c *memory.Count) { t.reads.background.submit(&countJob{t.self, c}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
+	t.parked = parked{
+		self: t.self, maxWait: cfg.MaxWait, reservations: &t.reservations, pipeline: &t.pipeline,
+	}
 	return t
 }
 
@@ -196,13 +199,12 @@ func (t *Tablet) endTurn() {
 	if t.beat != nil && (t.failed == nil || t.removed()) {
 		t.cfg.Ticker.keep(t.id, t.beat, !t.group.Quiesced() && !t.removed())
 	}
-	t.publish()
+	t.posted.update(t.cfg.Board, t.memory, t.leading, t.descriptor)
 }
 
-// dispatchMessage calls the handler of the message. Any message but a status request
-// withdraws the status that a resting replica has left for others to read.
+// dispatchMessage calls the handler of the message.
 func (t *Tablet) dispatchMessage(c actor.Context) {
-	t.withdrawStatus(c.Message())
+	t.beat.withdrawStatus(c.Message())
 	switch m := c.Message().(type) {
 	case *Call:
 		t.onCall(c, m)
@@ -239,7 +241,9 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *snapshotSent:
 		t.onSnapshotSent(m)
 	case *weighOn:
-		t.onWeighOn(m)
+		if m.of == t.sizing.run {
+			m.of.weigh(t.descriptor, &t.reads)
+		}
 	case *weighed:
 		t.onWeighed(m)
 	case *sweep:
@@ -301,10 +305,10 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 	}
 }
 
-// answerAtOnce answers what any replica may.
+// answerAtOnce answers what any replica may, whether or not it leads.
 func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 	if c := req.GetChecksum(); c != nil {
-		return t.checksum(c.Id)
+		return checksumResponse(t.cfg.Checksums.result(t.id, c.Id, t.group.Visible()))
 	}
 	return t.status(req.GetStatus())
 }

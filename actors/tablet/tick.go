@@ -49,6 +49,17 @@ type beat struct {
 	status atomic.Pointer[pb.StatusResponse]
 }
 
+// withdrawStatus removes the status that a resting replica has left for the node, since the
+// message may change it. A request for the status changes nothing.
+func (b *beat) withdrawStatus(message any) {
+	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
+		return
+	}
+	if b != nil && b.status.Load() != nil {
+		b.status.Store(nil)
+	}
+}
+
 // tick is the passing of one interval.
 type tick struct{}
 

@@ -10,8 +10,9 @@ import (
 
 // This file parks operations that cannot be judged yet. Each waits for one thing, its
 // obstacle, and is evaluated again when that is gone; it is bounded by its deadline
-// (boundWait), which the sweep enforces. Reads come back here from read workers as a
-// message, all else happens in the tablet's turns.
+// (boundWait), which the sweep enforces: a timer sends the message, the turn does the work.
+// Reads come back here from read workers as a message, all else happens in the tablet's
+// turns.
 
 // waiter is an operation that met a reservation, or effects in flight. It is evaluated
 // again when what it met is gone, and not before: however many wait for one busy cell,
@@ -35,12 +36,12 @@ type obstacle struct {
 }
 
 // stands reports whether the obstacle is still there.
-func (t *Tablet) stands(on obstacle) bool {
+func (p *parked) stands(on obstacle) bool {
 	if on.token != 0 {
-		o := t.reservations.held[on.start]
+		o := p.reservations.held[on.start]
 		return o != nil && o.token == on.token && (!on.read || o.commitTS == on.commitTS)
 	}
-	return t.pipeline.has(on.proposal)
+	return p.pipeline.has(on.proposal)
 }
 
 // reserved returns the first reservation among the locks, or an obstacle without a token
@@ -62,6 +63,11 @@ func metBy(l *mvcc.Lock) obstacle {
 // parked are the operations that wait, and whether the sweep that bounds their waits is
 // armed. Only the tablet's turns touch them.
 type parked struct {
+	self         *mailbox
+	maxWait      time.Duration // Config.MaxWait
+	reservations *reservations // the obstacles
+	pipeline     *pipeline
+
 	mutations, reads []waiter
 	sweeping         bool // a sweep is on its way
 }
@@ -82,9 +88,9 @@ func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
 }
 
 // freed removes and returns the calls whose obstacle is gone.
-func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
+func (p *parked) freed(waiting *[]waiter) (calls []*Call) {
 	*waiting = slices.DeleteFunc(*waiting, func(w waiter) bool {
-		if stands(w.on) {
+		if p.stands(w.on) {
 			return false
 		}
 		calls = append(calls, w.call)
@@ -93,21 +99,21 @@ func freed(waiting *[]waiter, stands func(obstacle) bool) (calls []*Call) {
 	return calls
 }
 
-// park lets the call wait until the obstacle is gone, MaxWait at most.
-func (t *Tablet) park(call *Call, on obstacle) {
-	boundWait(call, t.cfg.MaxWait)
-	t.parked.mutations = append(t.parked.mutations, waiter{call, on})
-	t.armSweep()
+// park lets the mutation wait until the obstacle is gone, maxWait at most.
+func (p *parked) park(call *Call, on obstacle) {
+	boundWait(call, p.maxWait)
+	p.mutations = append(p.mutations, waiter{call, on})
+	p.arm()
 }
 
 // unpark evaluates the calls again whose obstacle was released or has become visible.
 // They may be parked once more, on another.
 func (t *Tablet) unpark() {
-	if calls := freed(&t.parked.mutations, t.stands); len(calls) > 0 {
+	if calls := t.parked.freed(&t.parked.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
 		t.mutate(t.stillOurs(calls))
 	}
-	if calls := freed(&t.parked.reads, t.stands); len(calls) > 0 {
+	if calls := t.parked.freed(&t.parked.reads); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
 		t.read(t.stillOurs(calls))
 	}
@@ -130,13 +136,13 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 	t.inHand = append(t.inHand, callsOf(m.waiters)...)
 	var again []*Call
 	for _, w := range m.waiters {
-		if !t.leading || !t.stands(w.on) {
+		if !t.leading || !t.parked.stands(w.on) {
 			again = append(again, w.call) // refused by stillOurs if this replica leads no more
 			continue
 		}
 		boundWait(w.call, t.cfg.MaxWait)
 		t.parked.reads = append(t.parked.reads, w)
-		t.armSweep()
+		t.parked.arm()
 	}
 	t.read(t.stillOurs(again))
 	t.ready()
@@ -148,4 +154,64 @@ func callsOf(waiters []waiter) []*Call {
 		calls[i] = waiters[i].call
 	}
 	return calls
+}
+
+// settle evaluates what waited for reservations or effects, and what the pipeline has
+// room for by now; it begins an exclusive whose drain is over, and hands on what Raft has
+// to say.
+func (t *Tablet) settle() {
+	t.unpark()
+	t.takeHeld()
+	t.tryExclusive()
+	t.ready()
+}
+
+// sweep has the tablet end the waits that have run out.
+type sweep struct{}
+
+const sweepInterval = 200 * time.Millisecond
+
+// arm arms the timer of the next sweep, unless it is armed. Whatever waits with a limit
+// calls it.
+func (p *parked) arm() {
+	if p.sweeping {
+		return
+	}
+	p.sweeping = true
+	time.AfterFunc(sweepInterval, func() { p.self.send(&sweep{}) })
+}
+
+// onSweep ends the waits of parked operations, of reads whose index nobody confirms, and
+// of one-phase commits that the oracle does not answer. It arms the next sweep while
+// anything waits.
+func (t *Tablet) onSweep() {
+	t.parked.sweeping = false
+	now := time.Now()
+	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
+		"tablet %d: waited too long for a commit in progress; try again", t.id))
+	t.settle() // a reservation that was released with nothing to apply has woken nobody
+	// Last: what it lets go on may wait again.
+	expired, asking := t.reads.indexes.expired(now)
+	for _, b := range expired {
+		for _, call := range b.calls {
+			call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+				"tablet %d: its replicas did not confirm its leadership within %v", t.id,
+				t.cfg.MaxWait))
+		}
+	}
+	if asking {
+		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
+		t.parked.arm()
+	}
+	overdue, granting := t.reservations.overdue(now)
+	for _, o := range overdue {
+		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+			"tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
+	}
+	if len(overdue) > 0 {
+		t.settle()
+	}
+	if granting || t.parked.len() > 0 {
+		t.parked.arm()
+	}
 }
