@@ -3,7 +3,6 @@ package tablet
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -84,7 +83,7 @@ type captured struct {
 // it was asked may get to it when that replica is being replaced itself. It may be called
 // on any goroutine.
 func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
-	c := &captured{snap: st.Snap(), state: &wire.TabletState{}}
+	c := &captured{snap: st.Snap()}
 	defer func() {
 		if err != nil {
 			c.snap.Close()
@@ -93,21 +92,9 @@ func captureSnapshot(st *store.Store, id uint64) (_ *captured, err error) {
 	if _, marked, err := c.snap.Installing(id); marked || err != nil {
 		return nil, errors.Join(errReplaced, err)
 	}
-	data, ok, err := c.snap.TabletState(id)
-	if err != nil {
+	if c.state, c.applied, err = loadState(c.snap, id); err != nil {
 		return nil, err
 	}
-	a, okApplied, err := c.snap.Applied(id)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || !okApplied {
-		return nil, errNoState
-	}
-	if err := proto.Unmarshal(data, c.state); err != nil {
-		return nil, fmt.Errorf("stored state cannot be read: %w", err)
-	}
-	c.applied = a
 	_, c.conf, err = identity(c.state)
 	return c, err
 }

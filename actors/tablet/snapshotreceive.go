@@ -103,9 +103,6 @@ func (a *Arrival) Index() uint64 { return a.marker.Index }
 // Term returns the term of that entry.
 func (a *Arrival) Term() uint64 { return a.marker.Term }
 
-// ID returns the snapshot's name, which the sender chose.
-func (a *Arrival) ID() string { return a.id }
-
 // Next returns the number of the piece that is expected.
 func (a *Arrival) Next() uint64 { return a.next }
 

@@ -80,10 +80,11 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	return r, err == nil, err
 }
 
-// CreateReplica adds to the batch a replica that waits for its first snapshot. It has no
-// rows and no entries and belongs to no configuration. So it never asks to be elected,
-// but it may vote, and must where a group was made by a split that has not come here.
-func CreateReplica(b *store.Batch, tablet, replica uint64) error {
+// Create makes a replica that waits for its first snapshot, durably. It has no rows and no
+// entries and belongs to no configuration. So it never asks to be elected, but it may vote,
+// and must where a group was made by a split that has not come here. The store must hold
+// neither a replica of the tablet nor a marker.
+func Create(logs *Writers, tablet, replica uint64) error {
 	// An empty configuration is read as that of the one voter 1; this one differs from
 	// it.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
@@ -97,19 +98,10 @@ func CreateReplica(b *store.Batch, tablet, replica uint64) error {
 	if err != nil {
 		return fmt.Errorf("tablet %d: %w", tablet, err)
 	}
+	b := &store.Batch{}
 	b.PutTabletState(tablet, state)
 	b.PutApplied(tablet, store.Applied{Rough: true})
 	b.InitialLog(tablet, 0, 0)
-	return nil
-}
-
-// Create is CreateReplica, written durably. The store must hold neither a replica of the
-// tablet nor a marker.
-func Create(logs *Writers, tablet, replica uint64) error {
-	b := &store.Batch{}
-	if err := CreateReplica(b, tablet, replica); err != nil {
-		return err
-	}
 	return logs.commit(b)
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // This file holds the replicated figures of a tablet, as they are in its store and in
-// memory. open and load run once, before the first turn. After that state changes only in
+// memory. open runs once, before the first turn. After that state changes only in
 // the tablet's turns, in applyEntry, and each change goes into the batch of its entry; a
 // replica that learns that it was removed also takes over the descriptor that says so.
 // What is in memory is ahead of the store by the entries that are on their way to the
@@ -109,9 +109,24 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 
 // open reads the replica's state and its log and makes its group.
 func (t *Tablet) open() error {
-	if err := t.load(); err != nil {
+	snap := t.store.Snap()
+	m, a, err := loadState(snap, t.id)
+	snap.Close()
+	if err != nil {
 		return err
 	}
+	replica, conf, err := identity(m)
+	if err != nil {
+		return err
+	}
+	t.state = state{
+		replica: replica, conf: conf, descriptor: m.Tablet, mark: m.OracleMark,
+		appliedCatalogue: memory.NewCatalogue(m.Catalogue),
+		appliedBound:     mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
+		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
+	}
+	t.restore()
+	t.reads.safepoint.Store(m.Safepoint)
 	log, err := t.store.OpenLog(t.id)
 	if err != nil {
 		return err
@@ -131,40 +146,25 @@ func (t *Tablet) open() error {
 	return err
 }
 
-// load reads the state and the applied index from one Snap, so that they fit each other.
-func (t *Tablet) load() error {
-	snap := t.store.Snap()
-	defer snap.Close()
-	data, ok, err := snap.TabletState(t.id)
-	if err != nil {
-		return err
-	}
-	a, okApplied, err := snap.Applied(t.id)
-	if err != nil {
-		return err
-	}
-	if !ok || !okApplied {
-		return errNoState
-	}
+// loadState reads a replica's state and its applied index from one Snap, so that they fit
+// each other.
+func loadState(snap *store.Snap, id uint64) (*wire.TabletState, store.Applied, error) {
 	m := &wire.TabletState{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		return fmt.Errorf("stored state cannot be read: %w", err)
-	}
-	replica, conf, err := identity(m)
+	data, ok, err := snap.TabletState(id)
 	if err != nil {
-		return err
+		return nil, store.Applied{}, err
 	}
-	catalogue := memory.NewCatalogue(m.Catalogue)
-	t.memory.Catalogue, t.memory.Bound, t.memory.Safepoint = catalogue, mvcc.Timestamp(m.Bound),
-		mvcc.Timestamp(m.Safepoint)
-	t.state = state{
-		replica: replica, conf: conf,
-		descriptor: m.Tablet, appliedCatalogue: catalogue, mark: m.OracleMark,
-		appliedBound: mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
-		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
+	a, okApplied, err := snap.Applied(id)
+	switch {
+	case err != nil:
+	case !ok || !okApplied:
+		err = errNoState
+	default:
+		if err = proto.Unmarshal(data, m); err != nil {
+			err = fmt.Errorf("stored state cannot be read: %w", err)
+		}
 	}
-	t.reads.safepoint.Store(m.Safepoint)
-	return nil
+	return m, a, err
 }
 
 // identity returns which replica a stored state belongs to, and the group's
