@@ -13,11 +13,12 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
 )
 
 // Bounds of what a client of a cluster puts up with.
 const (
-	maxNodes    = 16
+	maxNodes    = 15
 	dialTimeout = time.Minute
 	patience    = 5 // how often a step is begun again that a failure has broken off
 	eventEvery  = 20 * time.Millisecond
@@ -27,35 +28,35 @@ const (
 // full-text index: it would belong to one of them.
 func (a *app) openCluster(ctx context.Context) (err error) {
 	// Next to the node of a run without --nodes, and kept like it.
-	n, err := newNodes(filepath.Clean(a.dir)+".cluster", a.nodes, a.add, !a.exit)
-	if err != nil {
+	dir := filepath.Clean(a.dir) + ".cluster"
+	if a.cluster, err = newNodes(dir, a.nodes, a.add, !a.exit); err != nil {
 		return err
 	}
-	a.cluster = n
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close(ctx))
 		}
 	}()
-	if err := n.begin(ctx); err != nil {
+	ready, stop := context.WithTimeout(ctx, readyTimeout)
+	defer stop()
+	if err := a.cluster.Start(ready); err != nil {
 		return err
 	}
-	fmt.Printf("cluster: %d processes, in %s\n", n.first, n.dir)
-	for _, p := range n.all[:n.first] {
-		p.print()
+	fmt.Printf("cluster: %d processes, in %s\n", a.nodes, dir)
+	for _, p := range a.cluster.Nodes()[:a.nodes] {
+		printNode(p)
 	}
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if a.db, err = percolator.Dial(dial, n.addrs(),
-		percolator.ClientConfig{Insecure: true}); err != nil {
+	if a.db, err = a.cluster.Dial(dial); err != nil {
 		return err
 	}
 	return a.createTables(dial)
 }
 
-func (p *process) print() {
-	fmt.Printf("  %s  clients %s  console http://%s/  pid %d\n", p.name, p.listen, p.http,
-		p.cmd.Process.Pid)
+func printNode(p *cluster.Process) {
+	fmt.Printf("  %s  clients %s  console http://%s/  pid %d\n", nodeName(p), p.Listen, p.HTTP,
+		p.PID())
 }
 
 // event is something that happens to the cluster when a part of the load is done.
@@ -118,10 +119,10 @@ func (t *trouble) run(ctx context.Context, l *loader) error {
 		}
 		var err error
 		if e.node < 0 {
-			err = t.grow(ctx, l, t.app.cluster.all[added])
+			err = t.grow(ctx, l, t.app.cluster.Node(added))
 			added++
 		} else {
-			err = t.strike(ctx, l, t.app.cluster.all[e.node], e.down)
+			err = t.strike(ctx, l, t.app.cluster.Node(e.node), e.down)
 		}
 		if err != nil {
 			return err
@@ -159,33 +160,30 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // strike kills a node and starts it again.
-func (t *trouble) strike(ctx context.Context, l *loader, p *process, down time.Duration) error {
-	p.kill()
-	t.say(l, "killed %s (kill -9)", p.name)
+func (t *trouble) strike(ctx context.Context, l *loader, p *cluster.Process,
+	down time.Duration) error {
+	if err := p.Kill(); err != nil {
+		return errors.Join(err, died(p))
+	}
+	t.say(l, "killed %s (kill -9)", nodeName(p))
 	if err := pause(ctx, down); err != nil {
 		return err
 	}
-	if err := t.app.cluster.start(p); err != nil {
+	if err := startNode(ctx, t.app.cluster, p); err != nil {
 		return err
 	}
-	if err := t.app.cluster.ready(ctx, p); err != nil {
-		return err
-	}
-	t.say(l, "%s is back, after %s", p.name, down.Round(time.Millisecond))
+	t.say(l, "%s is back, after %s", nodeName(p), down.Round(time.Millisecond))
 	return nil
 }
 
 // grow adds a node.
-func (t *trouble) grow(ctx context.Context, l *loader, p *process) error {
-	if err := t.app.cluster.start(p); err != nil {
+func (t *trouble) grow(ctx context.Context, l *loader, p *cluster.Process) error {
+	if err := startNode(ctx, t.app.cluster, p); err != nil {
 		return err
 	}
-	if err := t.app.cluster.ready(ctx, p); err != nil {
-		return err
-	}
-	t.say(l, "%s has joined", p.name)
+	t.say(l, "%s has joined", nodeName(p))
 	if !t.app.quiet {
-		p.print()
+		printNode(p)
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/percolator-go/percolator/examples/webindex/index"
+	"github.com/percolator-go/percolator/test/cluster"
 )
 
 // options are the command line.
@@ -125,7 +128,7 @@ func (o options) check() error {
 }
 
 func main() {
-	child() // does not return in a node of a cluster
+	cluster.Main(index.Register) // does not return in a node of a cluster
 	os.Exit(start(parse()))
 }
 

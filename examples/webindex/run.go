@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/schema"
 	"github.com/percolator-go/percolator/examples/webindex/search"
 	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/cluster"
 )
 
 const (
@@ -42,8 +43,8 @@ var (
 // app is one run of the command.
 type app struct {
 	options
-	node    *node.Node // nil: there is a cluster
-	cluster *nodes     // nil: there is one node, in this process
+	node    *node.Node       // nil: there is a cluster
+	cluster *cluster.Cluster // nil: there is one node, in this process
 	db      *percolator.DB
 	export  *export.Exporter // nil: there is a cluster
 	server  *search.Server   // nil: there is no search page
@@ -194,7 +195,7 @@ func (a *app) close(ctx context.Context) (err error) {
 		if a.db != nil {
 			err = a.db.Close()
 		}
-		return errors.Join(err, a.cluster.stop())
+		return errors.Join(err, a.cluster.Terminate(drainTimeout), a.cluster.Close())
 	}
 	if a.server != nil {
 		err = a.server.Close(ctx)

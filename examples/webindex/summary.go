@@ -26,7 +26,7 @@ var errParked = errors.New("notifications are parked; see `percolator notify ls`
 // runs reads the observers' counters of this process.
 func (a *app) runs() []observerRuns {
 	if a.cluster != nil {
-		return a.cluster.runs(context.Background()) // a second for each node at most
+		return runs(context.Background(), a.cluster) // a second for each node at most
 	}
 	status := a.node.Status()
 	var all []observerRuns

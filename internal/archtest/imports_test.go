@@ -112,6 +112,8 @@ var layers = []layer{
 	// tools and harnesses: nobody but commands and tests imports them
 	{of: "internal/...", may: []string{"..."}},
 	{of: "examples/webindex/export", may: []string{root, "examples/..."}},
+	// which runs its processes
+	{of: "examples/webindex", may: []string{root, "node", "examples/...", "test/cluster"}},
 	{of: "examples/...", may: []string{root, "node", "examples/..."}},
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
@@ -20,6 +21,7 @@ import (
 type Config struct {
 	Nodes int     // that begin it together
 	Spare int     // hosts for nodes that are added later
+	Ports []int   // of each node, the first of four on loopback; nil: free ones
 	Dir   string  // for everything: logs, directories, disk images
 	Hosts bool    // each node in a network namespace of its own; needs root
 	Disks int64   // bytes of each node's own disk, whose power can fail; 0: directories under Dir
@@ -40,7 +42,6 @@ type Cluster struct {
 	cfg   Config
 	hosts *Hosts
 	nodes []*Process
-	base  int // the first port on loopback
 
 	clientCerts string
 }
@@ -60,14 +61,20 @@ func (c *Cluster) prepare() (err error) {
 		if c.hosts, err = NewHosts(count); err != nil {
 			return err
 		}
-	} else if c.base, err = ports.Run(count * portsEach); err != nil {
-		return err
+	} else if c.cfg.Ports == nil {
+		base, err := ports.Run(count * PortsEach)
+		if err != nil {
+			return err
+		}
+		for i := range count {
+			c.cfg.Ports = append(c.cfg.Ports, base+i*PortsEach)
+		}
 	}
 	for i := range count {
 		p := &Process{
 			cluster: c, Index: i, Dir: filepath.Join(c.cfg.Dir, fmt.Sprintf("node-%d", i)),
 		}
-		p.Listen, p.HTTP = c.addr(i, 0), c.addr(i, portsEach-1)
+		p.Listen, p.HTTP = c.addr(i, 0), c.addr(i, PortsEach-1)
 		c.nodes = append(c.nodes, p)
 		if c.cfg.Disks == 0 {
 			continue
@@ -84,15 +91,14 @@ func (c *Cluster) prepare() (err error) {
 	return nil
 }
 
-// portsEach is how many ports a node takes: for clients, nodes, gossip and HTTP.
-const portsEach = 4
+// PortsEach is how many ports a node takes: for clients, nodes, gossip and HTTP.
+const PortsEach = 4
 
 func (c *Cluster) addr(i, offset int) string {
-	host, port := "127.0.0.1", c.base+i*portsEach+offset
 	if c.hosts != nil {
-		host, port = c.hosts.Addr(i), 7800+offset
+		return net.JoinHostPort(c.hosts.Addr(i), strconv.Itoa(7800+offset))
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.cfg.Ports[i]+offset))
 }
 
 // args is a node's command line.
@@ -144,7 +150,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	}
 	for _, p := range c.nodes[:c.cfg.Nodes] {
 		if !p.Running() {
-			return fmt.Errorf("cluster: node %d has ended: %w; see its log", p.Index, p.err)
+			return fmt.Errorf("cluster: node %d has ended: %w; see %s", p.Index, p.err, p.Log())
 		}
 	}
 	return nil
@@ -210,6 +216,22 @@ func (c *Cluster) ClientConfig() percolator.ClientConfig {
 			filepath.Join(c.clientCerts, certs.ClientKey)
 	}
 	return cfg
+}
+
+// Terminate ends all nodes that run together, as SIGTERM does, and reports those that have
+// not exited with 0 in time or have ended before by themselves.
+func (c *Cluster) Terminate(within time.Duration) error {
+	errs := make([]error, len(c.nodes))
+	var ending sync.WaitGroup
+	for i, p := range c.nodes {
+		if !p.Running() {
+			errs[i] = p.Died()
+			continue
+		}
+		ending.Go(func() { errs[i] = p.Terminate(within) })
+	}
+	ending.Wait()
+	return errors.Join(errs...)
 }
 
 // Close kills what runs and takes everything down but the files.

@@ -75,8 +75,7 @@ func (p *Process) Start() error {
 			return err
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index)),
-		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,9 @@ func (p *Process) Start() error {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(append(os.Environ(), p.cluster.cfg.Env...), env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// It ends with this process, even if that is killed; a terminal's interrupts are not
+	// for it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -96,6 +97,11 @@ func (p *Process) Start() error {
 		close(ended)
 	}()
 	return p.cluster.limit(p)
+}
+
+// Log is where the node writes its log, in all its lives.
+func (p *Process) Log() string {
+	return filepath.Join(p.cluster.cfg.Dir, fmt.Sprintf("node-%d.log", p.Index))
 }
 
 // command is the node's command line, and what its environment needs besides.
