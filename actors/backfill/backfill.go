@@ -16,12 +16,17 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultPage       = 512
-	DefaultMaxWaiting = 2048
-	DefaultPaceIdle   = 5 * time.Second
-	DefaultPaceWait   = 50 * time.Millisecond
-	DefaultPaceRetry  = time.Second
-	DefaultTimeout    = 30 * time.Second
+	DefaultPage      = 512
+	DefaultPaceIdle  = 5 * time.Second
+	DefaultPaceRetry = time.Second
+)
+
+const (
+	// maxWaiting is how many notifications of its observer may wait for a back-fill to
+	// continue.
+	maxWaiting  = 2048
+	paceWait    = 50 * time.Millisecond // pause while back-fills wait for their observers
+	stepTimeout = 30 * time.Second      // limit of each step, except the reading of a page
 )
 
 // ErrInvalid reports a configuration that lacks a required field.
@@ -47,32 +52,22 @@ type Meta interface {
 // Config configures a Job. Meta and Client are required; other zero fields take their
 // defaults.
 type Config struct {
-	Name   string // the actor's name; default "backfill"
 	Meta   Meta
 	Client *txn.Client
 	// Waiting returns the number of the observer's notifications that wait or run, without
 	// parked ones. If it is nil the tablets are asked.
 	Waiting func(ctx context.Context, observer string) (uint64, error)
 
-	Page       int           // most rows in a page
-	MaxWaiting int           // a back-fill pauses while so many notifications of its observer wait
-	PaceIdle   time.Duration // pause after a turn with nothing to do; Wake ends it
-	PaceWait   time.Duration // pause while back-fills wait for their observers
-	PaceRetry  time.Duration // pause after a failure
-	Timeout    time.Duration // limit of each step, except the reading of a page
-	Logger     *slog.Logger
+	Page      int           // most rows in a page
+	PaceIdle  time.Duration // pause after a turn with nothing to do; Wake ends it
+	PaceRetry time.Duration // pause after a failure
+	Logger    *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "backfill"
-	}
 	positive(&c.Page, DefaultPage)
-	positive(&c.MaxWaiting, DefaultMaxWaiting)
 	positive(&c.PaceIdle, DefaultPaceIdle)
-	positive(&c.PaceWait, DefaultPaceWait)
 	positive(&c.PaceRetry, DefaultPaceRetry)
-	positive(&c.Timeout, DefaultTimeout)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -104,9 +99,9 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 		return nil, fmt.Errorf("%w: Meta and Client are required", ErrInvalid)
 	}
 	w := worker{cfg: cfg, synced: map[string]bool{}}
-	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: cfg.Name, Turn: w.turn})
+	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "backfill", Turn: w.turn})
 	if err != nil {
-		return nil, fmt.Errorf("backfill: spawn: %w", err)
+		return nil, err
 	}
 	return &Job{turns}, nil
 }

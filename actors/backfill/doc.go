@@ -15,7 +15,7 @@
 //     column has no values: every row that exists when its page is read is marked.
 //  3. A page is marked before its record is stored. A crash repeats a page, and never
 //     skips one.
-//  4. At most MaxWaiting notifications of the observer wait; beyond that the back-fill
+//  4. At most maxWaiting notifications of the observer wait; beyond that the back-fill
 //     pauses until the observer has caught up. It also pauses while its observer is paused
 //     or not registered in any process.
 //  5. A retired observer's notifications and intents are removed only after every tablet

@@ -19,23 +19,23 @@ import (
 // fill does one step of a back-fill: it reads a page of rows, notifies the observer of
 // them, and then stores the progress (invariant 3).
 func (w *worker) fill(ctx context.Context, o *pb.ObserverInfo, b *pb.Backfill) progress {
-	countCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	countCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	waiting, err := w.cfg.Waiting(countCtx, o.Name)
 	if err != nil {
 		return w.fillFailed(ctx, b, err)
 	}
-	if waiting >= uint64(w.cfg.MaxWaiting) {
+	if waiting >= uint64(maxWaiting) {
 		return progressWaiting
 	}
 	// No timeout for the page: in a sparse column the next value may be far away.
-	p, err := w.read(ctx, o, b, min(w.cfg.Page, w.cfg.MaxWaiting-int(waiting)))
+	p, err := w.read(ctx, o, b, min(w.cfg.Page, maxWaiting-int(waiting)))
 	if err != nil {
 		return w.fillFailed(ctx, b, err)
 	}
 	after := proto.CloneOf(b)
 	after.Rows, after.NextRow, after.Done = b.Rows+uint64(len(p.cells)), wire.Bytes(p.next), p.last
-	markCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	markCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := w.cfg.Client.Replay(markCtx, mvcc.Timestamp(b.Ts), p.cells); err != nil {
 		return w.fillFailed(ctx, b, err)
@@ -81,7 +81,7 @@ func (w *worker) fillFailed(ctx context.Context, b *pb.Backfill, err error) prog
 	}
 	after := proto.CloneOf(b)
 	after.Error = err.Error()
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if _, err := w.cfg.Meta.SaveBackfill(ctx, after); err != nil {
 		return progressFailed

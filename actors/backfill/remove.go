@@ -25,7 +25,7 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
 	// The catalogue may record the retirement before the tablets have applied it, because
 	// the process that wrote it died in between.
 	if !w.synced[o.Name] {
-		syncCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		syncCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 		defer cancel()
 		if err := w.cfg.Meta.Sync(syncCtx); err != nil {
 			return w.removeFailed(ctx, o, err)
@@ -45,7 +45,7 @@ func (w *worker) remove(ctx context.Context, o *pb.ObserverInfo) progress {
 			"observer", o.Name, "entries", removed)
 		return progressMore // until a walk finds nothing
 	}
-	forgetCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	forgetCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := w.cfg.Meta.ForgetObserver(forgetCtx, o.Name); err != nil {
 		return w.removeFailed(ctx, o, err)
@@ -82,7 +82,7 @@ func (w *worker) clearGroup(ctx context.Context, o *pb.ObserverInfo,
 
 // removeEntry removes one notification, or rolls back one intent.
 func (w *worker) removeEntry(ctx context.Context, e *pb.WalkEntry) error {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
 		ClearNotify: &pb.ClearNotifyRequest{Cell: e.Cell, UpTo: uint64(mvcc.MaxTimestamp)},

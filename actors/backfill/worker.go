@@ -31,7 +31,7 @@ func (w *worker) pause(p progress) time.Duration {
 	case progressMore:
 		return 0
 	case progressWaiting:
-		return w.cfg.PaceWait
+		return paceWait
 	case progressFailed:
 		return w.cfg.PaceRetry
 	}
@@ -41,7 +41,7 @@ func (w *worker) pause(p progress) time.Duration {
 // turn does one step of each back-fill and removal, and returns the pause before the next
 // turn: the shortest that any of them asks for.
 func (w *worker) turn(ctx context.Context) time.Duration {
-	metaCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	metaCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	catalogue, err := w.cfg.Meta.Catalogue(metaCtx)
 	if err != nil {

@@ -2,11 +2,11 @@ package collector
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -30,13 +30,13 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Collector, error) {
 	}
 	c := &cycle{cfg: cfg}
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
-		Name: cfg.Name, First: cfg.Interval, Turn: func(ctx context.Context) time.Duration {
+		Name: "collector", First: cfg.Interval, Turn: func(ctx context.Context) time.Duration {
 			c.turn(ctx)
 			return cfg.Interval
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("collector: spawn: %w", err)
+		return nil, err
 	}
 	return &Collector{turns, c}, nil
 }
@@ -54,10 +54,7 @@ type statusBoard struct {
 func (b *statusBoard) snapshot() *pb.HistoryStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &pb.HistoryStatus{
-		Target: b.status.Target, BlockedBy: b.status.BlockedBy,
-		Holds: b.status.Holds, OldestHold: b.status.OldestHold,
-	}
+	return proto.CloneOf(&b.status)
 }
 
 func (b *statusBoard) update(change func(*pb.HistoryStatus)) {

@@ -49,8 +49,12 @@ type Drops interface {
 	Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error)
 }
 
-// DefaultInterval is the default of Config.Interval for a History of 100 s or more.
-const DefaultInterval = 10 * time.Second
+const (
+	// DefaultInterval is the default of Config.Interval for a History of 100 s or more.
+	DefaultInterval = 10 * time.Second
+
+	requestTimeout = 10 * time.Second
+)
 
 // Overview provides recent statuses of tablets.
 type Overview interface {
@@ -62,7 +66,6 @@ type Overview interface {
 // Config configures a collector. Client, Record and History are required; other zero fields
 // take their defaults.
 type Config struct {
-	Name   string // the actor's name; default "collector"
 	Client Client
 	Record Record
 	Drops  Drops // nil if tables are never dropped
@@ -78,7 +81,6 @@ type Config struct {
 	// MaxHold is the greatest age of a lease's timestamp at which the lease still holds
 	// history; default ten times History.
 	MaxHold time.Duration
-	Timeout time.Duration // limit of one request; default 10 s
 	Logger  *slog.Logger
 }
 
@@ -88,13 +90,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Client == nil || c.Record == nil || c.History <= 0 {
 		return c, errConfig
 	}
-	if c.Name == "" {
-		c.Name = "collector"
-	}
 	orDuration(&c.Interval, min(DefaultInterval, c.History/10))
 	orDuration(&c.ForceAfter, min(time.Minute, c.History))
 	orDuration(&c.MaxHold, 10*c.History)
-	orDuration(&c.Timeout, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

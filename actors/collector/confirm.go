@@ -73,7 +73,7 @@ func (c *cycle) resolve(ctx context.Context, rec *wire.Collection,
 	if waited >= c.cfg.ForceAfter.Milliseconds() {
 		resolveOne = c.cfg.Client.ForceLock
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	done := make([]bool, len(unsettled))
 	var group errgroup.Group

@@ -186,11 +186,11 @@ func (c *cycle) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
 	}
 }
 
-// send is Client.Send with Config.Timeout.
+// send is Client.Send with requestTimeout.
 func (c *cycle) send(
 	ctx context.Context, at wire.Position, req *pb.TabletRequest,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.cfg.Client.Send(ctx, at, req)
 }

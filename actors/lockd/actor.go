@@ -48,7 +48,9 @@ func (a *lockdActor) Receive(c actor.Context) {
 	case *forget:
 		a.flush() // keep the order of arrival
 		a.table.forget(m.first, m.last)
-		a.stats.held.Store(uint64(len(a.table.entries)))
+		a.stats.Lock()
+		defer a.stats.Unlock()
+		a.stats.Held = uint64(len(a.table.entries))
 	case *actor.Stopping, *actor.Restarting:
 		for _, waiting := range a.batch.Take() {
 			waiting.Fail(actorkit.ErrStopped)
@@ -64,8 +66,10 @@ func (a *lockdActor) flush() {
 	if len(batch) == 0 {
 		return
 	}
+	a.stats.Lock()
+	defer a.stats.Unlock()
 	now := a.cfg.Now()
-	a.stats.expired.Add(uint64(a.table.expire(now)))
+	a.stats.Expired += uint64(a.table.expire(now))
 	for _, c := range batch {
 		if err := check(c.Req); err != nil {
 			c.Fail(err)
@@ -73,9 +77,9 @@ func (a *lockdActor) flush() {
 		}
 		c.Reply(a.handle(c.Req, now))
 	}
-	a.stats.held.Store(uint64(len(a.table.entries)))
-	a.stats.requests.Add(uint64(len(batch)))
-	a.stats.batches.Add(1)
+	a.stats.Held = uint64(len(a.table.entries))
+	a.stats.Requests += uint64(len(batch))
+	a.stats.Batches++
 }
 
 // handle performs the unlocks of one request, then its tries.
@@ -91,12 +95,12 @@ func (a *lockdActor) handle(req *wire.LockdRequest, now time.Time) *wire.LockdRe
 		resp.Granted[i] = how != heldByOther
 		switch how {
 		case heldByOther:
-			a.stats.refused.Add(1)
+			a.stats.Refused++
 		case unrecorded:
-			a.stats.unstored.Add(1)
-			a.stats.granted.Add(1)
+			a.stats.Unstored++
+			a.stats.Granted++
 		case granted, renewed:
-			a.stats.granted.Add(1)
+			a.stats.Granted++
 		}
 	}
 	return resp

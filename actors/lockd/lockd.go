@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -30,7 +30,6 @@ var ErrInvalid = errors.New("lockd: invalid request")
 
 // Config configures a lock service. Zero fields take their defaults.
 type Config struct {
-	Name       string        // the actor's name; default "lockd"
 	MaxEntries int           // limit of recorded locks
 	Lease      time.Duration // lease of a request that specifies none
 	MaxLease   time.Duration // longer leases are shortened to it
@@ -40,9 +39,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "lockd"
-	}
 	if c.MaxEntries <= 0 {
 		c.MaxEntries = DefaultMaxEntries
 	}
@@ -88,7 +84,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Lockd, error) {
 	props := actor.PropsFromProducer(func() actor.Actor {
 		return newLockdActor(cfg, stats, stopped)
 	}, actorkit.Mailbox())
-	pid, err := system.Root.SpawnNamed(props, cfg.Name)
+	pid, err := system.Root.SpawnNamed(props, "lockd")
 	if err != nil {
 		return nil, fmt.Errorf("lockd: spawn: %w", err)
 	}
@@ -133,7 +129,11 @@ func (l *Lockd) Forget(first, last uint64) {
 }
 
 // Stats returns the counters.
-func (l *Lockd) Stats() Stats { return l.stats.read() }
+func (l *Lockd) Stats() Stats {
+	l.stats.Lock()
+	defer l.stats.Unlock()
+	return l.stats.Stats
+}
 
 // Stop answers the waiting requests and ends the service. All locks are lost, and further
 // requests fail with actorkit.ErrStopped. Stop returns ctx's error if the actor has not
@@ -170,15 +170,8 @@ func keyBytes(keys []string) [][]byte {
 	return out
 }
 
-// counters are written by the actor, once per batch, and read from any goroutine.
+// counters are written by the actor, a batch at a time, and read from any goroutine.
 type counters struct {
-	held, granted, refused, expired, unstored, requests, batches atomic.Uint64
-}
-
-func (c *counters) read() Stats {
-	return Stats{
-		Held: c.held.Load(), Granted: c.granted.Load(), Refused: c.refused.Load(),
-		Expired: c.expired.Load(), Unstored: c.unstored.Load(),
-		Requests: c.requests.Load(), Batches: c.batches.Load(),
-	}
+	sync.Mutex
+	Stats
 }

@@ -18,8 +18,9 @@ const (
 	DefaultGrace         = 2 * time.Second
 	DefaultFailureBase   = 100 * time.Millisecond
 	DefaultFailureMax    = time.Minute
-	DefaultRetryBase     = 2 * time.Millisecond
 	DefaultRetryMax      = 500 * time.Millisecond
+
+	retryBase = 2 * time.Millisecond
 )
 
 // hintsAhead is how many cells of an observer may wait, or four for each of its runs if
@@ -42,7 +43,6 @@ type Registered struct {
 
 // Config of a dispatcher. Zero fields take the defaults.
 type Config struct {
-	Name      string // the actor's name; "observer"
 	Observers []Registered
 	Client    Client
 	// Context is called once for each run to add values to its context: the database for
@@ -69,18 +69,15 @@ type Config struct {
 	// FailureBase and FailureMax bound the backoff after a failed run: base, doubled with
 	// every attempt, at most max.
 	FailureBase, FailureMax time.Duration
-	// RetryBase and RetryMax bound the jittered backoff after a conflict, or when a node
-	// does not answer.
-	RetryBase, RetryMax time.Duration
+	// RetryMax bounds the jittered backoff after a conflict, or when a node does not
+	// answer, which begins with retryBase.
+	RetryMax time.Duration
 	// Seed of the jitter; 0 takes one from the clock.
 	Seed   uint64
 	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "observer"
-	}
 	if c.Context == nil {
 		c.Context = func(ctx context.Context) context.Context { return ctx }
 	}
@@ -94,7 +91,6 @@ func (c Config) withDefaults() Config {
 	positive(&c.CommitTimeout, DefaultCommitTimeout)
 	positive(&c.FailureBase, DefaultFailureBase)
 	positive(&c.FailureMax, DefaultFailureMax)
-	positive(&c.RetryBase, DefaultRetryBase)
 	positive(&c.RetryMax, DefaultRetryMax)
 	if c.Seed == 0 {
 		c.Seed = uint64(time.Now().UnixNano())

@@ -43,7 +43,7 @@ func (d *Dispatcher) await(ctx context.Context, done <-chan struct{}) error {
 // Paused reports whether the column's observer may not run: what is found of it need not
 // be submitted. Any goroutine may ask.
 func (d *Dispatcher) Paused(t notify.Target) bool {
-	l := (*d.byTarget.Load())[notify.Target{Table: t.Table, Column: t.Column}]
+	l := (*d.byTarget.Load())[t.Key()]
 	return l != nil && l.held.Load()
 }
 

@@ -41,7 +41,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a
-	}), cfg.Name)
+	}), "observer")
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("observer: spawn: %w", err)

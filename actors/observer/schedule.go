@@ -100,7 +100,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 				e.obs.spec.Name, "row", e.cell.Row,
 				"retries", e.retries, "error", fmt.Sprint(out.err))
 		}
-		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, e.retries-1)))
+		a.delay(e, a.jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
 	case failed:
 		a.log("observer: run failed", e, out)
 		e.charged = 0
@@ -136,7 +136,7 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 		// Seen, but too new for the run's snapshot. The next one sees it; the pause is
 		// for a clock that does not move.
 		e.retries = again + 1
-		a.delay(e, a.jitter(backoff(a.cfg.RetryBase, a.cfg.RetryMax, again)))
+		a.delay(e, a.jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:
 		a.enqueue(e)
 	}

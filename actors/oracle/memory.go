@@ -15,7 +15,6 @@ import (
 // takes it after leadership has been confirmed for its batch.
 type memory struct {
 	clock func() time.Time
-	ahead time.Duration // how far the mark is raised ahead of the last timestamp
 
 	sync.Mutex
 	term    uint64
@@ -89,8 +88,8 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	if limit := m.physical() + mvcc.TimestampAt(maxLead.Milliseconds()); end > limit {
 		return 0, &tooFarAhead{limit - min(first, limit)}
 	}
-	if end > m.mark || !m.frozen && end+m.lead()/reserve > m.mark {
-		return 0, &markTooLow{raiseTo: end + m.lead(), spent: m.frozen}
+	if end > m.mark || !m.frozen && end+lead()/reserve > m.mark {
+		return 0, &markTooLow{raiseTo: end + lead(), spent: m.frozen}
 	}
 	if first <= m.lastRun {
 		m.drop()
@@ -101,18 +100,19 @@ func (m *memory) take(term uint64, mark, total mvcc.Timestamp) (first mvcc.Times
 	return first, nil
 }
 
-// lead returns ahead as a number of timestamps.
-func (m *memory) lead() mvcc.Timestamp { return mvcc.TimestampAt(m.ahead.Milliseconds()) }
+// lead returns by how many timestamps the mark is raised ahead of the last one: by those of
+// three seconds.
+func lead() mvcc.Timestamp { return mvcc.TimestampAt(3000) }
 
 // raise returns the timestamp to which the caller has to raise the mark ahead of need, or
 // 0 if the mark is high enough or being raised. While the clock is frozen it asks for a
 // raise again after each attempt, because the disk may have room by then.
 func (m *memory) raise() mvcc.Timestamp {
-	if m.raising || !m.frozen && m.last+m.lead()/2 <= m.mark {
+	if m.raising || !m.frozen && m.last+lead()/2 <= m.mark {
 		return 0
 	}
 	m.raising = true
-	return max(m.last, m.physical()) + m.lead()
+	return max(m.last, m.physical()) + lead()
 }
 
 // raised records the outcome of the raise that raise asked for.

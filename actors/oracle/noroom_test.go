@@ -107,7 +107,7 @@ func TestNoTimestampsAboveMark(t *testing.T) {
 func TestTimeLeavesReserve(t *testing.T) {
 	for before := range 4 { // milliseconds before the mark
 		c := at(2026)
-		m := &memory{clock: c.Now, ahead: 3 * time.Second}
+		m := &memory{clock: c.Now}
 		m.Lock()
 		_, err := m.take(1, 0, 1)
 		var low *markTooLow

@@ -43,7 +43,6 @@ type Meta interface {
 // Config configures an oracle. Zero fields take their defaults.
 type Config struct {
 	Batch  actorkit.BatchConfig
-	Ahead  time.Duration    // how far the mark is raised ahead of the last timestamp; default 3 s
 	Clock  func() time.Time // with a monotonic reading; default time.Now
 	Logger *slog.Logger
 	// Judge decides, before the first timestamps of a term, whether timestamps may follow
@@ -127,9 +126,6 @@ func (o *Oracle) Stop() error { return o.system.Root.StopFuture(o.port.PID()).Wa
 
 // Spawn starts the oracle of the meta tablet. It fails if the name "oracle" is taken.
 func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
-	if cfg.Ahead <= 0 {
-		cfg.Ahead = 3 * time.Second
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -137,7 +133,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 		cfg.Clock = time.Now
 	}
 	o := &Oracle{system: system, meta: meta, logger: cfg.Logger}
-	o.memory.clock, o.memory.ahead = cfg.Clock, cfg.Ahead
+	o.memory.clock = cfg.Clock
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{
 			cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats,

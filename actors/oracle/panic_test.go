@@ -92,7 +92,7 @@ func TestConfirmationServesItsBatch(t *testing.T) {
 // TestDropKeepsTheTerm: after its memory was dropped the oracle still knows which terms are over.
 func TestDropKeepsTheTerm(t *testing.T) {
 	c := at(2026)
-	m := &memory{clock: c.Now, ahead: time.Second}
+	m := &memory{clock: c.Now}
 	m.Lock()
 	defer m.Unlock()
 	mark := mvcc.TimestampAt(c.Now().UnixMilli())

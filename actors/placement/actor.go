@@ -2,7 +2,6 @@ package placement
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -27,11 +26,11 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Placement, error) {
 	}
 	w := newWork(cfg)
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
-		Name: cfg.Name, First: cfg.Busy, Gap: cfg.Busy,
+		Name: "placement", First: cfg.Busy, Gap: cfg.Busy,
 		Turn: func(ctx context.Context) time.Duration { return w.pause(w.turn(ctx, time.Now())) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("placement: spawn: %w", err)
+		return nil, err
 	}
 	return &Placement{turns, w}, nil
 }

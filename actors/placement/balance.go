@@ -14,12 +14,12 @@ import (
 const maxTransfers = 4
 
 // balanceReplicas begins moves of replicas that make the cluster more even, the best one
-// first, until no move is worth its cost or MaxChanging tablets are changing.
+// first, until no move is worth its cost or maxChanging tablets are changing.
 func (p *planner) balanceReplicas() {
 	settled := p.settledTablets(func(t *Tablet, s shape) bool {
 		return !t.Resting && len(s.voters) == p.plan.Target
 	})
-	for p.plan.Changing < p.s.MaxChanging {
+	for p.plan.Changing < maxChanging {
 		var (
 			tablet   *Tablet
 			from, to uint64
@@ -58,7 +58,7 @@ func (p *planner) bestMove(t *Tablet) (from, to uint64, least change) {
 		for i := range p.s.Nodes {
 			n := &p.s.Nodes[i]
 			if !n.accepts() || slices.Contains(voters, n.ID) ||
-				p.incoming[n.ID] >= p.s.MaxIncoming {
+				p.incoming[n.ID] >= maxIncoming {
 				continue
 			}
 			c := p.swapDelta(t, voters, v, n.ID)

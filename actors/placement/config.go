@@ -67,20 +67,22 @@ type Cluster interface {
 
 // Defaults of Config.
 const (
-	DefaultReplicas    = 3
-	DefaultGoneAfter   = 5 * time.Minute
-	DefaultInterval    = 5 * time.Second
-	DefaultBusy        = 250 * time.Millisecond
-	DefaultRest        = time.Minute
-	DefaultMaxChanging = 8
-	DefaultMaxIncoming = 3
-	DefaultTimeout     = 5 * time.Second
+	DefaultReplicas  = 3
+	DefaultGoneAfter = 5 * time.Minute
+	DefaultInterval  = 5 * time.Second
+	DefaultBusy      = 250 * time.Millisecond
+	DefaultRest      = time.Minute
+)
+
+const (
+	maxChanging = 8               // limit of tablets with a learner at once
+	maxIncoming = 3               // limit of learners on one node that have not caught up
+	stepTimeout = 5 * time.Second // limit of one step
 )
 
 // Config configures placement. Meta and Cluster are required; other zero fields take their
 // defaults.
 type Config struct {
-	Name    string // the actor's name; default "placement"
 	Meta    Meta
 	Cluster Cluster
 
@@ -97,27 +99,18 @@ type Config struct {
 	Busy        time.Duration // pause between turns otherwise
 	// Rest is how long after a step a tablet is not balanced again; after an operator's
 	// order it is ten times as long.
-	Rest        time.Duration
-	MaxChanging int           // limit of tablets with a learner at once
-	MaxIncoming int           // limit of learners on one node that have not caught up
-	Timeout     time.Duration // limit of one step
-	Logger      *slog.Logger
+	Rest   time.Duration
+	Logger *slog.Logger
 }
 
 var errConfig = errors.New("placement: Meta, Cluster and a replica count of 1, 3 or 5 are required")
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Name == "" {
-		c.Name = "placement"
-	}
 	orDefault(&c.Replicas, DefaultReplicas)
 	orDefault(&c.GoneAfter, DefaultGoneAfter)
 	orDefault(&c.Interval, DefaultInterval)
 	orDefault(&c.Busy, DefaultBusy)
 	orDefault(&c.Rest, DefaultRest)
-	orDefault(&c.MaxChanging, DefaultMaxChanging)
-	orDefault(&c.MaxIncoming, DefaultMaxIncoming)
-	orDefault(&c.Timeout, DefaultTimeout)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -25,8 +25,8 @@
 //     of squares of how far nodes are from the mean in number, bytes and load beyond a
 //     slack, which must decrease by a minimum. So placement comes to rest if the cluster
 //     does.
-//  5. There is at most one step per tablet at a time, a learner in at most MaxChanging
-//     tablets, and at most MaxIncoming new learners per node.
+//  5. There is at most one step per tablet at a time, a learner in at most maxChanging
+//     tablets, and at most maxIncoming new learners per node.
 //
 // Package node starts it. Nothing is lost in a crash or when meta's leadership moves; at
 // most a tablet is balanced again sooner than it would have been.

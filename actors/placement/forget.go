@@ -23,7 +23,7 @@ func (w *work) forget(ctx context.Context, now time.Time, s *State) error {
 	if now.Sub(w.firstTurn) < min(w.cfg.GoneAfter, w.cfg.ForgetAfter) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	holds := map[uint64]bool{}
 	for _, t := range s.Tablets {

@@ -19,7 +19,7 @@ import (
 // say is newer than the map. It also updates meta: descriptors that the map lacks, and the
 // times since which nodes have been absent.
 func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	records, err := w.cfg.Meta.Nodes(ctx)
 	if err != nil {
@@ -50,10 +50,7 @@ func (w *work) gather(ctx context.Context, now time.Time) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{
-		Replicas: w.cfg.Replicas, MaxChanging: w.cfg.MaxChanging, MaxIncoming: w.cfg.MaxIncoming,
-		Orders: orders,
-	}
+	s := &State{Replicas: w.cfg.Replicas, Orders: orders}
 	var news []*pb.TabletDescriptor
 	s.Tablets, news = w.tablets(now, tablets, statuses)
 	for _, d := range news {

@@ -12,12 +12,10 @@ import (
 
 // State is all that a plan is made from. Make does not change it.
 type State struct {
-	Replicas    int // the configured number of replicas of each tablet
-	MaxChanging int // limit of tablets with a learner at once
-	MaxIncoming int // limit of learners on one node that have not caught up
-	Nodes       []Node
-	Tablets     []Tablet // meta first
-	Orders      []*pb.MoveTabletRequest
+	Replicas int // the configured number of replicas of each tablet
+	Nodes    []Node
+	Tablets  []Tablet // meta first
+	Orders   []*pb.MoveTabletRequest
 }
 
 // Node is a node of the cluster.

@@ -30,14 +30,14 @@ func (p *planner) planReplicaStep(g *target) {
 	}
 }
 
-// addLearners plans new learners on the nodes, as far as MaxIncoming and MaxChanging allow.
+// addLearners plans new learners on the nodes, as far as maxIncoming and maxChanging allow.
 // What they do not allow defers all balancing: repairs come first.
 func (p *planner) addLearners(g *target, nodes []uint64) {
 	nodes = slices.DeleteFunc(nodes, func(n uint64) bool {
-		return p.incoming[n] >= p.s.MaxIncoming
+		return p.incoming[n] >= maxIncoming
 	})
 	begins := len(g.learners) == 0
-	if len(nodes) == 0 || begins && p.plan.Changing >= p.s.MaxChanging {
+	if len(nodes) == 0 || begins && p.plan.Changing >= maxChanging {
 		p.deferred = true
 		return
 	}

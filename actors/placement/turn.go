@@ -68,7 +68,7 @@ func (w *work) pause(did, waits bool) time.Duration {
 // recordOutcomes records in meta which orders have ended and which nodes hold nothing any
 // more. It attempts every record and returns the errors joined.
 func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	var errs []error
 	for _, o := range plan.Ended {
@@ -87,14 +87,14 @@ func (w *work) recordOutcomes(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// execute performs the steps, each of which is for a different tablet, at most MaxChanging
+// execute performs the steps, each of which is for a different tablet, at most maxChanging
 // at once. A step that fails is not repeated here: a later turn plans from what is then
 // true.
 func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 	var mu sync.Mutex
 	var errs []error
 	g := errgroup.Group{}
-	g.SetLimit(w.cfg.MaxChanging)
+	g.SetLimit(maxChanging)
 	for _, st := range steps {
 		if !w.memory.due(now, st.Tablet) {
 			continue
@@ -114,7 +114,7 @@ func (w *work) execute(ctx context.Context, now time.Time, steps []Step) error {
 // sendStep sends one step to the tablet's leader, with the epoch that it was planned from
 // (invariant 1). It returns a *StepError if the step failed or its outcome is unknown.
 func (w *work) sendStep(ctx context.Context, st Step) error {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	req := &pb.TabletRequest{TabletId: st.Tablet, Epoch: st.Epoch}
 	if st.Leader != 0 {

@@ -213,7 +213,7 @@ func TestSweeper(t *testing.T) {
 		}),
 	}.withDefaults()
 	s := newSweeper(cfg, &counters{})
-	if pause := s.turn(t.Context()); pause != cfg.PaceBusy {
+	if pause := s.turn(t.Context()); pause != paceBusy {
 		t.Errorf("pause %v after work", pause)
 	}
 	s.turn(t.Context())

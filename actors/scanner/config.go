@@ -20,15 +20,23 @@ const (
 	DefaultRequests  = 32
 	DefaultWindow    = 32
 	DefaultHintQueue = 16 << 10
-	DefaultLease     = 30 * time.Second
 	DefaultPaceMin   = 50 * time.Millisecond
 	DefaultPaceMax   = time.Second
-	DefaultPaceBusy  = 2 * time.Millisecond
-	DefaultSweep     = 250 * time.Millisecond
-	DefaultSweepAge  = time.Second
 	DefaultYoung     = 250 * time.Millisecond
-	DefaultTimeout   = 5 * time.Second
-	DefaultRecheck   = time.Minute
+)
+
+const (
+	lease          = 30 * time.Second       // of advisory locks; longer runs may be doubled
+	paceBusy       = 2 * time.Millisecond   // pause after a turn that found something
+	sweepPause     = 250 * time.Millisecond // between turns of the sweeper
+	sweepAge       = time.Second            // younger transactions' locks are left alone
+	requestTimeout = 5 * time.Second
+
+	// recheck is about how often some node walks a tablet although the survey says that it
+	// is clean, with at most maxRechecks such requests a second. Each node that looks for a
+	// column does its share: with n such nodes it takes n times as long to get through all
+	// tablets. The sweeper takes sweepRechecks times as long for those of its node.
+	recheck = time.Minute
 )
 
 // ErrInvalid: the configuration lacks something.
@@ -92,12 +100,6 @@ type Config struct {
 	Resolver   Resolver // nil: nothing is swept
 	Locker     Locker   // nil: no advisory locks
 	Survey     Survey   // nil: everything is walked all the time
-	// Recheck is about how often some node walks a tablet although the survey says that
-	// there is nothing; at most maxRechecks such requests a second. Each node that looks
-	// for a column does its share, and is through with all tablets after as many times as
-	// long as there are such nodes. The sweeper takes sweepRechecks times as long for
-	// those of its node.
-	Recheck time.Duration
 	// Observed lists the columns of a tablet led on this node that any observer of the
 	// cluster watches, by the catalogue that the tablet itself goes by: the sweeper looks
 	// after them whether or not this process runs those observers. It must not block, and
@@ -112,20 +114,14 @@ type Config struct {
 	Window    int // cells of one scanner and one column that are with the dispatcher
 	// Owner is the first of Scanners+1 owner numbers for advisory locks; 0 takes random ones.
 	Owner   uint64
-	Lease   time.Duration // of advisory locks; runs that last longer may be doubled
 	PaceMin time.Duration // pause after a turn that found nothing; doubled each time
 	PaceMax time.Duration
-	// PaceBusy is the pause after a turn that found something.
-	PaceBusy time.Duration
-	Sweep    time.Duration // pause between turns of the sweeper
 	// Young: scanners leave changes younger than this to the hints, unless those are off.
 	// 0 takes the default, a negative value leaves none.
-	Young    time.Duration
-	SweepAge time.Duration // locks of transactions younger than this are left alone
-	Timeout  time.Duration // of each request
-	Seed     uint64        // of all random choices; 0 takes one from the clock
-	Now      func() time.Time
-	Logger   *slog.Logger
+	Young  time.Duration
+	Seed   uint64 // of all random choices; 0 takes one from the clock
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -139,17 +135,11 @@ func (c Config) withDefaults() Config {
 	positive(&c.Page, DefaultPage)
 	positive(&c.Requests, DefaultRequests)
 	positive(&c.Window, DefaultWindow)
-	positive(&c.Lease, DefaultLease)
 	positive(&c.PaceMin, DefaultPaceMin)
 	positive(&c.PaceMax, DefaultPaceMax)
-	positive(&c.PaceBusy, DefaultPaceBusy)
-	positive(&c.Sweep, DefaultSweep)
-	positive(&c.SweepAge, DefaultSweepAge)
 	if c.Young == 0 {
 		c.Young = DefaultYoung
 	}
-	positive(&c.Timeout, DefaultTimeout)
-	positive(&c.Recheck, DefaultRecheck)
 	if c.Paused == nil {
 		c.Paused = func(notify.Target) bool { return false }
 	}

@@ -161,8 +161,8 @@ func (w *world) config() Config {
 
 // scan is a scanner of the world with a seed of its own.
 func (w *world) scan(cfg Config, seed uint64) *scan {
-	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1, time.Second),
-		&choice{again: &rechecks{every: cfg.Recheck}}, newBacklogs(cfg.Targets), &counters{})
+	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1),
+		&choice{again: &rechecks{every: recheck}}, newBacklogs(cfg.Targets), &counters{})
 }
 
 var errAway = errors.New("nobody home")

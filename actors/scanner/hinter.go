@@ -104,7 +104,7 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 			h.locks.release(cell)
 		}}
 	}
-	ctx, cancel = context.WithTimeout(h.ctx, h.cfg.Timeout)
+	ctx, cancel = context.WithTimeout(h.ctx, requestTimeout)
 	defer cancel()
 	answers, err := h.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {

@@ -3,7 +3,6 @@ package scanner
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -15,7 +14,6 @@ import (
 type holder struct {
 	locker Locker
 	owner  uint64
-	lease  time.Duration
 
 	mu   sync.Mutex
 	held map[mvcc.Cell]struct{} // bounded by what is in flight
@@ -30,8 +28,8 @@ const (
 	lockOwn               // a cell of this owner's is in flight
 )
 
-func newHolder(locker Locker, owner uint64, lease time.Duration) *holder {
-	return &holder{locker: locker, owner: owner, lease: lease, held: make(map[mvcc.Cell]struct{})}
+func newHolder(locker Locker, owner uint64) *holder {
+	return &holder{locker: locker, owner: owner, held: make(map[mvcc.Cell]struct{})}
 }
 
 // take tries to lock each cell; cells has no duplicates. What is granted must be given to release.
@@ -55,7 +53,7 @@ func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 	if len(keys) == 0 {
 		return out
 	}
-	granted, err := h.locker.TryLock(ctx, h.owner, h.lease, keys...)
+	granted, err := h.locker.TryLock(ctx, h.owner, lease, keys...)
 	if err != nil || len(granted) != len(keys) {
 		return out // lost locks may double work, never stop it
 	}

@@ -39,7 +39,7 @@ type backlogs map[notify.Target]*backlog
 func newBacklogs(targets []notify.Target) backlogs {
 	out := backlogs{}
 	for _, t := range targets {
-		out[notify.Target{Table: t.Table, Column: t.Column}] = &backlog{}
+		out[t.Key()] = &backlog{}
 	}
 	return out
 }
@@ -102,7 +102,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 			return goOn
 		}
 		if s.accepted-before >= s.cfg.Window {
-			s.untaken(notify.Target{Table: p.target.Table, Column: p.target.Column})
+			s.untaken(p.target.Key())
 			return leave // other places have their turn
 		}
 		resp, v = s.ask(ctx, p, &pb.WalkRequest{

@@ -55,7 +55,7 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 	for _, t := range cfg.Targets {
 		tables[t.Table]++
 		s.walks = max(s.walks, tables[t.Table])
-		s.slots[notify.Target{Table: t.Table, Column: t.Column}] = make(chan struct{}, cfg.Window)
+		s.slots[t.Key()] = make(chan struct{}, cfg.Window)
 	}
 	return s
 }
@@ -78,7 +78,7 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 	clear(s.left)
 	if ended := s.through(s.walk(ctx)); ended || s.accepted > 0 {
 		s.pause = 0
-		return s.cfg.PaceBusy
+		return paceBusy
 	}
 	s.pause = min(max(2*s.pause, s.cfg.PaceMin), s.cfg.PaceMax)
 	// Jitter, so that the scanners of all nodes do not turn together.
@@ -187,7 +187,7 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	}
 	s.budget--
 	s.stats.requests.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table),
 		wire.Bytes(p.target.Column)
@@ -287,7 +287,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 
 // submit offers cells for each of which a slot is taken.
 func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	cells := make([]mvcc.Cell, len(batch))
 	for i := range batch {

@@ -149,7 +149,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	w.rows = []string{row(1)}
-	if got := s.turn(t.Context()); got != cfg.PaceBusy {
+	if got := s.turn(t.Context()); got != paceBusy {
 		t.Errorf("after work: pause %v", got)
 	}
 	for name, answer := range map[string]notify.Admission{

@@ -68,7 +68,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 		backlog: newBacklogs(cfg.Targets),
 	}
 	for _, t := range cfg.Targets {
-		s.targets[notify.Target{Table: t.Table, Column: t.Column}] = true
+		s.targets[t.Key()] = true
 	}
 	if err := s.spawn(); err != nil {
 		return nil, errors.Join(err, s.Stop(context.Background()))
@@ -81,7 +81,7 @@ func (s *Scanners) spawn() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hinter{
 		cfg: s.cfg, ctx: ctx, targets: s.targets,
-		locks: newHolder(s.cfg.Locker, s.cfg.Owner, s.cfg.Lease),
+		locks: newHolder(s.cfg.Locker, s.cfg.Owner),
 		batch: actorkit.NewBatcher[*hint](actorkit.BatchConfig{}), waiting: &s.waiting,
 		stats:   &s.stats,
 		untaken: s.untaken, backlog: s.backlog, done: make(chan struct{}),
@@ -105,10 +105,10 @@ func (s *Scanners) spawn() error {
 	}
 	// Each node begins somewhere else: what one has just walked another comes to later.
 	first := rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)
-	choice := &choice{again: &rechecks{every: s.cfg.Recheck, next: first}}
+	choice := &choice{again: &rechecks{every: recheck, next: first}}
 	for i := range max(s.cfg.Scanners, 0) {
 		rng := rand.New(rand.NewPCG(s.cfg.Seed, uint64(i)+2))
-		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i), s.cfg.Lease)
+		locks := newHolder(s.cfg.Locker, s.cfg.Owner+1+uint64(i))
 		scan := newScan(s.cfg, rng, locks, choice, s.backlog, &s.stats)
 		t, err := s.turns(fmt.Sprint(i), scan.turn)
 		if err != nil {
@@ -122,12 +122,8 @@ func (s *Scanners) spawn() error {
 // turns starts an actor that works in turns, the first at once.
 func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) (*actorkit.Turns,
 	error) {
-	t, err := actorkit.SpawnTurns(s.system,
+	return actorkit.SpawnTurns(s.system,
 		actorkit.TurnsConfig{Name: s.cfg.Name + "-" + name, Turn: turn})
-	if err != nil {
-		return nil, fmt.Errorf("scanner: spawn: %w", err)
-	}
-	return t, nil
 }
 
 // Hint passes cells on that have just become dirty. It never blocks, and drops what is

@@ -12,7 +12,7 @@ import (
 )
 
 // Survey says where there is nothing to find. What it says may be old, or wrong: it saves
-// work, and Config.Recheck bounds what it can hide.
+// work, and recheck bounds what it can hide.
 type Survey interface {
 	// Look is what the leaders of tablets have said, no longer ago than age. It may ask them.
 	Look(ctx context.Context, age time.Duration) View
@@ -94,7 +94,7 @@ func observes(d *pb.TabletDescriptor, targets []notify.Target) bool {
 // and none.
 func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor, err error) {
 	tablets := func() ([]*pb.TabletDescriptor, error) {
-		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		return s.cfg.Places.Tablets(ctx, false)
 	}

@@ -86,7 +86,7 @@ func TestSurveyHidesNothing(t *testing.T) {
 			const tablets, pause = 200, 700 * time.Millisecond
 			w, survey, cfg, now := surveyedWorld(tablets, 3, 150, 199)
 			survey.nodes = nodes
-			shared := &choice{again: &rechecks{every: cfg.Recheck}}
+			shared := &choice{again: &rechecks{every: recheck}}
 			var scanners []*scan
 			for i := range uint64(4) {
 				s := w.scan(cfg, i)
@@ -96,7 +96,7 @@ func TestSurveyHidesNothing(t *testing.T) {
 			found := map[mvcc.Cell]bool{}
 			took := time.Duration(0)
 			for ; len(found) < 3; took += pause {
-				if took > time.Duration(nodes)*(cfg.Recheck+2*time.Second) {
+				if took > time.Duration(nodes)*(recheck+2*time.Second) {
 					t.Fatalf("SURVEY-HIDES: %d of 3 dirty cells found after %v", len(found), took)
 				}
 				scanners[int(took/pause)%4].turn(t.Context())
@@ -105,7 +105,7 @@ func TestSurveyHidesNothing(t *testing.T) {
 				}
 				*now = now.Add(pause)
 			}
-			if most := int(took.Seconds()*tablets/cfg.Recheck.Seconds())/nodes + 1; w.walks > most {
+			if most := int(took.Seconds()*tablets/recheck.Seconds())/nodes + 1; w.walks > most {
 				t.Errorf("%d walks in %v, at most %d are due", w.walks, took, most)
 			}
 		})
@@ -160,13 +160,13 @@ func TestSweeperBelievesTheBoard(t *testing.T) {
 	if len(asked) != 1 || asked[w.tablets[7].TabletId] != 100 {
 		t.Errorf("asked %v", asked)
 	}
-	turns := int(sweepRechecks*cfg.Recheck/cfg.Sweep) + 10
+	turns := int(sweepRechecks*recheck/sweepPause) + 10
 	for range turns {
-		*now = now.Add(cfg.Sweep)
+		*now = now.Add(sweepPause)
 		s.turn(t.Context())
 	}
 	if len(asked) != 60 {
-		t.Errorf("%d of 60 tablets were walked in %v", len(asked), time.Duration(turns)*cfg.Sweep)
+		t.Errorf("%d of 60 tablets were walked in %v", len(asked), time.Duration(turns)*sweepPause)
 	}
 	if n := asked[w.tablets[8].TabletId]; n > 2 {
 		t.Errorf("a settled tablet was walked %d times", n)

@@ -23,7 +23,7 @@ const (
 
 // sweeper walks the lock and intent groups of this node's tablets. It belongs to its actor.
 //
-// It asks about every lock whose transaction began more than SweepAge ago, expired or
+// It asks about every lock whose transaction began more than sweepAge ago, expired or
 // not: if the primary is committed the lock is rolled forward at once; else it stays
 // until it has expired, which the resolver decides by oracle time (invariant 6 of design
 // section 4). A clock that differs from the oracle's only makes it ask too early or too
@@ -44,7 +44,7 @@ type sweeper struct {
 func newSweeper(cfg Config, stats *counters) *sweeper {
 	return &sweeper{
 		cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time),
-		again: &rechecks{every: sweepRechecks * cfg.Recheck},
+		again: &rechecks{every: sweepRechecks * recheck},
 	}
 }
 
@@ -61,7 +61,7 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 	tablets, err := w.choose(ctx)
 	if err != nil {
 		w.stats.errors.Add(1)
-		return w.cfg.Sweep
+		return sweepPause
 	}
 	places := w.places(tablets)
 	budget, resolved := w.cfg.Requests, false
@@ -75,9 +75,9 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 		}
 	}
 	if resolved {
-		return w.cfg.PaceBusy
+		return paceBusy
 	}
-	return w.cfg.Sweep
+	return sweepPause
 }
 
 // choose gives the tablets of this node that may hold something, and some of the others, in turn.
@@ -88,7 +88,7 @@ func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 		version = w.cfg.Survey.SettledVersion()
 	}
 	if version == 0 || version != w.version {
-		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		asked, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		local, err := w.cfg.Places.Tablets(asked, true)
 		if err != nil || w.cfg.Survey == nil {
@@ -154,7 +154,7 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 	for *budget > 0 && ctx.Err() == nil {
 		*budget--
 		w.stats.requests.Add(1)
-		asked, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		asked, cancel := context.WithTimeout(ctx, requestTimeout)
 		resp, err := w.cfg.Walker.Walk(asked, p.tablet, req)
 		cancel()
 		if err != nil {
@@ -181,7 +181,7 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 // old picks what is worth asking about.
 func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 	now := w.cfg.Now()
-	before := now.Add(-w.cfg.SweepAge).UnixMilli()
+	before := now.Add(-sweepAge).UnixMilli()
 	var out []mvcc.LockInfo
 	for _, e := range entries {
 		l := lockInfo(e)
@@ -212,7 +212,7 @@ func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 	group.SetLimit(sweepResolvers)
 	for i, l := range locks {
 		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 			answers[i].resolved, answers[i].err = w.cfg.Resolver.ResolveLock(ctx, l)
 			return nil

@@ -3,7 +3,6 @@ package splitter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -46,14 +45,18 @@ const (
 	DefaultMaxBytes   = 96 << 20
 	DefaultMaxLoad    = 250_000
 	DefaultInterval   = 10 * time.Second
-	DefaultCooldown   = time.Minute
 	DefaultMaxTablets = 1024
+)
+
+const (
+	// cooldown is the time after a split by load before either side is split by load again.
+	cooldown       = time.Minute
+	requestTimeout = 10 * time.Second
 )
 
 // Config configures a splitter. Client and Meta are required; other zero fields take their
 // defaults.
 type Config struct {
-	Name   string // the actor's name; default "splitter"
 	Client Client
 	Meta   Meta
 	// Overview selects the tablets that are worth a request of their own. If it is nil
@@ -64,9 +67,7 @@ type Config struct {
 	// operations per second; a busier tablet is split where its load halves
 	MaxLoad    uint64
 	Interval   time.Duration // pause between turns
-	Cooldown   time.Duration // after a split by load, before the next of either side
 	MaxTablets int           // no tablet is split while there are so many
-	Timeout    time.Duration // limit of one request; default 10 s
 	Logger     *slog.Logger
 }
 
@@ -76,15 +77,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Client == nil || c.Meta == nil {
 		return c, errConfig
 	}
-	if c.Name == "" {
-		c.Name = "splitter"
-	}
 	orDefault(&c.MaxBytes, DefaultMaxBytes)
 	orDefault(&c.MaxLoad, DefaultMaxLoad)
 	orDefault(&c.Interval, DefaultInterval)
-	orDefault(&c.Cooldown, DefaultCooldown)
 	orDefault(&c.MaxTablets, DefaultMaxTablets)
-	orDefault(&c.Timeout, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -111,13 +107,13 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	}
 	w := newWork(cfg)
 	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
-		Name: cfg.Name, First: cfg.Interval, Turn: func(ctx context.Context) time.Duration {
+		Name: "splitter", First: cfg.Interval, Turn: func(ctx context.Context) time.Duration {
 			w.turn(ctx, time.Now())
 			return cfg.Interval
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("splitter: spawn: %w", err)
+		return nil, err
 	}
 	return &Splitter{turns, w}, nil
 }

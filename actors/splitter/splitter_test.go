@@ -111,17 +111,17 @@ func TestCooldown(t *testing.T) {
 	s.turn(t.Context(), now)
 	w.tablets[0].LoadKey = []byte("g")
 	w.add("m", 1, DefaultMaxLoad, "", "t")
-	s.turn(t.Context(), now.Add(DefaultCooldown-1))
+	s.turn(t.Context(), now.Add(cooldown-1))
 	if got := w.take(); got != "16/m" {
 		t.Errorf("within the cooldown: %s", got)
 	}
 	w.tablets[1].SizeBytes, w.tablets[1].SizeKey = DefaultMaxBytes, []byte("p")
-	s.turn(t.Context(), now.Add(DefaultCooldown-1))
+	s.turn(t.Context(), now.Add(cooldown-1))
 	if got := w.take(); got != "16/p" {
 		t.Errorf("by size, within the cooldown: %s", got)
 	}
 	w.tablets[1].SizeBytes = 0
-	s.turn(t.Context(), now.Add(DefaultCooldown))
+	s.turn(t.Context(), now.Add(cooldown))
 	if got := w.take(); got != "16/g 16/t" {
 		t.Errorf("after the cooldown: %s", got)
 	}

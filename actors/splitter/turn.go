@@ -62,7 +62,7 @@ func (w *work) splitIfNeeded(ctx context.Context, now time.Time, s *pb.StatusRes
 		return false
 	}
 	w.byLoad.Add(1)
-	until := now.Add(w.cfg.Cooldown)
+	until := now.Add(cooldown)
 	w.cooldown[start], w.cooldown[wire.Position{Table: start.Table, Row: key}] = until, until
 	return true
 }
@@ -77,7 +77,7 @@ func inside(d *pb.TabletDescriptor, row string) bool {
 // split splits the tablet at the row and reports whether it succeeded. Errors are logged;
 // the next turn tries again.
 func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool {
-	splitCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	splitCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	table := mvcc.TableID(s.Tablet.GetStartTable())
 	if err := w.cfg.Meta.SplitAt(splitCtx, table, row); ctx.Err() != nil {
@@ -127,7 +127,7 @@ func (w *work) measureAbove() uint64 { return max(w.cfg.MaxBytes/2, 1) }
 
 // tablet returns the status of the tablet that holds the position.
 func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	op := &pb.TabletRequest_Status{Status: &pb.StatusRequest{MeasureAbove: w.measureAbove()}}
 	resp, d, err := w.cfg.Client.Send(ctx, at, &pb.TabletRequest{Op: op})

@@ -2,6 +2,7 @@ package actorkit
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -43,7 +44,7 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	}), cfg.Name)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, fmt.Errorf("actorkit: spawn %s: %w", cfg.Name, err)
 	}
 	t.pid = pid
 	return t, nil

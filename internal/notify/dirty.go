@@ -60,6 +60,9 @@ type Target struct {
 	Weak   bool
 }
 
+// Key returns the target as a key for looking up targets, with Weak false.
+func (t Target) Key() Target { return Target{Table: t.Table, Column: t.Column} }
+
 // TargetOf returns the column of a cell as a key for looking up targets. Its Weak is always
 // false.
 func TargetOf(c mvcc.Cell) Target { return Target{Table: c.Table, Column: c.Column} }

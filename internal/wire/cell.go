@@ -65,10 +65,7 @@ func CellsPB(in []mvcc.Cell) []*pb.Cell {
 
 // Worker converts a worker; nil is none.
 func Worker(w *pb.Worker) mvcc.Worker {
-	if w == nil {
-		return mvcc.Worker{}
-	}
-	return mvcc.Worker{Node: w.Node, Incarnation: w.Incarnation}
+	return mvcc.Worker{Node: w.GetNode(), Incarnation: w.GetIncarnation()}
 }
 
 // WorkerPB converts a worker.
@@ -78,11 +75,9 @@ func WorkerPB(w mvcc.Worker) *pb.Worker {
 
 // Span converts a range of rows.
 func Span(s *pb.Span) mvcc.Span {
-	if s == nil {
-		return mvcc.Span{}
-	}
 	return mvcc.Span{
-		Table: mvcc.TableID(s.Table), Start: String(s.Start), End: String(s.End), HasEnd: s.HasEnd,
+		Table: mvcc.TableID(s.GetTable()), Start: String(s.GetStart()), End: String(s.GetEnd()),
+		HasEnd: s.GetHasEnd(),
 	}
 }
 

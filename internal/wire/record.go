@@ -7,13 +7,10 @@ import (
 
 // Lock converts a lock.
 func Lock(l *pb.Lock) mvcc.Lock {
-	if l == nil {
-		return mvcc.Lock{}
-	}
 	return mvcc.Lock{
-		StartTS: mvcc.Timestamp(l.StartTs), Primary: Cell(l.Primary),
-		Expiry: mvcc.Timestamp(l.Expiry),
-		Worker: Worker(l.Worker), Kind: mvcc.Kind(l.Kind), Long: l.Long, Value: l.Value,
+		StartTS: mvcc.Timestamp(l.GetStartTs()), Primary: Cell(l.GetPrimary()),
+		Expiry: mvcc.Timestamp(l.GetExpiry()), Worker: Worker(l.GetWorker()),
+		Kind: mvcc.Kind(l.GetKind()), Long: l.GetLong(), Value: l.GetValue(),
 	}
 }
 
@@ -27,10 +24,7 @@ func LockPB(l mvcc.Lock) *pb.Lock {
 
 // LockInfo converts what a reader or writer met.
 func LockInfo(i *pb.LockInfo) mvcc.LockInfo {
-	if i == nil {
-		return mvcc.LockInfo{}
-	}
-	return mvcc.LockInfo{Cell: Cell(i.Cell), Lock: Lock(i.Lock), Intent: i.Intent}
+	return mvcc.LockInfo{Cell: Cell(i.GetCell()), Lock: Lock(i.GetLock()), Intent: i.GetIntent()}
 }
 
 // LockInfoPB converts what a reader or writer met. The value stays behind.
@@ -64,12 +58,9 @@ func NotifyPB(n *mvcc.Notify) *pb.Notify {
 
 // Notify converts a notify entry.
 func Notify(n *pb.Notify) mvcc.Notify {
-	if n == nil {
-		return mvcc.Notify{}
-	}
 	return mvcc.Notify{
-		TS: mvcc.Timestamp(n.Ts), Attempts: n.Attempts, ParkedTS: mvcc.Timestamp(n.ParkedTs),
-		Replay: n.Replay, Error: n.Error,
+		TS: mvcc.Timestamp(n.GetTs()), Attempts: n.GetAttempts(),
+		ParkedTS: mvcc.Timestamp(n.GetParkedTs()), Replay: n.GetReplay(), Error: n.GetError(),
 	}
 }
 
@@ -95,14 +86,7 @@ func Result(r *pb.MutationResult) mvcc.Result {
 	return out
 }
 
-// ResultPB converts a mutation's answer.
-func ResultPB(r mvcc.Result) *pb.MutationResult {
-	out := &pb.MutationResult{}
-	FillResult(out, &r)
-	return out
-}
-
-// FillResult is ResultPB into a message that is there already, and empty.
+// FillResult converts a mutation's answer into an empty message.
 func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 	out.Status, out.CommitTs = pb.Status(r.Status), uint64(r.CommitTS)
 	for _, l := range r.Locks {
@@ -113,14 +97,7 @@ func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 	}
 }
 
-// ReadResultPB converts the answer for one cell.
-func ReadResultPB(r mvcc.ReadResult) *pb.ReadResult {
-	out := &pb.ReadResult{}
-	FillReadResult(out, &r)
-	return out
-}
-
-// FillReadResult is ReadResultPB into a message that is there already, and empty.
+// FillReadResult converts the answer for one cell into an empty message.
 func FillReadResult(out *pb.ReadResult, r *mvcc.ReadResult) {
 	out.Status, out.Found, out.Value = pb.Status(r.Status), r.Found, r.Value
 	out.CommitTs, out.StartTs, out.Deleted = uint64(r.CommitTS), uint64(r.StartTS), r.Deleted
