@@ -88,13 +88,8 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.reported(m.run, m.out)
 	case *wake:
 		a.wake()
-	case *control:
-		a.control(m)
-	case *relink:
-		a.relink(m)
-	case *look:
-		a.look(m)
-		return
+	case *inTurn:
+		m.run(a)
 	case *drain:
 		a.drain(m.idle)
 	case *actor.Stopping:

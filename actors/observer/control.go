@@ -2,17 +2,37 @@ package observer
 
 import (
 	"context"
-	"fmt"
-
-	"github.com/percolator-go/percolator/internal/notify"
+	"errors"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// control: this is what the catalogue says of observers now. From Control.
-type control struct {
-	infos []*pb.ObserverInfo
-	done  chan struct{} // closed when it is honoured
+// inTurn has the dispatcher call do in its turn. It is how other goroutines change or read
+// the dispatcher's state.
+type inTurn struct {
+	do   func(a *dispatcherActor)
+	done chan struct{} // closed when do has returned
+}
+
+func (m *inTurn) run(a *dispatcherActor) {
+	defer close(m.done)
+	m.do(a)
+}
+
+// inTurn calls do in the dispatcher's turn and waits for it. Its errors are ctx's, after
+// which do may still be called, and that the dispatcher has stopped.
+func (d *Dispatcher) inTurn(ctx context.Context, do func(a *dispatcherActor)) error {
+	m := &inTurn{do: do, done: make(chan struct{})}
+	d.system.Root.Send(d.port.PID(), m)
+	select {
+	case <-m.done:
+		return nil
+	case <-d.stopped:
+		return errors.New("observer: the dispatcher has stopped")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Control makes the dispatcher honour what the catalogue says of its observers: paused,
@@ -23,21 +43,15 @@ type control struct {
 //
 // In a cluster every node calls it for itself, when it learns of a newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
-	m := &control{infos: infos, done: make(chan struct{})}
-	d.system.Root.Send(d.port.PID(), m)
-	return d.await(ctx, m.done)
-}
-
-// await waits until the dispatcher has closed done.
-func (d *Dispatcher) await(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-d.stopped:
-		return fmt.Errorf("observer: the dispatcher has stopped")
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return d.inTurn(ctx, func(a *dispatcherActor) {
+		for _, info := range infos {
+			for _, l := range a.order {
+				if l.spec.Name == info.GetName() {
+					a.adjust(l, info)
+				}
+			}
+		}
+	})
 }
 
 // Paused reports whether the column's observer may not run: what is found of it need not
@@ -45,17 +59,6 @@ func (d *Dispatcher) await(ctx context.Context, done <-chan struct{}) error {
 func (d *Dispatcher) Paused(t notify.Target) bool {
 	l := (*d.byTarget.Load())[t.Key()]
 	return l != nil && l.held.Load()
-}
-
-func (a *dispatcherActor) control(m *control) {
-	defer close(m.done)
-	for _, info := range m.infos {
-		for _, l := range a.order {
-			if l.spec.Name == info.GetName() {
-				a.adjust(l, info)
-			}
-		}
-	}
 }
 
 // adjust takes in one observer's entry of the catalogue.

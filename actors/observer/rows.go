@@ -26,27 +26,19 @@ type Row struct {
 	Runs    int // runs in the last seconds, if they are very many
 }
 
-// look: list the rows worth a look. From Rows.
-type look struct {
-	rows [][]Row
-	done chan struct{} // closed when rows is filled in
-}
-
 // Rows lists, for each observer in the order of registration, the rows whose run goes on
 // for long, has been repeated many times, or that are run for again and again; those that
 // have run longest come first, MaxRows at most. Errors: ctx's, or that the dispatcher has
 // stopped.
 func (d *Dispatcher) Rows(ctx context.Context) ([][]Row, error) {
-	m := &look{done: make(chan struct{})}
-	d.system.Root.Send(d.port.PID(), m)
-	if err := d.await(ctx, m.done); err != nil {
-		return nil, err
+	var rows [][]Row
+	if err := d.inTurn(ctx, func(a *dispatcherActor) { rows = a.rows() }); err != nil {
+		return nil, err // rows may still be written
 	}
-	return m.rows, nil
+	return rows, nil
 }
 
-func (a *dispatcherActor) look(m *look) {
-	defer close(m.done)
+func (a *dispatcherActor) rows() (all [][]Row) {
 	now := time.Now()
 	found := make(map[*linked][]Row, len(a.order))
 	for _, e := range a.entries {
@@ -67,8 +59,9 @@ func (a *dispatcherActor) look(m *look) {
 			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
 				cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
 		})
-		m.rows = append(m.rows, rows[:min(len(rows), MaxRows)])
+		all = append(all, rows[:min(len(rows), MaxRows)])
 	}
+	return all
 }
 
 // row describes the entry, and reports whether there is anything to say of it.
