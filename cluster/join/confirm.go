@@ -20,8 +20,8 @@ import (
 // waits until a majority of those that it votes with, itself included, have noted it. One
 // that knows a start which is not among the directory's own does not note it.
 //
-// The notes are changed by the service Membership on any goroutine, and by Upkeep; the
-// answers are the door's.
+// The notes are changed by the service Membership on any goroutine, and by Upkeep; what
+// others answer is kept in heard.
 
 // seenStart is the last start of another node that this one has heard of. Start is its
 // random number.
@@ -105,26 +105,21 @@ func (s *Self) History() []uint64 {
 	return s.record.History
 }
 
-// answers is what other nodes have said of this start, by node id. The door's mutex
-// guards it.
-type answers map[uint64]pb.HelloResponse_Start
-
-// confirmed reports whether a majority of those that this node votes with, itself
-// included, have noted its start; why says what is missing.
-func (d *Door) confirmed() (ok bool, why string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	self := d.cfg.Self.Identity().NodeID
+// confirmed reports whether a majority of the voters, this node included, have noted its
+// start; why says what is missing.
+func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	// This node votes too, and knows its own start.
 	all, noted := 1, 1
 	var silent, refusing []uint64
-	for _, node := range d.cfg.Voters {
-		if node == self {
+	for _, node := range voters {
+		if node == h.self {
 			continue
 		}
 		all++
-		switch answer, heard := d.answers[node]; {
-		case !heard:
+		switch answer, known := h.starts[node]; {
+		case !known:
 			silent = append(silent, node)
 		case answer == pb.HelloResponse_START_UNKNOWN:
 			refusing = append(refusing, node)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,9 +21,9 @@ import (
 
 // This file is the server's side of the door: what this node tells and promises others,
 // on the goroutines of the Membership service, many at a time. Enter, Seek and Upkeep
-// (joining.go, founding.go) ask others on goroutines of the node. Both sides meet in the
-// Door's mutex, which is never held during a call to another node; what must survive a
-// crash is Self's.
+// (joining.go, founding.go) ask others on goroutines of the node. Both sides meet in what
+// is heard of others (heard.go) and in the Door's mutex, which is never held during a
+// call to another node; what must survive a crash is Self's.
 
 // ErrOtherCluster: the node belongs to another cluster than the one that it asks.
 var ErrOtherCluster = errors.New("join: the node belongs to another cluster")
@@ -109,22 +107,17 @@ func (t DoorTiming) withDefaults() DoorTiming {
 // before the node belongs to a cluster until it stops. The package's documentation says
 // how several fresh nodes found a cluster together.
 //
-// The mutex guards the fields from fresh to saidAt. attempts belongs to the goroutine of
-// Enter, and so does the founding of a cluster.
+// The mutex guards registry, said and saidAt. attempts and what follows belong to the
+// goroutine of Enter, which also founds a cluster.
 type Door struct {
 	pb.UnimplementedMembershipServer
-	cfg DoorConfig
+	cfg   DoorConfig
+	heard *heard
 
 	mu       sync.Mutex
-	fresh    map[uint64]*freshNode
 	registry Registry // nil: not open yet
-	// where nodes of the own cluster gossip, by what they have said themselves
-	met map[uint64]string
-	// where nodes of the own cluster listen that have called since this one started
-	callers map[uint64]string
-	answers answers
-	said    string // what was logged last, and when
-	saidAt  time.Time
+	said     string   // what was logged last, and when
+	saidAt   time.Time
 
 	registered atomic.Bool   // this incarnation, through the registry
 	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
@@ -133,20 +126,6 @@ type Door struct {
 	complete   string // the set of fresh nodes that is expected, and since when it is complete
 	completeAt time.Time
 }
-
-// freshNode is another node that, by what was heard last, belongs to no cluster.
-type freshNode struct {
-	node     *pb.Node
-	expect   uint32
-	heard    time.Time // it called, or another one spoke of it
-	answered time.Time // it answered a question of this node
-
-	clock clockReading // of that answer
-	told  bool         // there is one
-}
-
-// maxFresh bounds the fresh nodes that are remembered.
-const maxFresh = 64
 
 // NewDoor returns a closed door: it answers Hello but lets nobody in before Open.
 func NewDoor(cfg DoorConfig) *Door {
@@ -158,8 +137,7 @@ func NewDoor(cfg DoorConfig) *Door {
 	}
 	cfg.Timing = cfg.Timing.withDefaults()
 	return &Door{
-		cfg: cfg, fresh: map[uint64]*freshNode{}, met: map[uint64]string{},
-		callers: map[uint64]string{}, answers: answers{},
+		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, cfg.Timing.Fresh),
 		again: make(chan struct{}, 1),
 	}
 }
@@ -186,13 +164,10 @@ func (d *Door) Open(r Registry) {
 // out.
 func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
-	// Before the lock: the note may have to be written to disk.
 	start, err := d.judge(id, req)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	r := &pb.HelloResponse{
 		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
 		Addresses: d.cfg.Addresses,
@@ -201,60 +176,18 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	}
 	if !id.Fresh() {
 		if req.ClusterId == id.ClusterID {
-			d.meet(req.NodeId, req.Addresses.GetGossip())
-			d.called(req.NodeId, req.Addresses.GetListen())
+			d.heard.fromMember(req.NodeId, req.Addresses)
 		}
 		return r, nil
 	}
 	// Who has founded or joined the cluster meanwhile that this node expects is asked back, too.
 	if req.ClusterId == "" || (d.cfg.Expect > 1 && int(req.Expect) == d.cfg.Expect) {
-		d.hear(req.NodeId, req.Addresses.GetListen())
+		d.heard.fromFresh(req.NodeId, req.Addresses.GetListen())
 	}
-	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
+	for _, f := range d.heard.recent(func(f *freshNode) time.Time { return f.heard }) {
 		r.Fresh = append(r.Fresh, f.node)
 	}
 	return r, nil
-}
-
-// hear remembers a fresh node that called or was spoken of. The caller holds mu.
-func (d *Door) hear(node uint64, listen string) {
-	if node == 0 || listen == "" || len(listen) > maxAddress ||
-		node == d.cfg.Self.Identity().NodeID {
-		return
-	}
-	f := d.fresh[node]
-	if f == nil {
-		d.forget()
-		if len(d.fresh) >= maxFresh {
-			return
-		}
-		f = &freshNode{}
-		d.fresh[node] = f
-	}
-	f.node, f.heard = &pb.Node{NodeId: node, Listen: listen}, time.Now()
-}
-
-// meet remembers where a node of the own cluster gossips. The caller holds mu.
-func (d *Door) meet(node uint64, gossip string) {
-	if node == 0 || node == d.cfg.Self.Identity().NodeID || gossip == "" ||
-		len(gossip) > maxAddress {
-		return
-	}
-	if _, known := d.met[node]; known || len(d.met) < cluster.MaxNodes {
-		d.met[node] = gossip
-	}
-}
-
-// called remembers where a node of the own cluster listens that has called, so that it is
-// asked back even if no other source knows that address. The caller holds mu.
-func (d *Door) called(node uint64, listen string) {
-	if node == 0 || node == d.cfg.Self.Identity().NodeID || listen == "" ||
-		len(listen) > maxAddress {
-		return
-	}
-	if _, known := d.callers[node]; known || len(d.callers) < cluster.MaxNodes {
-		d.callers[node] = listen
-	}
 }
 
 // judge confirms the start of the node that asks, if it is of the same cluster and tells
@@ -273,36 +206,7 @@ func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start,
 
 // Met returns the addresses at which nodes of the cluster gossip, as they have told this
 // process: newer than what it knew when it started.
-func (d *Door) Met() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Sorted(maps.Values(d.met))
-}
-
-// maxAddress bounds, in bytes, an address that another node names.
-const maxAddress = 256
-
-// forget drops fresh nodes that have not been heard of for long. The caller holds mu.
-func (d *Door) forget() {
-	for id, f := range d.fresh {
-		if time.Since(f.heard) > 4*d.cfg.Timing.Fresh {
-			delete(d.fresh, id)
-		}
-	}
-}
-
-// recent returns copies of the fresh nodes whose sign of life still counts. The caller
-// holds mu, and may use the copies without it.
-func (d *Door) recent(sign func(*freshNode) time.Time) []*freshNode {
-	var out []*freshNode
-	for _, f := range d.fresh {
-		if time.Since(sign(f)) <= d.cfg.Timing.Fresh {
-			now := *f
-			out = append(out, &now)
-		}
-	}
-	return out
-}
+func (d *Door) Met() []string { return d.heard.gossiping() }
 
 // Join implements pb.MembershipServer: it registers the caller in meta and returns whom
 // it must know. The calls to the registry may take long, so mu is not held.

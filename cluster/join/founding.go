@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -114,10 +115,9 @@ func (d *Door) promise(ctx context.Context, f *freshNode,
 // they are exactly as many as expected, and those with lower ids have had time to do it.
 func (d *Door) expected() (set []*freshNode, turn bool) {
 	own := d.cfg.Self.Identity().NodeID
-	d.mu.Lock()
 	set = append(set, &freshNode{node: &pb.Node{NodeId: own, Listen: d.cfg.Addresses.GetListen()}})
 	var differ []string
-	for _, f := range d.recent(func(f *freshNode) time.Time { return f.answered }) {
+	for _, f := range d.heard.recent(func(f *freshNode) time.Time { return f.answered }) {
 		if int(f.expect) == d.cfg.Expect {
 			set = append(set, f)
 		} else {
@@ -125,10 +125,7 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 		}
 	}
 	slices.SortFunc(set, func(a, b *freshNode) int {
-		if a.node.NodeId < b.node.NodeId {
-			return -1
-		}
-		return 1
+		return cmp.Compare(a.node.NodeId, b.node.NodeId)
 	})
 	var names, addrs []string
 	rank := 0
@@ -143,7 +140,6 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 		d.complete, d.completeAt = all, time.Now()
 	}
 	since := time.Since(d.completeAt)
-	d.mu.Unlock()
 	switch {
 	case len(differ) > 0:
 		d.say("waiting to found a cluster: give all nodes the same --expect", "expect",

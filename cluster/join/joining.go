@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -114,10 +113,8 @@ func (d *Door) round(ctx context.Context) (done bool, err error) {
 // targets returns whom to ask: the addresses that the operator named, and those of fresh
 // nodes that were heard of.
 func (d *Door) targets() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	out := slices.Clone(d.cfg.Join)
-	for _, f := range d.recent(func(f *freshNode) time.Time { return f.heard }) {
+	for _, f := range d.heard.recent(func(f *freshNode) time.Time { return f.heard }) {
 		out = append(out, f.node.Listen)
 	}
 	slices.Sort(out)
@@ -148,29 +145,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 		})
 	}
 	all.Wait()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, g := range out {
-		if g.r == nil || g.r.ClusterId != "" {
-			if g.r != nil && g.r.ClusterId == id.ClusterID {
-				d.meet(g.r.NodeId, g.r.Addresses.GetGossip())
-				d.answers[g.r.NodeId] = g.r.Start
-			}
-			continue
-		}
-		d.hear(g.r.NodeId, g.r.Addresses.GetListen())
-		if f := d.fresh[g.r.NodeId]; f != nil {
-			f.answered, f.expect = time.Now(), g.r.Expect
-			f.clock, f.told = g.clock, g.told
-		}
-		for _, n := range g.r.Fresh[:min(len(g.r.Fresh), maxFresh)] {
-			// Only if nothing better is known: an answer of its own counts for longer
-			// than what others say.
-			if d.fresh[n.NodeId] == nil {
-				d.hear(n.NodeId, n.Listen)
-			}
-		}
-	}
+	d.heard.fromAnswers(out, id.ClusterID)
 	return out
 }
 
@@ -243,7 +218,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, d.cfg.Timing.ComeBack)
 		done, err := d.join(asking, d.ofCluster(d.greet(asking, addrs)))
 		cancel()
-		confirmed, missing := d.confirmed()
+		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("join: coming back: %w", context.Cause(ctx))
@@ -283,9 +258,7 @@ func (d *Door) acquainted() []string {
 		}
 		addrs = append(addrs, n.Listen)
 	}
-	d.mu.Lock()
-	addrs = slices.AppendSeq(addrs, maps.Values(d.callers))
-	d.mu.Unlock()
+	addrs = append(addrs, d.heard.calling()...)
 	slices.Sort(addrs)
 	return slices.DeleteFunc(slices.Compact(addrs), func(addr string) bool {
 		return addr == d.cfg.Addresses.GetListen()
