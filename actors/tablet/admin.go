@@ -68,8 +68,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	if t.leading {
 		t.sizing.measure(&t.state, t.pipeline.inflight, req.GetMeasureAbove(), &t.reads)
 	}
-	last, _ := t.log.LastIndex()
-	first, _ := t.log.FirstIndex()
+	first, last := t.group.LogBounds()
 	s := &pb.StatusResponse{
 		Tablet: t.descriptor, Leader: t.leading, Term: t.group.Term(),
 		AppliedIndex: t.group.Visible(), LastIndex: last, FirstIndex: first,

@@ -108,8 +108,12 @@ func (b *Board) says(tablet uint64, what uint32) bool {
 	return n != nil && n.is.Load()&what != 0
 }
 
-// attach gives a replica that starts a new notice, which replaces that of an earlier one.
+// attach gives a replica that starts a new notice, which replaces that of an earlier one. A
+// nil Board has none.
 func (b *Board) attach(tablet uint64) *notice {
+	if b == nil {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.notices == nil {
@@ -125,6 +129,9 @@ func (b *Board) attach(tablet uint64) *notice {
 // detach removes the notice of a replica that has stopped, unless another replica of the
 // tablet has started meanwhile.
 func (b *Board) detach(tablet uint64, n *notice) {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.notices[tablet] == n {

@@ -228,7 +228,7 @@ func (t *Tablet) stepDown(cause error) {
 	t.publishLeadership()
 	t.reads.term.Store(0)
 	if !errors.Is(cause, errLost) {
-		t.drain.endTransfer(t.notTransferred())
+		t.drain.endTransfer(notTransferred(t.id))
 	}
 	unknown := failure(pb.Error_CODE_UNKNOWN,
 		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)

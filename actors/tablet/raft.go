@@ -47,28 +47,13 @@ func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 // begin attaches the replica to the board and the ticker and starts its group, in the
 // actor's first turn.
 func (t *Tablet) begin() {
-	if t.cfg.Board != nil {
-		t.posted.notice = t.cfg.Board.attach(t.id)
-	}
-	boost := false
-	if t.cfg.Ticker != nil {
-		t.beat, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
-	}
+	t.posted.notice = t.cfg.Board.attach(t.id)
+	var boost bool
+	t.beat, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
 	// boost is set after a split whose leader was on this node: the new replica campaigns
 	// at once.
 	t.group.Start(boost)
 	t.ready()
-}
-
-// end detaches the replica from the board and the ticker when its actor stops.
-func (t *Tablet) end() {
-	if n := t.posted.notice; n != nil {
-		t.posted.notice = nil
-		t.cfg.Board.detach(t.id, n)
-	}
-	if t.beat != nil {
-		t.cfg.Ticker.detach(t.id, t.beat)
-	}
 }
 
 // onTick lets one interval pass for the group, and lets the group rest if nothing is
@@ -83,7 +68,7 @@ func (t *Tablet) onTick() {
 	}
 	// Tick reports a transfer that the group has given up.
 	if t.group.Tick() {
-		t.drain.endTransfer(t.notTransferred())
+		t.drain.endTransfer(notTransferred(t.id))
 		if x := t.drain.op; x != nil && x.target != 0 {
 			t.endExclusive()
 		}

@@ -49,15 +49,15 @@ func requestSize(req *pb.TabletRequest) int {
 	return n
 }
 
-// checkRequest returns the refusal of a request that is malformed, beyond a limit, about
-// a dropped table or outside of the tablet's range; nil if it may be evaluated.
-func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
+// request returns the refusal of a request that is malformed, beyond a limit, about a
+// dropped table or outside of the tablet's range; nil if it may be evaluated.
+func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	if op.By == wire.ByNobody {
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}
-	c, s := check{tablet: t}, wire.SubjectOf(req)
+	s := wire.SubjectOf(req)
 	switch {
-	case op.Has(wire.NeedsTable) && dropped(t.memory.Catalogue, &s):
+	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
 		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
@@ -76,9 +76,9 @@ func (t *Tablet) checkRequest(op *wire.Operation, req *pb.TabletRequest) *pb.Tab
 			c.cell(k.GetCell(), true)
 		}
 	case *pb.TabletRequest_Mark:
-		if t.id != MetaTabletID {
+		if id := c.tablet.id; id != MetaTabletID {
 			c.refuse(failure(pb.Error_CODE_INVALID,
-				"the oracle's mark is kept by the meta tablet, not by tablet %d", t.id))
+				"the oracle's mark is kept by the meta tablet, not by tablet %d", id))
 		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())

@@ -134,7 +134,6 @@ func (t *Tablet) open() error {
 	log.SetConfState(t.conf)
 	log.SetApplied(t.index)
 	log.SetSnapshot(t.snapshotMetadata)
-	t.log = log
 	t.group, err = group.New(group.Config{
 		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
 		ConfState: t.conf,

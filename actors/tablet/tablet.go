@@ -15,7 +15,6 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
-	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // This file holds the actor: its fields, the dispatch of its messages, and the admission
@@ -78,7 +77,6 @@ type Tablet struct {
 
 	id    uint64
 	group *group.Group // the replica's Raft
-	log   *raftlog.Replica
 	// Replicated figures, as of the last entry handed to the state actor.
 	state
 
@@ -167,7 +165,13 @@ func (t *Tablet) Receive(c actor.Context) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("%w: %v\n%s", ErrPanic, r, debug.Stack()))
-			t.answerInHand()
+			// Nothing else refers to the calls that this turn had taken out of its queues.
+			// One that was answered already ignores the second reply.
+			for _, call := range t.inHand {
+				call.Reply(failure(pb.Error_CODE_UNKNOWN,
+					"tablet %d broke off: the outcome is unknown", t.id))
+			}
+			t.inHand = nil
 		}
 	}()
 	t.dispatchMessage(c)
@@ -178,17 +182,6 @@ func (t *Tablet) Receive(c actor.Context) {
 	}
 	clear(t.inHand)
 	t.inHand = t.inHand[:0]
-}
-
-// answerInHand answers the calls that this turn had taken out of its queues: after a
-// panic nothing else refers to them. A call that was answered already ignores the second
-// reply.
-func (t *Tablet) answerInHand() {
-	for _, call := range t.inHand {
-		call.Reply(failure(pb.Error_CODE_UNKNOWN, "tablet %d broke off: the outcome is unknown",
-			t.id))
-	}
-	t.inHand = nil
 }
 
 // endTurn tells the ticker whether the replica needs ticks, and the board what this turn
@@ -262,7 +255,9 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.begin()
 	case *actor.Stopping:
 		t.stepDown(errStopping)
-		t.end()
+		t.cfg.Board.detach(t.id, t.posted.notice)
+		t.posted.notice = nil
+		t.cfg.Ticker.detach(t.id, t.beat)
 	}
 }
 
@@ -282,7 +277,11 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		call.Reply(t.answerAtOnce(call.Req))
 		return
 	case wire.ByLeader:
-		t.onMark(call)
+		// The oracle has its leadership confirmed, one question at a time and for a batch of
+		// its own callers: waiting for a batch here would delay all of them.
+		t.inHand = append(t.inHand, call)
+		t.read(t.stillOurs([]*Call{call}))
+		t.ready()
 		return
 	}
 	// One request to the oracle is under way at a time; its answer closes this batch.
@@ -311,15 +310,6 @@ func (t *Tablet) answerAtOnce(req *pb.TabletRequest) *pb.TabletResponse {
 		return checksumResponse(t.cfg.Checksums.result(t.id, c.Id, t.group.Visible()))
 	}
 	return t.status(req.GetStatus())
-}
-
-// onMark confirms this replica's leadership for the oracle, without waiting for a batch.
-// The oracle has one such question under way at a time and asks it for a batch of its own
-// callers, so waiting here would delay all of them.
-func (t *Tablet) onMark(call *Call) {
-	t.inHand = append(t.inHand, call)
-	t.read(t.stillOurs([]*Call{call}))
-	t.ready()
 }
 
 // flush handles one batch. Its reads share one ReadIndex, its mutations become proposals
@@ -388,7 +378,7 @@ func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRe
 	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
 		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
 	}
-	return t.checkRequest(op, req)
+	return (&check{tablet: t}).request(op, req)
 }
 
 // fail stops the replica after a storage fault. All callers are answered, nothing is

@@ -207,8 +207,12 @@ func (k *Ticker) boost(tablet uint64) {
 	k.boosted[tablet] = true
 }
 
-// attach adds a replica that starts. boost reports whether it is to campaign at once.
+// attach adds a replica that starts. boost reports whether it is to campaign at once. A nil
+// Ticker has no beat for it.
 func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
+	if k == nil {
+		return nil, false
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b = &beat{pid: pid}
@@ -221,6 +225,9 @@ func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
 // detach removes a replica that has stopped, unless another replica of the tablet has
 // started meanwhile.
 func (k *Ticker) detach(tablet uint64, b *beat) {
+	if k == nil {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all[tablet] == b {

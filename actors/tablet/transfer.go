@@ -75,6 +75,6 @@ func transferResponse(node uint64) *pb.TabletResponse {
 
 // notTransferred returns the answer to the call of a transfer that the group has given up,
 // or whose end this replica will not see.
-func (t *Tablet) notTransferred() *pb.TabletResponse {
-	return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", t.id)
+func notTransferred(tablet uint64) *pb.TabletResponse {
+	return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", tablet)
 }

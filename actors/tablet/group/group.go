@@ -306,6 +306,13 @@ func (g *Group) CaughtUp(index uint64) bool {
 	return index <= g.visible && g.visibleTerm == g.term
 }
 
+// LogBounds returns the first and the last entry of the durable log.
+func (g *Group) LogBounds() (first, last uint64) {
+	first, _ = g.cfg.Storage.FirstIndex()
+	last, _ = g.cfg.Storage.LastIndex()
+	return first, last
+}
+
 // Visible is the last entry whose effects can be read.
 func (g *Group) Visible() uint64 { return g.visible }
 
