@@ -92,8 +92,8 @@ func recordLeader(r *route.Router, id, self, leader uint64) {
 	if leader == self {
 		return
 	}
-	r.Unled(id, self)
+	r.ForgetLeader(id, self)
 	if leader != 0 {
-		r.Led(id, leader)
+		r.HintLeader(id, leader)
 	}
 }

@@ -28,7 +28,7 @@ func TestTransferableToLiveVoters(t *testing.T) {
 	router.Update(&pb.TabletDescriptor{
 		TabletId: 7, Epoch: 1, Replicas: []*pb.Replica{replica(1), replica(2), learner, outgoing},
 	})
-	router.Leads(7, 1)
+	router.SetLeading(7, 1)
 	for _, c := range []struct {
 		alive []uint64
 		want  int

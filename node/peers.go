@@ -122,12 +122,12 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 		t.ticker.Alive(id)
 		// A hint, for want of a better one: the node's own knowledge is newer.
 		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
-			t.router.Led(cluster.MetaTablet, id)
+			t.router.HintLeader(cluster.MetaTablet, id)
 		}
 	} else {
 		// Whoever waits for it learns so at once, and elections begin before their time.
 		t.others.peers.Down(id, incarnation)
-		t.router.Lost(id)
+		t.router.ForgetNode(id)
 		t.ticker.Suspect(id)
 	}
 	t.moved()

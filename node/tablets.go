@@ -210,7 +210,7 @@ func (t *tablets) SplitApplied(left, right *pb.TabletDescriptor) {
 // from now on, and the actor of reports writes it into meta for the others.
 func (t *tablets) Leading(d *pb.TabletDescriptor) {
 	t.router.Update(d)
-	t.router.Leads(d.TabletId, t.node)
+	t.router.SetLeading(d.TabletId, t.node)
 	if d.TabletId == cluster.MetaTablet {
 		t.moved()
 	}
@@ -230,7 +230,7 @@ func (t *tablets) Leading(d *pb.TabletDescriptor) {
 // Following implements tablet.Host: the replica does not lead, but the node's does; 0:
 // none that it knows of.
 func (t *tablets) Following(id, node uint64) {
-	t.router.Follows(id, node)
+	t.router.SetFollowing(id, node)
 	if id == cluster.MetaTablet {
 		t.moved()
 	}
@@ -251,7 +251,7 @@ func (t *tablets) Changed(d *pb.TabletDescriptor) {
 // Failed implements tablet.Host: the replica has stopped. It may be opened anew, see
 // failures.
 func (t *tablets) Failed(id uint64, err error) {
-	t.router.Follows(id, 0) // it leads nothing any more
+	t.router.SetFollowing(id, 0) // it leads nothing any more
 	t.failures.add(id, err)
 }
 

@@ -24,7 +24,7 @@ func surveyOf() (*ClusterSurvey, *route.Router) {
 func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 	survey, router := surveyOf()
 	for tablet, leader := range map[uint64]uint64{10: 2, 11: 3, 12: 4, 13: 0, 14: 1, 15: 2} {
-		router.Led(tablet, leader)
+		router.HintLeader(tablet, leader)
 	}
 	says := func(tablets ...uint64) *surveyAnswer {
 		a := &surveyAnswer{clean: map[uint64]struct{}{}}
@@ -41,7 +41,7 @@ func TestSurveyRulesOutOnlyWhatIsSaid(t *testing.T) {
 			t.Errorf("tablet %d is clean: %t", tablet, got)
 		}
 	}
-	router.Lost(2) // it is known dead
+	router.ForgetNode(2) // it is known dead
 	if v.Clean(10) {
 		t.Error("a dead node's word counts")
 	}

@@ -159,7 +159,7 @@ func TestCarrierFindsTheLeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				carrier, o := carried(c.nodes)
-				carrier.router.Led(testedTablet, c.hint)
+				carrier.router.HintLeader(testedTablet, c.hint)
 				r, err := carrier.Send(t.Context(), &pb.TabletDescriptor{TabletId: testedTablet},
 					c.req)
 				if got := o.took(); !slices.Equal(got, c.asked) {

@@ -1,17 +1,19 @@
-// Package route is how operations find their tablets, and requests for timestamps the
-// oracle. Router is the node's tablet map, as of some time ago; Carrier carries an operation
-// to whoever leads its tablet, in this process or another; Oracles ask the oracle beside
-// meta's leader. Transport is all of it for the node's own client.
+// Package route finds the replica for each operation and the oracle for each request for
+// timestamps. Router is the node's tablet map. Carrier sends an operation to whichever
+// replica leads its tablet, in this process or another. Oracles ask the oracle beside
+// meta's leader. Transport is all of them for the node's own client.
 //
 // Invariants:
 //
-//  1. The tablet map follows the tablets: what a tablet says of itself wins by epoch. Who leads is a hint; only the word of
-//     this node's replica that it leads is more, and no hint takes it back.
+//  1. Of two descriptors of a tablet the one with the higher epoch stands. Who leads is a
+//     hint, except that this node's own replica knows whether it leads; no hint overrides
+//     it.
 //
-//  2. A mutation whose answer was lost is not sent again by the Carrier, which finds whoever leads a tablet.
+//  2. The Carrier does not send a mutation again after its answer was lost.
 //
-//  3. A timestamp is never older than the question that it answers: late answers are dropped.
+//  3. A timestamp is never older than the request that it answers: late answers are
+//     dropped.
 //
-// All of it is in memory: after a crash the map is read from meta. Called by: node,
+// All state is in memory: after a crash the map is read from meta. Called by: node,
 // cluster/meta, cluster/admin.
 package route

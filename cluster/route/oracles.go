@@ -16,30 +16,29 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file asks the oracle. Ask waits on its caller's goroutine; Tell does not, and its
-// question then moves from callback to callback: of this node's oracle, or of the peers'
-// actor, on whatever goroutine those run. Any number of questions may be under way; all
-// they share is the greatest timestamp seen, which is atomic.
+// This file asks the oracle. Ask waits on its caller's goroutine. Tell does not wait: its
+// question is continued by callbacks of this node's oracle or of package peer, on their
+// goroutines. Any number of questions may be in flight; they share only the greatest
+// timestamp seen, which is atomic.
 
 // OraclePort takes requests for timestamps to this node's oracle.
 type OraclePort = actorkit.Port[*pb.TimestampsRequest, *pb.TimestampsResponse]
 
-// NotLeader is the error of this node's oracle when its replica of meta does not lead. No
-// timestamp was given out.
-type NotLeader struct{ Leader uint64 } // the node that leads, as far as is known; 0: it is not
+// NotLeader is the error of an oracle whose node does not lead meta. No timestamp was given
+// out. Leader is the node that leads, 0 if that is not known.
+type NotLeader struct{ Leader uint64 }
 
-// Error says where to go.
+// Error names the leader.
 func (e *NotLeader) Error() string {
 	return fmt.Sprintf("route: meta is not led from here, but from node %d", e.Leader)
 }
 
-// Oracles asks the oracle of the node that leads meta, wherever that is (design section
-// 6). Every node has an oracle, and only the one beside meta's leader can confirm that it
-// may answer.
+// Oracles asks the oracle of the node that leads meta, whichever that is (design section
+// 6). Every node has an oracle, but only the one beside meta's leader can confirm that it
+// may give out timestamps.
 //
-// Each question to a node is a request of its own, and its answer serves that question
-// alone: one that comes after its time is dropped, so a timestamp is never older than the
-// question that it answers.
+// Each request to a node serves one question alone, and late answers are dropped. So a
+// timestamp is never older than the question that it answers.
 type Oracles struct {
 	carrier *Carrier
 	local   func() *OraclePort // nil while this node's oracle does not run
@@ -54,7 +53,7 @@ func NewOracles(c *Carrier, local func() *OraclePort,
 	return &Oracles{carrier: c, local: local, now: now}
 }
 
-// Now is Ask without waiting. ok is false if no timestamp can be had that way.
+// Now returns timestamps if this node's oracle can give them at once, else false.
 func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
 	if first, ok = o.now(count); ok {
 		o.clock.saw(first + mvcc.Timestamp(count-1))
@@ -62,20 +61,20 @@ func (o *Oracles) Now(count int) (first mvcc.Timestamp, ok bool) {
 	return first, ok
 }
 
-// Seen returns the greatest timestamp that has come through here, or that Saw was told.
+// Seen returns the greatest timestamp that was received here or passed to Saw.
 func (o *Oracles) Seen() mvcc.Timestamp { return o.clock.seen() }
 
-// Saw notes a timestamp that the oracle has surely given out.
+// Saw records a timestamp that the oracle has given out.
 func (o *Oracles) Saw(ts mvcc.Timestamp) { o.clock.saw(ts) }
 
-// oracleAttempt bounds one question to one node, whose leadership may have to be
-// confirmed by a round of votes, not more.
+// oracleAttempt limits one request to one node. The node may have to confirm its
+// leadership by a round of messages first.
 const oracleAttempt = time.Second
 
 var errNoOracle = errors.New("route: no node gives timestamps now")
 
-// Ask returns the first of n consecutive timestamps, n at most count. It asks the
-// believed leader, then those that may know better, each once.
+// Ask returns the first of n consecutive timestamps, where n is at most count. It asks the
+// believed leader of meta, then the nodes that may know the leader, each once.
 func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n int, err error) {
 	if first, ok := o.Now(count); ok {
 		return first, count, nil
@@ -101,8 +100,8 @@ func (o *Oracles) Ask(ctx context.Context, count int) (first mvcc.Timestamp, n i
 	}
 }
 
-// atOnce asks this node's oracle if meta is led from here; it saves the callbacks of
-// Tell. ok is false if the oracle has not answered with timestamps.
+// atOnce asks this node's oracle if this node leads meta, which saves the callbacks of
+// Tell. ok is false if the oracle gave no timestamps.
 func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, n int, ok bool) {
 	port := o.local()
 	if port == nil || o.carrier.router.Leader(cluster.MetaTablet) != o.carrier.self {
@@ -116,20 +115,20 @@ func (o *Oracles) atOnce(ctx context.Context, count int) (first mvcc.Timestamp, 
 	return mvcc.Timestamp(r.First), int(r.Count), true
 }
 
-// Tell is Ask without waiting: then is called once, on any goroutine, soon after the
-// deadline at the latest (zero: none). With bypass the local oracle's queue limit does
-// not count.
+// Tell is like Ask but does not wait: it calls then once, on any goroutine, at the latest
+// soon after the deadline. A zero deadline means none. With bypass the limit of the local
+// oracle's queue does not apply.
 func (o *Oracles) Tell(count int, deadline time.Time, bypass bool,
 	then func(first mvcc.Timestamp, n int, err error)) {
 	q := &question{
 		o: o, req: &pb.TimestampsRequest{Count: uint32(count)}, deadline: deadline, bypass: bypass,
 		then: then,
 	}
-	q.next(0, nil)
+	q.askNext(0, nil)
 }
 
-// question is one request for timestamps on its way from node to node. One goroutine at a
-// time works on it: each step ends by handing it to a callback.
+// question is one request for timestamps, asked of one node after another. One goroutine
+// at a time works on it: each step ends by passing it to a callback.
 type question struct {
 	o        *Oracles
 	req      *pb.TimestampsRequest
@@ -139,12 +138,12 @@ type question struct {
 	then     func(mvcc.Timestamp, int, error)
 }
 
-// next asks another node: hint, the node that the last answer named, unless it has been
-// asked, or the next that may know. err is what the last node said.
-func (q *question) next(hint uint64, err error) {
-	f := &forward{Carrier: q.o.carrier, d: metaPlace, tried: q.tried, hint: hint}
+// askNext asks the next node: hint, which the last answer named, unless it was asked
+// already, else another that may know. err is the last node's error.
+func (q *question) askNext(hint uint64, err error) {
+	f := &forward{Carrier: q.o.carrier, d: metaTablet, tried: q.tried, hint: hint}
 	node := f.next()
-	// Nobody is known to lead: this node's own oracle may know more than the map.
+	// If no leader is known, this node's own oracle may know more than the map.
 	if node == 0 && len(q.tried) == 0 {
 		node = q.o.carrier.self
 	}
@@ -155,53 +154,53 @@ func (q *question) next(hint uint64, err error) {
 		q.then(0, 0, fmt.Errorf("oracle: %w", err))
 		return
 	}
-	// Clipped: the forward above has the same array.
+	// Clip, because the forward above shares the array.
 	q.tried = append(slices.Clip(q.tried), node)
 	if node == q.o.carrier.self {
-		q.here()
+		q.askLocal()
 		return
 	}
-	q.there(node)
+	q.askPeer(node)
 }
 
-var metaPlace = &pb.TabletDescriptor{TabletId: cluster.MetaTablet}
+var metaTablet = &pb.TabletDescriptor{TabletId: cluster.MetaTablet}
 
-// here asks this node's oracle.
-func (q *question) here() {
+// askLocal asks this node's oracle.
+func (q *question) askLocal() {
 	port := q.o.local()
 	if port == nil {
-		q.next(0, errNoOracle)
+		q.askNext(0, errNoOracle)
 		return
 	}
 	err := port.Tell(q.req, q.deadline, q.bypass, func(r actorkit.Result[*pb.TimestampsResponse]) {
 		var away *NotLeader
 		if errors.As(r.Err, &away) {
-			q.elsewhere(q.o.carrier.self, away.Leader, r.Err)
+			q.redirect(q.o.carrier.self, away.Leader, r.Err)
 			return
 		}
-		q.answered(q.o.carrier.self, r.Value, overloadedOracle(r.Err))
+		q.answered(q.o.carrier.self, r.Value, asServerError(r.Err))
 	})
 	if err != nil {
-		q.then(0, 0, fmt.Errorf("oracle: %w", overloadedOracle(err)))
+		q.then(0, 0, fmt.Errorf("oracle: %w", asServerError(err)))
 	}
 }
 
-// overloadedOracle turns the refusal of a full queue into a ServerError with a retry
-// hint. Any other error stays as it is.
-func overloadedOracle(err error) error {
+// asServerError returns the error of a full queue as a ServerError with a retry hint, and
+// any other error unchanged.
+func asServerError(err error) error {
 	if !errors.Is(err, actorkit.ErrOverloaded) {
 		return err
 	}
 	return &txn.ServerError{
 		Code: pb.Error_CODE_OVERLOADED, RetryAfter: overloadedRetry,
-		Message: "more timestamps are asked for than there are: come again",
+		Message: "too many requests for timestamps are waiting: try again",
 	}
 }
 
-// there asks another node's oracle.
-func (q *question) there(node uint64) {
+// askPeer asks another node's oracle.
+func (q *question) askPeer(node uint64) {
 	if q.o.carrier.peers == nil {
-		q.next(0, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
+		q.askNext(0, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
 		return
 	}
 	until := time.Now().Add(oracleAttempt)
@@ -212,11 +211,11 @@ func (q *question) there(node uint64) {
 	q.o.carrier.peers.Tell(node, until, req, func(r *wire.PeerResponse, err error) {
 		switch e := r.GetError(); {
 		case err != nil:
-			q.elsewhere(node, 0, err)
+			q.redirect(node, 0, err)
 		case e.GetCode() == pb.Error_CODE_NOT_LEADER:
-			q.elsewhere(node, e.GetLeaderNode(), &NotLeader{e.GetLeaderNode()})
+			q.redirect(node, e.GetLeaderNode(), &NotLeader{e.GetLeaderNode()})
 		case e.GetCode() == pb.Error_CODE_OVERLOADED:
-			q.answered(node, nil, overloadedOracle(actorkit.ErrOverloaded))
+			q.answered(node, nil, asServerError(actorkit.ErrOverloaded))
 		case e != nil:
 			q.answered(node, nil, &txn.ServerError{Code: e.Code, Message: e.Message})
 		default:
@@ -225,20 +224,21 @@ func (q *question) there(node uint64) {
 	})
 }
 
-// elsewhere goes on to the node that the answer names, after noting it in the map.
-func (q *question) elsewhere(node, leader uint64, err error) {
+// redirect records in the map what the answer says of meta's leader, and asks the next
+// node.
+func (q *question) redirect(node, leader uint64, err error) {
 	router := q.o.carrier.router
-	// It knows who leads; otherwise only that it does not itself.
+	// If the node names no other leader, all that it says is that it does not lead.
 	if leader != 0 && leader != node {
-		router.Led(cluster.MetaTablet, leader)
+		router.HintLeader(cluster.MetaTablet, leader)
 	} else {
-		router.Unled(cluster.MetaTablet, node)
+		router.ForgetLeader(cluster.MetaTablet, node)
 	}
-	q.next(leader, err)
+	q.askNext(leader, err)
 }
 
-// answered ends the question with an answer, or with the error of one that asking
-// elsewhere does not help.
+// answered ends the question with an answer, or with an error for which no other node need
+// be asked.
 func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 	if err != nil || r.GetCount() == 0 {
 		if err == nil {
@@ -247,12 +247,12 @@ func (q *question) answered(node uint64, r *pb.TimestampsResponse, err error) {
 		q.then(0, 0, fmt.Errorf("oracle: %w", err))
 		return
 	}
-	q.o.carrier.router.Led(cluster.MetaTablet, node)
+	q.o.carrier.router.HintLeader(cluster.MetaTablet, node)
 	q.o.clock.saw(mvcc.Timestamp(r.First) + mvcc.Timestamp(r.Count-1))
 	q.then(mvcc.Timestamp(r.First), int(r.Count), nil)
 }
 
-// highest is the greatest of the timestamps it saw. It never falls.
+// highest is the greatest timestamp that it was given. It never falls.
 type highest struct{ ts atomic.Uint64 }
 
 func (h *highest) saw(ts mvcc.Timestamp) {

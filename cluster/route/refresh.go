@@ -11,18 +11,17 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file re-reads the tablet map from meta for all goroutines that miss something in
-// it. The reading runs on the goroutine of the first that asks, with its context; at most
-// one is in flight, and the others wait for it.
+// This file reads the tablet map from meta again for goroutines that did not find a tablet
+// in it. The first caller reads on its own goroutine with its own context; callers that
+// come meanwhile wait for that reading, so at most one is in flight.
 
 // refreshPace is the shortest time between two readings of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
-// refresh is the re-reading of the tablet map: one at a time, shared by all who ask for
-// it meanwhile, and paced.
+// refresh is the state of Router.Refresh. The mutex guards flight and last.
 type refresh struct {
 	mu sync.Mutex
-	// nil: there is nowhere to read it from
+	// read returns the map as meta has it; nil: it cannot be read.
 	read   func(context.Context) ([]*pb.TabletDescriptor, error)
 	flight *reading  // the reading under way; nil: none is
 	last   time.Time // when the last one ended
@@ -34,18 +33,18 @@ type reading struct {
 	err  error
 }
 
-// ReadFrom sets the function that reads the tablet map, Meta.Tablets. It must be called
-// before the router is used.
+// ReadFrom sets the function that reads the tablet map from meta. It must be called before
+// the router is used.
 func (r *Router) ReadFrom(read func(context.Context) ([]*pb.TabletDescriptor, error)) {
-	r.news.read = read
+	r.refresh.read = read
 }
 
 var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
 
-// Refresh reads the tablet map from meta. A caller that comes during a reading shares it;
-// one that would follow the last too soon waits first.
+// Refresh reads the tablet map from meta. A caller that comes during a reading shares its
+// result. Readings are at least refreshPace apart: a caller that comes too soon waits.
 func (r *Router) Refresh(ctx context.Context) error {
-	n := &r.news
+	n := &r.refresh
 	if n.read == nil {
 		return errNoMap
 	}
@@ -62,8 +61,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 			return f.err
 		}
 		n.mu.Unlock()
-		// Nobody reads, but it is too soon. After the pause another may be reading
-		// already.
+		// It is too soon to read again. After the pause another caller may be reading.
 		if f == nil {
 			if err := txn.Sleep(ctx, pause); err != nil {
 				return err
@@ -72,7 +70,7 @@ func (r *Router) Refresh(ctx context.Context) error {
 		}
 		select {
 		case <-f.done:
-			// Its reader's context may have ended, not ours.
+			// If only the reader's context has ended, this caller tries by itself.
 			if f.err == nil || ctx.Err() != nil ||
 				!(errors.Is(f.err, context.Canceled) ||
 					errors.Is(f.err, context.DeadlineExceeded)) {
@@ -84,22 +82,22 @@ func (r *Router) Refresh(ctx context.Context) error {
 	}
 }
 
-// readMap reads the map on behalf of all that wait for f. What was read before an error
-// is taken, too.
+// readMap reads the map for all callers that wait for f. Descriptors that were read before
+// an error are stored as well.
 func (r *Router) readMap(ctx context.Context, f *reading) {
-	tablets, err := r.news.read(ctx)
+	tablets, err := r.refresh.read(ctx)
 	for _, d := range tablets {
 		r.Update(d)
 	}
 	f.err = err
-	r.news.mu.Lock()
-	r.news.flight, r.news.last = nil, time.Now()
-	r.news.mu.Unlock()
+	r.refresh.mu.Lock()
+	r.refresh.flight, r.refresh.last = nil, time.Now()
+	r.refresh.mu.Unlock()
 	close(f.done)
 }
 
-// Find is like Locate but reads the map anew when no known tablet holds the place.
-// Finding none even then is no error: the map in meta lags behind the tablets.
+// Find is like Locate but reads the map again if no known tablet holds the row. An empty
+// result is no error: the map in meta lags behind the tablets.
 func (r *Router) Find(ctx context.Context, table mvcc.TableID, row string,
 	limit int) ([]*pb.TabletDescriptor, error) {
 	if held := r.Locate(table, row, limit); len(held) > 0 {

@@ -12,33 +12,33 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds the tablet map in memory. Tablets' actors say what they hold and
-// whether they lead; carriers on any goroutine say what answers taught them; both look up
-// routes for every operation. A read-write mutex guards it, held for a few instructions
-// each time; descriptors are shared and never changed.
+// This file holds the tablet map in memory. The actors of tablets record what they hold
+// and whether they lead. Carriers, on any goroutine, record what answers say of leaders
+// and ranges, and look up a route for every operation. A read-write mutex guards the map,
+// held for a few instructions each time; descriptors are shared and never changed.
 
 // TabletPort takes operations to a replica on this node.
 type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 
-// Router is the node's tablet map: what ranges there are, the ports of the replicas that
-// this node holds, and who is believed to lead each tablet. Meta's records are the ground
-// truth; the router holds all of them, as of some time ago, and whatever tablets have
-// said of themselves since. Safe for concurrent use.
+// Router is the node's tablet map: the range of each tablet, the ports of the replicas
+// that this node holds, and the believed leader of each tablet. Meta's records are the
+// ground truth. The router holds all of them as they were some time ago, and what tablets
+// have reported since. It is safe for concurrent use.
 type Router struct {
-	mu     sync.RWMutex
-	routes map[uint64]route
-	sorted []*pb.TabletDescriptor // by start; nil: to be sorted again
-	news   refresh
+	mu      sync.RWMutex
+	routes  map[uint64]route
+	sorted  []*pb.TabletDescriptor // by start; nil: to be sorted again
+	refresh refresh
 
-	changes atomic.Uint64 // of routes; behind every change
+	changes atomic.Uint64 // counts changes of routes; raised after each
 }
 
 // route is what is known of one tablet.
 type route struct {
 	descriptor *pb.TabletDescriptor // nil: none is known
 	port       *TabletPort          // nil: no replica is here
-	leader     uint64               // the node that is believed to lead; 0: not known. A hint
-	own        uint64               // this node, while its replica says that it leads; else 0
+	leader     uint64               // a hint: the node that is believed to lead; 0 if unknown
+	own        uint64               // this node while its own replica leads, else 0
 }
 
 // maxRoutes bounds the map: more tablets than a cluster can have.
@@ -52,37 +52,37 @@ func (r *Router) Attach(id uint64, p *TabletPort) {
 	r.change(id, func(at *route) { at.port = p })
 }
 
-// Detach forgets the port of a replica that this node no longer has. The tablet stays
-// known.
+// Detach removes the port of a replica that this node no longer has. The tablet stays in
+// the map.
 func (r *Router) Detach(id uint64) {
 	r.change(id, func(at *route) { at.port, at.own = nil, 0 })
 }
 
-// Leads records the word of this node's replica that it leads from now on. Hints do not
-// take that back: an answer from before its election may still be on its way.
-func (r *Router) Leads(id, self uint64) {
+// SetLeading records that this node's replica leads from now on. No hint takes that back,
+// since an answer from before its election may arrive late.
+func (r *Router) SetLeading(id, self uint64) {
 	r.change(id, func(at *route) { at.leader, at.own = self, self })
 }
 
-// Follows records the word of this node's replica that it does not lead but node does, 0
-// if it knows of none.
-func (r *Router) Follows(id, node uint64) {
+// SetFollowing records that this node's replica follows node, or knows no leader if node
+// is 0.
+func (r *Router) SetFollowing(id, node uint64) {
 	if at := r.route(id); at.leader != node || at.own != 0 {
 		r.change(id, func(at *route) { at.leader, at.own = node, 0 })
 	}
 }
 
-// Led records the hint that node leads the tablet, 0 that nobody is known to. Whoever
-// follows a wrong hint learns better.
-func (r *Router) Led(id, node uint64) {
+// HintLeader records the hint that node leads the tablet; 0 means that no leader is
+// known. A wrong hint costs one request: the answer names the leader.
+func (r *Router) HintLeader(id, node uint64) {
 	if r.route(id).leader != node {
 		r.change(id, func(at *route) { at.leader = node })
 	}
 }
 
-// Unled forgets that node leads the tablet, if that is what is believed and not the word
-// of a replica here.
-func (r *Router) Unled(id, node uint64) {
+// ForgetLeader removes the hint that node leads the tablet, if that is the present hint.
+// It does not touch what this node's own replica has said.
+func (r *Router) ForgetLeader(id, node uint64) {
 	believed := func(at route) bool { return at.leader == node && at.own != node }
 	if believed(r.route(id)) {
 		r.change(id, func(at *route) {
@@ -93,8 +93,9 @@ func (r *Router) Unled(id, node uint64) {
 	}
 }
 
-// Lost forgets that node leads anything, because it is known dead.
-func (r *Router) Lost(node uint64) {
+// ForgetNode removes all hints that node leads a tablet. It is called when the node is
+// known dead.
+func (r *Router) ForgetNode(node uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.changes.Add(1)
@@ -112,13 +113,11 @@ func (r *Router) Version() uint64 { return r.changes.Load() + 1 }
 // Leader returns the node that is believed to lead the tablet, 0 if none is known.
 func (r *Router) Leader(id uint64) uint64 { return r.route(id).leader }
 
-// LeadsHere reports whether this node's replica says that it leads. Leader is what routes
-// go by; this is what a node's duties for the tablets that it leads go by, which no hint
-// may take from it.
+// LeadsHere reports whether this node's replica leads the tablet. Routes follow Leader,
+// which is a hint. The duties of a leader's node follow LeadsHere, which no hint changes.
 func (r *Router) LeadsHere(id uint64) bool { return r.route(id).own != 0 }
 
-// LedHere returns, in range order, the tablets whose replica on this node says that it
-// leads.
+// LedHere returns, in range order, the tablets whose replica on this node leads.
 func (r *Router) LedHere() []*pb.TabletDescriptor {
 	sorted := r.inOrder()
 	r.mu.RLock()
@@ -132,15 +131,14 @@ func (r *Router) LedHere() []*pb.TabletDescriptor {
 	return out
 }
 
-// change applies fn to what is known of a tablet. An entry that says nothing any more is
-// removed; a new one is dropped when the map is full.
+// change applies fn to the route of a tablet. A route that has become empty is removed; a
+// new one is dropped when the map is full.
 func (r *Router) change(id uint64, fn func(*route)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.changes.Add(1)
 	at, known := r.routes[id]
 	fn(&at)
-	// Nothing is known any more.
 	if at == (route{}) {
 		delete(r.routes, id)
 	} else if known || len(r.routes) < maxRoutes {
@@ -173,8 +171,8 @@ func (r *Router) Held() []uint64 {
 // Descriptor returns the newest known descriptor of the tablet, nil if there is none.
 func (r *Router) Descriptor(id uint64) *pb.TabletDescriptor { return r.route(id).descriptor }
 
-// Update takes what a tablet says of itself, unless a higher or equal epoch is known. It
-// reports whether that was news.
+// Update stores a tablet's descriptor unless one with a higher or equal epoch is known.
+// It reports whether the map has changed.
 func (r *Router) Update(d *pb.TabletDescriptor) bool {
 	if d == nil {
 		return false

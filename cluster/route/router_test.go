@@ -33,7 +33,7 @@ func TestLateRefusal(t *testing.T) {
 	late := &forward{Carrier: carrier, d: &pb.TabletDescriptor{TabletId: testedTablet}}
 	check("at first", false, 0)
 	before := router.Version()
-	router.Leads(testedTablet, self)
+	router.SetLeading(testedTablet, self)
 	check("elected", true, self)
 	late.learn(self, refusal(0))
 	check("a refusal without a leader", true, self)
@@ -41,11 +41,11 @@ func TestLateRefusal(t *testing.T) {
 	check("a refusal that names another", true, other) // who is asked, and says better
 	late.learn(other, refusal(self))
 	check("the other's refusal", true, self)
-	router.Follows(testedTablet, other)
+	router.SetFollowing(testedTablet, other)
 	check("another elected", false, other)
 	late.learn(other, refusal(0))
 	check("who does not lead any more", false, 0)
-	router.Leads(testedTablet, self)
+	router.SetLeading(testedTablet, self)
 	router.Detach(testedTablet)
 	check("gone from this node", false, self)
 	if router.Version() == before {

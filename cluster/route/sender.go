@@ -12,10 +12,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Sender carries an operation to a tablet by id, and tries again, until ctx ends, what
-// was surely not done. An operation that may be repeated is also tried again after a lost
-// answer; for any other the error then wraps ErrUnknown. Calls run on their callers'
-// goroutines.
+// Sender sends an operation to the tablet with the id. Until ctx ends it repeats attempts
+// that had surely no effect. After a lost answer it repeats only an operation that allows
+// it; for any other the error wraps ErrUnknown. Calls run on their callers' goroutines.
 type Sender func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse,
 	error)
 
@@ -29,15 +28,15 @@ func (c *Carrier) Sender() Sender {
 				return r, err
 			}
 			if ended := txn.Sleep(ctx, wait/2+rand.N(wait)); ended != nil {
-				// Both: why it ended, and what was in the way until then.
+				// The error tells both why the attempts ended and why they failed.
 				return nil, fmt.Errorf("%w (last attempt: %w)", ended, err)
 			}
 		}
 	}
 }
 
-// senderPause is the longest pause between two attempts: an election takes about a
-// second, and its end should be noticed soon.
+// senderPause is the longest pause between two attempts. An election takes about a second,
+// and its end should be noticed soon.
 const senderPause = 100 * time.Millisecond
 
 var (
@@ -50,8 +49,8 @@ var (
 func (c *Carrier) attempt(ctx context.Context, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if deadline, ok := ctx.Deadline(); ok && req.DeadlineMs == 0 {
-		// Another message for each attempt: what is late is dropped at the latest when
-		// this attempt is given up.
+		// Each attempt has its own deadline, so that a tablet drops a request that arrives
+		// after the attempt has ended.
 		left := max(1, min(time.Until(deadline), attemptTimeout).Milliseconds())
 		req = &pb.TabletRequest{TabletId: tablet, Epoch: req.Epoch, DeadlineMs: left, Op: req.Op}
 	}
@@ -63,7 +62,7 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64,
 		return r, nil
 	case ctx.Err() != nil && err != nil:
 		return nil, ctx.Err()
-	// It may have been done, or be done yet.
+	// The operation may have been done, or may still be done.
 	case lost || code == pb.Error_CODE_UNKNOWN || code == pb.Error_CODE_INTERNAL:
 		if err == nil {
 			err = errors.New(r.Error.Message)

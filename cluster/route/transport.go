@@ -9,10 +9,10 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Transport is the part of a node's own txn.Transport that routes. Where this node leads,
-// operations go by pointer into the tablets' mailboxes, where they are batched, and
-// nothing is copied or marshalled; otherwise they go to the node that leads. It has no
-// state of its own, and its methods run on the coordinator's goroutines.
+// Transport is the routing part of a node's own txn.Transport. An operation on a tablet
+// that this node leads goes by pointer into the tablet's mailbox, without being copied or
+// marshalled; any other goes to the node that leads the tablet. It has no state, and its
+// methods run on the coordinator's goroutines.
 type Transport struct {
 	carrier *Carrier
 	oracles *Oracles
@@ -30,7 +30,7 @@ func NewTransport(carrier *Carrier, oracles *Oracles, self mvcc.Worker) *Transpo
 func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	r, err := t.carrier.Send(ctx, d, req)
-	// a first read's timestamp, which the oracle gave its tablet
+	// The tablet of a first read has taken this timestamp from the oracle.
 	if at := r.GetGet().GetAt(); at != 0 {
 		t.oracles.Saw(mvcc.Timestamp(at))
 	}
@@ -67,9 +67,9 @@ func unavailable(format string, args ...any) error {
 	return &txn.ServerError{Code: pb.Error_CODE_UNAVAILABLE, Message: fmt.Sprintf(format, args...)}
 }
 
-// WorkerDead implements txn.Transport: what gossip has positive knowledge of, and that
-// this node's own earlier incarnations have ended, for the store is held by one process
-// at a time.
+// WorkerDead implements txn.Transport. It reports deaths of which gossip has positive
+// knowledge, and this node's own earlier incarnations: they have ended, because one
+// process at a time holds the store.
 func (t *Transport) WorkerDead(_ context.Context, w mvcc.Worker) bool {
 	if w.Node == t.self.Node {
 		return w.Node != 0 && w.Incarnation < t.self.Incarnation
