@@ -1,6 +1,10 @@
 package node
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Traffic with other nodes: snapshots of tablets, requests and batches (peer),
 // connections (remoting). All are counters of the parts themselves, read when somebody
@@ -57,6 +61,28 @@ var (
 	remotePanics = counterFamily("remoting_panics_total",
 		"Panics survived while messages were taken from connections.")
 )
+
+// Who is there, as gossip says, and how well clocks agree.
+var (
+	gossipAlive = gaugeFamily("gossip_alive_nodes",
+		"Nodes that this one believes to be alive, itself included.")
+	gossipLost = counterFamily("gossip_lost_total",
+		"How often another node was taken for dead, or has left.")
+	clockOffset = gaugeFamily("clock_offset_seconds",
+		"How far a node's clock is ahead of this one's, on the node that leads meta.", "node")
+)
+
+// collectMembers exports who is there. The clocks are placement's, and are known as long as
+// its other figures.
+func (m exporter) collectMembers(out chan<- prometheus.Metric) {
+	send(out, gossipAlive, len(m.others.alive())+1)
+	send(out, gossipLost, m.others.lost.Load())
+	if _, _, known := m.status.placement.Get(); known {
+		for node, offset := range m.status.jobs.clocks.Last() {
+			send(out, clockOffset, offset.Seconds(), strconv.FormatUint(node, 10))
+		}
+	}
+}
 
 // collectCluster exports what goes between this node and others; a node that is alone
 // exports the snapshots only.

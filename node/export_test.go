@@ -19,6 +19,14 @@ func (n *Node) Metrics() (map[string]float64, error) {
 	return out, err
 }
 
+// MetricNames are the names of all metrics that a node declares.
+func MetricNames() (names []string) {
+	for _, f := range families {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // LeadingStatus is what placement asks a node most of the time.
 func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
 	return n.status.get(ctx, true)

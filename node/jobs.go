@@ -11,6 +11,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/collector"
+	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -40,6 +41,7 @@ type leaderJobs struct {
 	members  cluster.Members
 	statuses *statusCache
 	known    *clusterPolicy
+	clocks   oracle.Offsets // as placement has found them, which uses it
 
 	// The worker's own.
 	started bool

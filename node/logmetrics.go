@@ -6,13 +6,13 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// The node's Raft log on the disk. What its log actor does is in metrics.go.
+// The node's Raft log on the disk. How long its writes take is in
+// mailboxmetrics.go.
 var (
 	logSegments  = gaugeFamily("log_segments", "Files of the Raft log.")
 	logBytes     = gaugeFamily("log_bytes", "Bytes of the Raft log's files.")
 	logLiveBytes = gaugeFamily("log_live_bytes", "Bytes of the entries that are kept in them.")
 	logWritten   = counterFamily("log_written_bytes_total", "Bytes written to the Raft log.")
-	logSyncs     = counterFamily("log_syncs_total", "Syncs of the Raft log's files.")
 	logUnchecked = gaugeFamily("log_unchecked_bytes",
 		"Bytes of the Raft log behind the last checkpoint of the state: "+
 			"what a start after a crash applies again.")
@@ -33,7 +33,6 @@ func (m exporter) collectLog(out chan<- prometheus.Metric, status *pb.NodeStatus
 	send(out, logBytes, s.Bytes)
 	send(out, logLiveBytes, s.LiveBytes)
 	send(out, logWritten, s.Written)
-	send(out, logSyncs, s.Syncs)
 	send(out, logUnchecked, s.Unchecked)
 	send(out, logDiskFree, s.DiskFree)
 	send(out, logCheckpointAge, float64(s.CheckpointAgeMs)/second)

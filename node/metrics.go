@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -28,13 +30,13 @@ type exporter struct {
 	others    *others
 	oracles   *route.Oracles
 	client    *txn.Client
+	servers   *servers
+	lockd     *atomic.Pointer[lockd.Lockd]
 }
 
 var (
 	oracleServed  = counterFamily("oracle_timestamps_total", "Timestamps given out.")
 	oracleBatches = counterFamily("oracle_batches_total", "Batches that they were given out in.")
-	logCommits    = counterFamily("log_commits_total", "Synced writes to the Raft log.")
-	logRequests   = counterFamily("log_requests_total", "Appends that they held.")
 
 	tabletReads     = counterFamily("tablet_reads_total", "Reads.", "tablet")
 	tabletMutations = counterFamily("tablet_mutations_total",
@@ -67,8 +69,6 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	status, _ := m.status.get(context.Background(), false) // what could be gathered in time
 	send(out, oracleServed, status.OracleServed)
 	send(out, oracleBatches, status.OracleBatches)
-	send(out, logCommits, status.LogBatches)
-	send(out, logRequests, status.LogRequests)
 	for _, t := range status.Tablets {
 		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
 		send(out, tabletReads, t.Reads, id)
@@ -86,12 +86,19 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	m.collectObservers(out, status.Observers)
 	m.collectCluster(out)
 	m.collectTxn(out)
+	m.collectRaft(out, status.Tablets)
+	m.collectMailboxes(out)
+	m.collectStore(out)
+	m.collectClients(out)
+	m.collectMembers(out)
 }
 
 // gatherer returns what one scrape reads: the node's metrics, Go's and the process's.
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(exporter{n.status, n.observers, n.tablets, n.others, n.oracles, n.client},
+	r.MustRegister(exporter{
+		n.status, n.observers, n.tablets, n.others, n.oracles, n.client, n.servers, &n.lockd,
+	},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(
 			collectors.ProcessCollectorOpts{}))
 	return r

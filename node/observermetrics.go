@@ -32,6 +32,10 @@ var (
 		"Runs whose function ignores the end of its context.", "observer")
 	observerContended = gaugeFamily("observer_contended",
 		"Cells whose runs come to nothing again and again: conflicts, most often.", "observer")
+	observerSeconds = histogramFamily("observer_run_seconds",
+		"Time of a run, from the call of the observer's function to its end.", "observer")
+	observerDelay = histogramFamily("observer_delay_seconds",
+		"Time from the commit of a change to the start of the run for it.", "observer")
 	observerLimit = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
 )
 
@@ -69,6 +73,12 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 		send(out, observerStuck, o.Stuck, o.Name)
 		send(out, observerContended, o.Contended, o.Name)
 		send(out, observerLimit, o.Limit, o.Name)
+	}
+	if x := m.observers.runs.Load(); x != nil {
+		for _, s := range x.dispatcher.Stats() {
+			sendHistogram(out, observerSeconds, s.Took, s.Name)
+			sendHistogram(out, observerDelay, s.Latency, s.Name)
+		}
 	}
 	states, age, ok := m.observers.states()
 	if ok {

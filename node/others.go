@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -24,6 +25,8 @@ type others struct {
 	unwatch func()         // ends the watch of members; nil: there is none
 	peers   *peer.Peers    // nil: the node is alone
 	remote  *remoting.Link // what peers use; nil: a part's
+
+	lost atomic.Uint64 // how often gossip has said of another node that it died, or left
 }
 
 // errAlone is the error of requests on a node without others.

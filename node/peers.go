@@ -125,6 +125,7 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 			t.router.HintLeader(cluster.MetaTablet, id)
 		}
 	} else {
+		t.others.lost.Add(1)
 		// Whoever waits for it learns so at once, and elections begin before their time.
 		t.others.peers.Down(id, incarnation)
 		t.router.ForgetNode(id)

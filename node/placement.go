@@ -30,7 +30,8 @@ func (l *leaderJobs) startPlacement() error {
 			*meta.TabletMap
 			*meta.Moves
 		}{l.meta.Nodes, l.meta.Tablets, l.meta.Moves},
-		Cluster: placedCluster{l, &lastAnswers{}}, Replicas: int(l.policy.GetReplicas()),
+		Cluster:     placedCluster{l, &lastAnswers{clocks: &l.clocks}},
+		Replicas:    int(l.policy.GetReplicas()),
 		GoneAfter:   policy.Millis(l.policy.GetGoneAfterMs()),
 		ForgetAfter: policy.Millis(l.policy.GetForgetAfterMs()),
 		Interval:    tune.Interval, Busy: tune.Busy, Rest: tune.Rest, Logger: l.cfg.Logger,
@@ -72,7 +73,7 @@ type placedCluster struct {
 // anew with each start of the job. During a poll several goroutines write to it, one at a
 // time; placement reads it between polls. A node that has not answered is in neither list.
 type lastAnswers struct {
-	clocks  oracle.Offsets
+	clocks  *oracle.Offsets
 	full    []uint64 // nodes that take no writes for want of disk space
 	damaged []uint64 // nodes whose stores are damaged
 	polls   int      // how many there were

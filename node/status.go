@@ -55,12 +55,12 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
 	// Nothing up to the test of leading asks another node; what follows may ask meta.
-	commits, requests := s.tablets.logs.Stats()
+	log, _ := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
 		Version: Version(), Listen: s.addr(), Http: s.httpAddr(),
 		StartedUnixMs: s.started.UnixMilli(),
-		LogBatches:    commits, LogRequests: requests, Observers: s.observers.runs.Load().status(),
+		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.runs.Load().status(),
 		Registering: s.observers.registration.why(),
 	}
 	last, served, batches := s.oracle.stats()
@@ -179,7 +179,7 @@ func (s *statuses) disk(out *pb.NodeStatusResponse) {
 		Dir: s.cfg.LogDir, DiskFree: st.LogFreeBytes,
 		Segments: uint64(st.Log.Segments), Bytes: uint64(st.Log.Bytes),
 		LiveBytes: uint64(st.Log.LiveBytes),
-		Written:   st.Log.Written, Syncs: st.Log.Syncs,
+		Written:   st.Log.Written, Syncs: st.Log.Syncs.Count(),
 		Unchecked: st.Unchecked, CheckpointAgeMs: st.CheckpointAge.Milliseconds(),
 	}
 }

@@ -59,6 +59,7 @@ type tablets struct {
 	snapshot *tablet.SnapshotSender
 	ticker   *tablet.Ticker
 	board    tablet.Board
+	metrics  tablet.Metrics
 	replicas *replicas.Set
 	reports  *reports
 	failures *failures
@@ -289,6 +290,7 @@ func (t *tablets) OpenReplica(id uint64) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
+		Metrics: &t.metrics,
 	}
 	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {

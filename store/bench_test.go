@@ -127,7 +127,7 @@ func benchCommit(b *testing.B, s *store.Store, callers int) {
 	b.StopTimer()
 	after := s.Stats()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
-	b.ReportMetric(float64(after.Log.Syncs-before.Log.Syncs)/float64(b.N), "syncs/op")
+	b.ReportMetric(float64(after.Log.Syncs.Count()-before.Log.Syncs.Count())/float64(b.N), "syncs/op")
 }
 
 // benchOp is one operation: append, wait, apply, wait.

@@ -5,11 +5,27 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 )
 
 // badgerLog passes Badger's log lines to slog: information at debug level, the rest as
 // warnings, because what matters of them comes back as an error.
-type badgerLog struct{ log *slog.Logger }
+//
+// It also counts what Badger tells of nowhere else, by the lines' formats.
+type badgerLog struct {
+	log    *slog.Logger
+	counts *badgerCounts
+}
+
+// badgerCounts are how often Badger has finished a compaction, and how often its writer has
+// waited for one for over a second.
+type badgerCounts struct{ compactions, stalls atomic.Uint64 }
+
+// The formats of the lines that are counted.
+const (
+	formatCompacted = "[Compactor: %d] Compaction for level: %d DONE"
+	formatStalled   = "L0 was stalled for %s\n"
+)
 
 func (l badgerLog) write(level slog.Level, format string, args []any) {
 	if l.log.Enabled(context.Background(), level) {
@@ -27,7 +43,16 @@ func (l badgerLog) Errorf(format string, args ...any) {
 func (l badgerLog) Warningf(format string, args ...any) { l.write(slog.LevelWarn, format, args) }
 
 // Infof implements badger.Logger.
-func (l badgerLog) Infof(format string, args ...any) { l.write(slog.LevelDebug, format, args) }
+func (l badgerLog) Infof(format string, args ...any) {
+	if format == formatStalled {
+		l.counts.stalls.Add(1)
+	}
+	l.write(slog.LevelDebug, format, args)
+}
 
 // Debugf implements badger.Logger. Badger calls it several times per commit: dropped.
-func (l badgerLog) Debugf(string, ...any) {}
+func (l badgerLog) Debugf(format string, _ ...any) {
+	if format == formatCompacted {
+		l.counts.compactions.Add(1)
+	}
+}

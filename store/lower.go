@@ -47,7 +47,7 @@ func writeOut(o Options, dir string) error {
 	if err != nil || len(paths) == 0 {
 		return err
 	}
-	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger}))
+	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger, &badgerCounts{}}))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
@@ -52,6 +53,32 @@ func (s *Store) Stats() Stats {
 	st.DiskBytes = s.opts.diskBytes()
 	return st
 }
+
+// Trees are figures of the state's tables, by level.
+type Trees struct {
+	Levels []Level
+	// Stalled: the writer waits until compactions have made level 0 smaller.
+	Stalled     bool
+	Compactions uint64 // since Open
+	Stalls      uint64 // of over a second, since Open
+}
+
+// Level is one level of the tree.
+type Level struct{ Tables, Bytes uint64 }
+
+// Trees returns the figures. It takes Badger's locks of the levels: not for hot paths.
+func (s *Store) Trees() Trees {
+	out := Trees{Compactions: s.badger.compactions.Load(), Stalls: s.badger.stalls.Load()}
+	for _, l := range s.state.db.Levels() {
+		out.Levels = append(out.Levels, Level{uint64(l.NumTables), uint64(l.Size)})
+	}
+	out.Stalled = len(out.Levels) > 0 &&
+		out.Levels[0].Tables >= uint64(s.state.db.Opts().NumLevelZeroTablesStall)
+	return out
+}
+
+// Syncs returns how long the syncs of the log took.
+func (s *Store) Syncs() metrics.Histogram { return s.log.Stats().Syncs }
 
 // memory estimates what a database holds in memory.
 func (d *database) memory() uint64 {

@@ -24,6 +24,7 @@ type Store struct {
 	log   *raftlog.Log
 
 	checkpoints checkpoints
+	badger      badgerCounts
 
 	closed  atomic.Bool
 	stop    chan struct{}
@@ -147,7 +148,7 @@ func (s *Store) openDatabase() (*database, error) {
 			return nil, err
 		}
 	}
-	db, err := openBadger(s.opts.badgerOptions(dir, badgerLog{s.opts.Logger}))
+	db, err := openBadger(s.opts.badgerOptions(dir, badgerLog{s.opts.Logger, &s.badger}))
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ type lockdActor struct {
 
 func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdActor {
 	return &lockdActor{
-		cfg: cfg, table: newTable(cfg.MaxEntries), batch: actorkit.NewBatcher[*call](cfg.Batch),
-		stats: stats, stopped: stopped,
+		cfg: cfg, table: newTable(cfg.MaxEntries), stats: stats, stopped: stopped,
+		batch: actorkit.NewBatcher[*call](cfg.Batch).Measured(&stats.batches),
 	}
 }
 
@@ -78,8 +78,6 @@ func (a *lockdActor) flush() {
 		c.Reply(a.handle(c.Req, now))
 	}
 	a.stats.Held = uint64(len(a.table.entries))
-	a.stats.Requests += uint64(len(batch))
-	a.stats.Batches++
 }
 
 // handle performs the unlocks of one request, then its tries.

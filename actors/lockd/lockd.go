@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -60,13 +61,12 @@ func (c Config) withDefaults() Config {
 
 // Stats has the number of locks held now and counters since the service started.
 type Stats struct {
-	Held     uint64 // locks now
-	Granted  uint64 // renewals included
-	Refused  uint64 // held by another owner
-	Expired  uint64 // leases that ended before their key was unlocked
-	Unstored uint64 // granted without a record because the table was full
-	Requests uint64 // messages handled
-	Batches  uint64 // batches in which they were handled
+	Held     uint64            // locks now
+	Granted  uint64            // renewals included
+	Refused  uint64            // held by another owner
+	Expired  uint64            // leases that ended before their key was unlocked
+	Unstored uint64            // granted without a record because the table was full
+	Batches  metrics.Histogram // messages handled together
 }
 
 // Lockd is a running lock service. Its methods may be called concurrently.
@@ -132,7 +132,9 @@ func (l *Lockd) Forget(first, last uint64) {
 func (l *Lockd) Stats() Stats {
 	l.stats.Lock()
 	defer l.stats.Unlock()
-	return l.stats.Stats
+	s := l.stats.Stats
+	s.Batches = l.stats.batches.Read()
+	return s
 }
 
 // Stop answers the waiting requests and ends the service. All locks are lost, and further
@@ -174,4 +176,5 @@ func keyBytes(keys []string) [][]byte {
 type counters struct {
 	sync.Mutex
 	Stats
+	batches metrics.Sizes // locked by itself
 }

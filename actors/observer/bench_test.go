@@ -28,7 +28,7 @@ func BenchmarkRuns(b *testing.B) {
 	}
 	b.StopTimer()
 	s := n.Stats("counting")
-	b.ReportMetric(float64(s.Latency.Quantile(0.5)), "p50-ms")
+	b.ReportMetric(1000*s.Latency.Quantile(0.5), "p50-ms")
 	b.ReportMetric(float64(s.Skipped)/float64(b.N), "skipped/op")
 	if s.Commits != uint64(b.N) {
 		b.Errorf("%d commits of %d", s.Commits, b.N)

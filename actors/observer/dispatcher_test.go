@@ -264,23 +264,3 @@ func TestInvalidConfig(t *testing.T) {
 		}
 	}
 }
-
-func TestLatency(t *testing.T) {
-	var h histogram
-	for _, ms := range []int64{-5, 0, 1, 2, 3, 4, 7, 8, 100, 1 << 40} {
-		h.observe(ms)
-	}
-	l := h.read()
-	if l.Count != 10 || l.Buckets[0] != 2 || l.Buckets[1] != 1 || l.Buckets[2] != 2 ||
-		l.Buckets[3] != 2 || l.Buckets[4] != 1 {
-		t.Errorf("%+v", l)
-	}
-	for q, want := range map[float64]int64{0.1: 1, 0.5: 4, 0.9: 128, 1: 1 << (LatencyBuckets - 1)} {
-		if got := l.Quantile(q); got != want {
-			t.Errorf("quantile %v is %d, want %d", q, got, want)
-		}
-	}
-	if got := (Latency{}).Quantile(0.5); got != 0 {
-		t.Errorf("nothing counted: %d", got)
-	}
-}

@@ -96,6 +96,7 @@ func (r *run) do() outcome {
 	}
 	cancel()
 	r.obs.stats.started(tx.StartTS(), ts)
+	defer r.obs.stats.took.Since(time.Now())
 	if err := r.user(tx, ts); err != nil {
 		r.drop(tx)
 		out := r.judge(tx.StartTS(), err, r.owns(err))

@@ -1,9 +1,10 @@
 package observer
 
 import (
-	"math/bits"
 	"sync/atomic"
+	"time"
 
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -37,7 +38,8 @@ type Stats struct {
 
 	// from the change's commit timestamp to the start timestamp of the run, by the
 	// oracle's clock
-	Latency Latency
+	Latency metrics.Histogram
+	Took    metrics.Histogram // of runs, from the call of the function to their end
 }
 
 // counters are the live form of Stats.
@@ -46,13 +48,13 @@ type counters struct {
 
 	queued, waiting, running, stuck, contended atomic.Int64
 
-	latency histogram
+	latency, took metrics.Durations
 }
 
 // started counts a call of the user's function.
 func (c *counters) started(start, changed mvcc.Timestamp) {
 	c.runs.Add(1)
-	c.latency.observe(start.Millis() - changed.Millis())
+	c.latency.Observe(time.Duration(start.Millis()-changed.Millis()) * time.Millisecond)
 }
 
 // ended counts an outcome.
@@ -88,54 +90,6 @@ func (l *linked) read() Stats {
 		Running: int(c.running.Load()),
 		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() &&
 			!l.retired.Load(), Retired: l.retired.Load(),
-		Limit: int(l.inForce.Load()), Latency: c.latency.read(),
+		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
 	}
-}
-
-// LatencyBuckets is the number of buckets of a Latency. Bucket i counts latencies below
-// 2^i milliseconds that are in no bucket before it; the last one counts the rest too.
-const LatencyBuckets = 24
-
-// Latency is a histogram of milliseconds.
-type Latency struct {
-	Count   uint64
-	SumMs   uint64
-	Buckets [LatencyBuckets]uint64
-}
-
-// Quantile is an upper bound, in milliseconds, of the q-quantile (0 < q ≤ 1); 0 if
-// nothing was counted.
-func (l Latency) Quantile(q float64) int64 {
-	if l.Count == 0 {
-		return 0
-	}
-	rank := uint64(q * float64(l.Count))
-	var seen uint64
-	for i, n := range l.Buckets {
-		seen += n
-		if seen >= max(rank, 1) {
-			return 1 << i
-		}
-	}
-	return 1 << (LatencyBuckets - 1)
-}
-
-type histogram struct {
-	sum     atomic.Uint64
-	buckets [LatencyBuckets]atomic.Uint64
-}
-
-func (h *histogram) observe(ms int64) {
-	ms = max(ms, 0)
-	h.sum.Add(uint64(ms))
-	h.buckets[min(bits.Len64(uint64(ms)), LatencyBuckets-1)].Add(1)
-}
-
-func (h *histogram) read() Latency {
-	l := Latency{SumMs: h.sum.Load()}
-	for i := range h.buckets {
-		l.Buckets[i] = h.buckets[i].Load()
-		l.Count += l.Buckets[i]
-	}
-	return l
 }

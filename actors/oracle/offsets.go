@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,13 +13,27 @@ import (
 type Offsets struct {
 	mu     sync.Mutex
 	offset map[uint64]time.Duration // by node: its clock minus this one's
+	before map[uint64]time.Duration // what Forget removed last
 }
 
 // Forget removes all entries, because what nodes reported earlier may be outdated.
 func (c *Offsets) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.offset = map[uint64]time.Duration{}
+	c.before, c.offset = c.offset, map[uint64]time.Duration{}
+}
+
+// Last returns what is known, and, for nodes that have not been read anew since the last
+// Forget, what was known before.
+func (c *Offsets) Last() map[uint64]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := maps.Clone(c.before)
+	if out == nil {
+		out = map[uint64]time.Duration{}
+	}
+	maps.Copy(out, c.offset)
+	return out
 }
 
 // Saw records that a node's clock showed unixMs, in Unix milliseconds, at some time between

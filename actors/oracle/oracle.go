@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -69,7 +70,13 @@ type Oracle struct {
 	stats  stats
 }
 
-type stats struct{ last, served, batches atomic.Uint64 }
+type stats struct {
+	last, served, batches atomic.Uint64
+	mailbox               metrics.Sizes
+}
+
+// Batches returns how many requests were taken from the mailbox at once.
+func (o *Oracle) Batches() metrics.Histogram { return o.stats.mailbox.Read() }
 
 // Stats returns the last timestamp issued, how many were issued, and in how many batches.
 func (o *Oracle) Stats() (last mvcc.Timestamp, served, batches uint64) {
@@ -137,7 +144,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{
 			cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats,
-			batch: actorkit.NewBatcher[*Call](cfg.Batch),
+			batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&o.stats.mailbox),
 		}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {

@@ -212,6 +212,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	// Callers go on at once, beside the rest of this turn; what they send next is handled
 	// after it.
 	p.deliver()
+	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)
 	t.history.note(p.muts)
 	// Only now: a reservation that went before its effects were visible would let a
@@ -248,6 +249,7 @@ func (t *Tablet) lead() {
 		return
 	}
 	t.leading = true
+	t.cfg.Metrics.Led.Add(1)
 	t.history.forget()
 	t.beginPass()
 	// Read workers compare it with the term of their capture.

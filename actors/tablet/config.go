@@ -45,7 +45,9 @@ type Config struct {
 	Snapshots *SnapshotSender
 	// Checksums computes what replicas are compared by; nil: nothing is computed here.
 	Checksums *Checksums
-	Logger    *slog.Logger
+	// Metrics is where the node's tablets measure; nil: nobody looks.
+	Metrics *Metrics
+	Logger  *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
@@ -61,6 +63,9 @@ const (
 const DefaultIndexed = 32 << 10
 
 func (cfg Config) withDefaults() Config {
+	if cfg.Metrics == nil {
+		cfg.Metrics = &Metrics{}
+	}
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = 10 * time.Second
 	}

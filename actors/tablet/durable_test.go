@@ -78,8 +78,8 @@ func TestOneSyncAWrite(t *testing.T) {
 		if err := r.logs.Barrier(); err != nil {
 			t.Fatal(err)
 		}
-		_, n := r.logs.Stats()
-		return n
+		log, _ := r.logs.Stats()
+		return uint64(log.Batches.Sum)
 	}
 	for i := range 10 {
 		before := appends()

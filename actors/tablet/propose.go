@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"errors"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -29,6 +30,7 @@ type proposal struct {
 	holds   []*onePhase // reservations to release when it is visible or lost
 	bytes   int
 	entries int // in the store: a long value takes several
+	began   time.Time
 
 	collects bool // a step of collection
 }
@@ -184,6 +186,8 @@ func (t *Tablet) propose(p *proposal) bool {
 		return false
 	}
 	t.group.Wake()
+	p.began = time.Now()
+	t.cfg.Metrics.Entries.Observe(len(p.replies))
 	t.counters.proposals++
 	t.pipeline.inflight = append(t.pipeline.inflight, p)
 	return true

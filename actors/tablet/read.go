@@ -8,6 +8,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -37,6 +38,7 @@ type served struct {
 	limits mvcc.Limits
 	logger *slog.Logger
 	self   *mailbox
+	took   *metrics.Durations // Metrics.Reads
 
 	term atomic.Uint64 // while the tablet leads, else 0
 	// safepoint is the tablet's as soon as it is proposed: a worker whose Txn may be
@@ -51,6 +53,7 @@ func newReads(t *Tablet, readers *ReadPool) reads {
 	return reads{
 		served: &served{
 			id: t.id, store: t.store, limits: t.cfg.Limits, logger: t.cfg.Logger, self: t.self,
+			took: &t.cfg.Metrics.Reads,
 		},
 		queue:      readQueue{readLane: readers.reads.lane()},
 		background: readers.background.lane(),

@@ -192,6 +192,7 @@ func (j *readJob) run() {
 			call.Reply(wire.Capped(call.Req, response))
 		}
 	}
+	j.tablet.took.Since(now)
 	if len(blocked) > 0 {
 		j.tablet.self.send(&blockedReads{waiters: blocked})
 	}

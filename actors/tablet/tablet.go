@@ -122,8 +122,9 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, reader
 	cfg = cfg.withDefaults()
 	t := &Tablet{
 		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id,
-		self:  &mailbox{root: system.Root},
-		batch: actorkit.NewBatcher[*Call](cfg.Batch), pipeline: pipeline{limit: cfg.Pipeline},
+		self:     &mailbox{root: system.Root},
+		batch:    actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches),
+		pipeline: pipeline{limit: cfg.Pipeline},
 	}
 	t.reads = newReads(t, readers)
 	t.history.remind = func() { t.self.send(&collectStep{}) }

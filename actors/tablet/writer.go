@@ -107,7 +107,9 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		return nil, nil
 	}
 	if err = r.failed; err == nil {
+		began := time.Now()
 		err = r.commit(writes)
+		r.stats.took.Since(began)
 	}
 	full := errors.Is(err, store.ErrDiskFull)
 	switch {
@@ -118,16 +120,15 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 			r.failed = err
 			r.logger.Error("the store refused a write; this node's tablets stop", "error", err)
 		}
-		r.stats.batches.Add(1)
-		r.stats.requests.Add(uint64(len(writes)))
+		r.stats.batches.Observe(len(writes))
 		for _, w := range writes {
-			w.done(r.failed)
+			r.answer(w, r.failed)
 		}
 		return nil, nil
 	case len(writes) == 1:
 		r.logger.Error("a write was refused; its tablet stops on this node", "error", err)
 		writes[0].stream.refuse(err)
-		writes[0].done(err)
+		r.answer(writes[0], err)
 		return nil, nil
 	}
 	half := len(writes) / 2 // one of them is to blame; or there is room for the first of them
@@ -135,6 +136,12 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 		return append(rest, writes[half:]...), err
 	}
 	return r.write(writes[half:])
+}
+
+// answer ends a write.
+func (r *writer) answer(w *write, err error) {
+	r.stats.queued.Add(-1)
+	w.done(err)
 }
 
 // refused reports whether the error is a single write's, which no try would make better.
@@ -151,7 +158,7 @@ func (r *writer) dropRefused(writes []*write) []*write {
 	return slices.DeleteFunc(writes, func(w *write) bool {
 		err := w.stream.err()
 		if err != nil {
-			w.done(err)
+			r.answer(w, err)
 		}
 		return err != nil
 	})
@@ -163,7 +170,7 @@ func (r *writer) awaitRoom(writes []*write, err error) {
 	if r.givenUp {
 		for _, w := range writes {
 			w.stream.refuse(err)
-			w.done(err)
+			r.answer(w, err)
 		}
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
@@ -32,8 +33,21 @@ type Writers struct {
 
 // writerStats is what other goroutines may read of a writer.
 type writerStats struct {
-	batches, requests atomic.Uint64
-	full              atomic.Bool // writes wait for room on the disk
+	queued  atomic.Int64 // writes sent and not answered
+	batches metrics.Sizes
+	took    metrics.Durations // of a batch
+	full    atomic.Bool       // writes wait for room on the disk
+}
+
+// WriterStats are figures of one writer since it began.
+type WriterStats struct {
+	Queued  int64             // writes that wait or are under way
+	Batches metrics.Histogram // writes that were carried out together
+	Took    metrics.Histogram // how long that took
+}
+
+func (s *writerStats) read() WriterStats {
+	return WriterStats{s.queued.Load(), s.batches.Read(), s.took.Read()}
 }
 
 // write is one request. An actor carries requests out in the order of their arrival. done
@@ -147,10 +161,16 @@ func applyAll(st *store.Store, writes []*write) error {
 }
 
 // append asks the log actor.
-func (w *Writers) append(r *write) { w.system.Root.Send(w.log, r) }
+func (w *Writers) append(r *write) {
+	w.logStats.queued.Add(1)
+	w.system.Root.Send(w.log, r)
+}
 
 // apply asks the state actor.
-func (w *Writers) apply(r *write) { w.system.Root.Send(w.state, r) }
+func (w *Writers) apply(r *write) {
+	w.stateStats.queued.Add(1)
+	w.system.Root.Send(w.state, r)
+}
 
 // commit has the state actor apply a batch in its turn and waits for it. Actors must not
 // call it.
@@ -192,8 +212,7 @@ func (w *Writers) Stop() error {
 	return err
 }
 
-// Stats returns how many times the log actor has written so far, and how many requests
-// that was for.
-func (w *Writers) Stats() (commits, requests uint64) {
-	return w.logStats.batches.Load(), w.logStats.requests.Load()
+// Stats returns the figures of the log actor and of the state actor.
+func (w *Writers) Stats() (log, state WriterStats) {
+	return w.logStats.read(), w.stateStats.read()
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // Defaults of BatchConfig.
@@ -50,7 +52,8 @@ type Batcher[T any] struct {
 	bytes  int
 	marked bool // the marker is in the mailbox
 	marker *Flush
-	spare  []T // a slice returned by GiveBack
+	spare  []T            // a slice returned by GiveBack
+	sizes  *metrics.Sizes // of the batches; nil: nobody wants to know
 
 	gathering  bool // Gather has yielded for the present batch
 	soloRounds int  // gathered batches in a row with a single item, up to maxSoloRounds
@@ -61,6 +64,12 @@ type Batcher[T any] struct {
 func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	b := &Batcher[T]{cfg: cfg.WithDefaults()}
 	b.marker = &Flush{batcher: b}
+	return b
+}
+
+// Measured has the sizes of batches observed, and returns b.
+func (b *Batcher[T]) Measured(sizes *metrics.Sizes) *Batcher[T] {
+	b.sizes = sizes
 	return b
 }
 
@@ -138,6 +147,9 @@ func (b *Batcher[T]) Due(f *Flush) bool {
 func (b *Batcher[T]) Take() []T {
 	b.adaptGather()
 	items := b.items
+	if b.sizes != nil && len(items) > 0 {
+		b.sizes.Observe(len(items))
+	}
 	b.items, b.bytes, b.spare = b.spare, 0, nil
 	return items
 }

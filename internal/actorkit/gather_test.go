@@ -1,6 +1,23 @@
 package actorkit
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/metrics"
+)
+
+// TestBatchesAreMeasured: each batch is observed once, an empty one never.
+func TestBatchesAreMeasured(t *testing.T) {
+	var sizes metrics.Sizes
+	b := NewBatcher[int](BatchConfig{}).Measured(&sizes)
+	for _, n := range []int{3, 0, 1, 0, 0, 8} {
+		b.items = append(b.items, make([]int, n)...)
+		b.GiveBack(b.Take())
+	}
+	if got := sizes.Read(); got.Count() != 3 || got.Sum != 12 {
+		t.Errorf("%v", got)
+	}
+}
 
 // TestGatherIsGivenUp: where nobody joins, batches are left open ever more rarely, yet
 // now and then; as soon as somebody does join, every one is.

@@ -21,6 +21,24 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
+// Quantile estimates the q-quantile (0 < q ≤ 1): the values of a bucket count as spread
+// evenly over it, and those above the last bound as that bound. It is 0 if nothing was
+// observed.
+func (h Histogram) Quantile(q float64) float64 {
+	rank, below, lower := q*float64(h.Count()), 0.0, 0.0
+	for i, bound := range h.Bounds {
+		n := float64(h.Counts[i])
+		if n > 0 && below+n >= rank {
+			return lower + (bound-lower)*(rank-below)/n
+		}
+		below, lower = below+n, bound
+	}
+	if below < rank {
+		return lower
+	}
+	return 0
+}
+
 // durationBounds are the buckets of Durations: from what is done in memory, over one sync
 // of a disk, to what no caller waits for any more.
 var durationBounds = [...]time.Duration{

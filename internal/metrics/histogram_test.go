@@ -40,6 +40,31 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// TestQuantile: it is in the bucket of the value, and nowhere if there is none.
+func TestQuantile(t *testing.T) {
+	var h Durations
+	if got := h.Read().Quantile(0.5); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	for range 90 {
+		h.Observe(2 * time.Millisecond)
+	}
+	for range 10 {
+		h.Observe(400 * time.Millisecond)
+	}
+	for _, tc := range []struct{ q, from, to float64 }{
+		{0.5, 0.001, 0.0025}, {0.9, 0.001, 0.0025}, {0.91, 0.25, 0.5}, {1, 0.25, 0.5},
+	} {
+		if got := h.Read().Quantile(tc.q); got <= tc.from || got > tc.to {
+			t.Errorf("%v: %v is not between %v and %v", tc.q, got, tc.from, tc.to)
+		}
+	}
+	h.Observe(5 * time.Hour)
+	if got := h.Read().Quantile(1); got != time.Hour.Seconds() {
+		t.Errorf("above the last bound: %v", got)
+	}
+}
+
 // TestConcurrentObserve: nothing gets lost.
 func TestConcurrentObserve(t *testing.T) {
 	var d Durations

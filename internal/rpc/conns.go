@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/peer"
@@ -17,8 +18,9 @@ import (
 // connection's remote address, which gRPC hands to handlers.
 type conns struct {
 	net.Listener
-	all  *semaphore.Weighted
-	size int64 // of all
+	all      *semaphore.Weighted
+	size     int64 // of all
+	counters *serverCounters
 }
 
 // Accept implements net.Listener.
@@ -27,13 +29,25 @@ func (l conns) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clientConn{Conn: c, memory: newMemory(l.all, l.size)}, nil
+	l.counters.accepted.Add(1)
+	l.counters.connections.Add(1)
+	return &clientConn{Conn: c, memory: newMemory(l.all, l.size), counters: l.counters}, nil
 }
 
 // clientConn is one connection, with its share of the memory.
 type clientConn struct {
 	net.Conn
-	memory *memory
+	memory   *memory
+	counters *serverCounters
+	closed   atomic.Bool
+}
+
+// Close implements net.Conn. It may be called several times.
+func (c *clientConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.counters.connections.Add(-1)
+	}
+	return c.Conn.Close()
 }
 
 // RemoteAddr implements net.Conn. The address carries the connection, see connection.

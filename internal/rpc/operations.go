@@ -234,6 +234,7 @@ func (o *operations) send(batch *pb.OperationResults, bytes int) error {
 	late := time.AfterFunc(o.s.cfg.WriteTimeout, func() {
 		o.s.cfg.Logger.Warn("a connection is closed: its client does not read its answers",
 			"from", o.conn.RemoteAddr(), "within", o.s.cfg.WriteTimeout)
+		o.s.counters.unread.Add(1)
 		_ = o.conn.Close()
 	})
 	defer late.Stop()

@@ -30,7 +30,7 @@ const (
 // memory than was taken for it is refused by its tablet, and repeated with as much as it
 // needs.
 func (o *operations) perform(t task) {
-	room := t.room
+	began, room := time.Now(), t.room
 	resp, bytes := o.attempt(t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
@@ -48,6 +48,7 @@ func (o *operations) perform(t task) {
 	if resp.GetGet() != nil {
 		o.learn(int64(bytes) + wire.AnswerOverhead)
 	}
+	o.s.counters.performed(t.Request, began, resp)
 	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
 }
 

@@ -47,7 +47,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport),
-			draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
+			counters: &serverCounters{}, draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -87,7 +87,10 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 // called for several listeners.
 func (s *Server) Serve(lis net.Listener) error {
 	cfg := s.service.cfg
-	limited := conns{netutil.LimitListener(lis, cfg.MaxConnections), s.service.memory, cfg.Memory}
+	limited := conns{
+		netutil.LimitListener(lis, cfg.MaxConnections), s.service.memory, cfg.Memory,
+		s.service.counters,
+	}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
@@ -153,7 +156,8 @@ type service struct {
 	cfg       ServerConfig
 	tables    *tableIDs
 	memory    *semaphore.Weighted // of operations and their answers, of all connections
-	draining  chan struct{}       // closed by Shutdown
+	counters  *serverCounters
+	draining  chan struct{} // closed by Shutdown
 }
 
 // Timestamps asks the oracle.

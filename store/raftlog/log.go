@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // Defaults of Options, and what is not one.
@@ -79,6 +81,7 @@ type Log struct {
 	state    *state
 	segments []*segment // oldest first; the last is written to
 	counts   counts
+	synced   metrics.Durations
 
 	spareCount atomic.Int64 // of spares, for Stats
 
@@ -93,7 +96,7 @@ type Log struct {
 	buffer []byte
 }
 
-type counts struct{ batches, bytes, syncs uint64 }
+type counts struct{ batches, bytes uint64 }
 
 // Open opens the log in a directory, reads all of it and begins a new segment. It returns
 // a *DamageError where a frame is not what was written and was surely synced. What the
@@ -244,9 +247,7 @@ func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
 }
 
 func (l *Log) sync(s *segment) error {
-	l.mu.Lock()
-	l.counts.syncs++
-	l.mu.Unlock()
+	defer l.synced.Since(time.Now())
 	if l.opts.NoSync {
 		return nil
 	}

@@ -1,6 +1,10 @@
 package raftlog
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/percolator-go/percolator/internal/metrics"
+)
 
 // Stats are a log's figures.
 type Stats struct {
@@ -10,7 +14,7 @@ type Stats struct {
 	Spares    int    // files that are kept to be used again
 	Batches   uint64 // appended since Open
 	Written   uint64 // bytes of them
-	Syncs     uint64
+	Syncs     metrics.Histogram
 }
 
 // Stats returns the log's figures.
@@ -19,7 +23,7 @@ func (l *Log) Stats() Stats {
 	defer l.mu.RUnlock()
 	st := Stats{
 		Segments: len(l.segments), Spares: int(l.spareCount.Load()),
-		Batches: l.counts.batches, Written: l.counts.bytes, Syncs: l.counts.syncs,
+		Batches: l.counts.batches, Written: l.counts.bytes, Syncs: l.synced.Read(),
 	}
 	for _, s := range l.segments {
 		st.Bytes += s.bytes

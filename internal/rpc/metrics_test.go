@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// TestClientsAreCounted: the server tells what its clients do and what they are refused;
+// a connection counts until it is closed.
+func TestClientsAreCounted(t *testing.T) {
+	s := serve(t, ServerConfig{})
+	transport := s.transport(BatchConfig{})
+	c := txn.NewClient(transport, txn.Config{})
+	s.set(c, []byte("x"), "a")
+	s.set(c, []byte("x"), "a", "h")
+	forbidden := &pb.TabletRequest{Op: &pb.TabletRequest_Split{Split: &pb.SplitRequest{}}}
+	if _, err := transport.Send(s.ctx, &pb.TabletDescriptor{TabletId: 2}, forbidden); err != nil {
+		t.Fatal(err)
+	}
+	got := s.server.Stats()
+	for _, name := range []string{"one_phase", "prewrite", "commit", "split"} {
+		if got.Operations[name].Count() == 0 {
+			t.Errorf("no %s was counted", name)
+		}
+	}
+	if got.Errors[pb.Error_CODE_PERMISSION] != 1 || got.Connections != 1 || got.Accepted != 1 {
+		t.Errorf("%+v", got)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.server.Stats().Connections != 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("a closed connection is counted")
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Remote clients that this node serves. They coordinate their transactions themselves:
+// the node sees their operations on tablets.
+var (
+	clientConnections = gaugeFamily("client_connections",
+		"Connections to the address for clients, other nodes' included.")
+	clientAccepted = counterFamily("client_connections_total", "Connections accepted.")
+	clientUnread   = counterFamily("client_unread_total",
+		"Connections closed because their client did not read its answers.")
+	clientOperation = histogramFamily("client_operation_seconds",
+		"Time that this node took for an operation of a remote client.", "operation")
+	clientErrors = counterFamily("client_errors_total",
+		"Operations of remote clients that were answered by an error: "+
+			"refused, to be tried again elsewhere, or failed.", "code")
+)
+
+// collectClients exports what the server for remote clients counts, if there is one.
+func (m exporter) collectClients(out chan<- prometheus.Metric) {
+	if m.servers.grpc == nil {
+		return
+	}
+	s := m.servers.grpc.Stats()
+	send(out, clientConnections, s.Connections)
+	send(out, clientAccepted, s.Accepted)
+	send(out, clientUnread, s.Unread)
+	for name, took := range s.Operations {
+		sendHistogram(out, clientOperation, took, cmp.Or(name, "unknown"))
+	}
+	// This one is there from the beginning, for alerts to see its first increase.
+	s.Errors[pb.Error_CODE_OVERLOADED] += 0
+	for code, n := range s.Errors {
+		label := strings.ToLower(strings.TrimPrefix(code.String(), "CODE_"))
+		send(out, clientErrors, n, label)
+	}
+}

@@ -1,0 +1,70 @@
+package node_test
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/node"
+)
+
+// seriesOf returns the families of which the node exports a series.
+func seriesOf(ctx context.Context, t *testing.T, n *node.Node) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	for name := range series(ctx, t, n) {
+		name, _, _ = strings.Cut(name, "{")
+		out[name] = true
+		out[strings.TrimSuffix(name, "_bucket")] = true
+	}
+	return out
+}
+
+// TestEveryMetricIsExported: what is declared, and so in the reference, is sent by a node
+// with certificates, a disk, other nodes' listeners, an observer and a remote client.
+func TestEveryMetricIsExported(t *testing.T) {
+	ctx := within(t, 2*time.Minute)
+	folder := certstest.Folder(t, "127.0.0.1")
+	n := open(t, t.TempDir(), func(cfg *node.Config) {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Certs = "127.0.0.1:0", "127.0.0.1:0", false, folder
+		cfg.Store.InMemory = false
+		cfg.Observers = func(r *percolator.Registry) { r.Strong("counter", input, counts) }
+	})
+	write(t, n.DB(), 0, 10)
+	if err := n.DB().WaitIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	remote, err := percolator.Dial(ctx, []string{n.Addr()}, percolator.ClientConfig{
+		CertFile: filepath.Join(folder, "client.crt"), KeyFile: filepath.Join(folder, "client.key"),
+		CAFile: filepath.Join(folder, "ca.crt"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	write(t, remote, 10, 20)
+	if _, err := remote.Client().Admin().Backfill(ctx, &pb.BackfillRequest{
+		Name: "counter", Action: pb.BackfillRequest_ACTION_START,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var missing []string
+	defer func() {
+		if t.Failed() {
+			t.Log("never exported:", missing)
+		}
+	}()
+	comesTrue(ctx, t, "every metric is exported", func() bool {
+		there := seriesOf(ctx, t, n)
+		missing = slices.DeleteFunc(node.MetricNames(), func(name string) bool { return there[name] })
+		return len(missing) == 0
+	})
+}

@@ -1,0 +1,63 @@
+package node
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// Raft on this node: which replicas it has, and how far those behind are that it leads.
+var (
+	raftReplicas = gaugeFamily("raft_replicas", "Replicas that run on this node.")
+	raftLeaders  = gaugeFamily("raft_leaders", "Of these, those that lead their tablet.")
+	raftResting  = gaugeFamily("raft_resting_replicas",
+		"Of these, those at rest: nothing happens in their group.")
+	raftLed = counterFamily("raft_leaderships_total",
+		"How often a replica here has come to lead its tablet.")
+	raftLag = gaugeFamily("raft_lag_entries",
+		"Entries that the furthest replica of a tablet lacks; 0: this node does not lead it.", "tablet")
+	raftUnheard = gaugeFamily("raft_unheard_replicas",
+		"Replicas of a tablet that its leader has not heard of lately; 0: this node does not lead it.",
+		"tablet")
+	raftApplyLag = gaugeFamily("raft_unapplied_entries",
+		"Entries in the log of a replica here that are not applied.", "tablet")
+	raftWrites = histogramFamily("raft_entry_seconds",
+		"Time from an entry's proposal until a quorum has it and its effects are visible.")
+	raftEntries = histogramFamily("raft_entry_mutations",
+		"Mutations that share an entry of the log.")
+)
+
+// collectRaft exports what the node's replicas say of their groups.
+func (m exporter) collectRaft(out chan<- prometheus.Metric, tablets []*pb.StatusResponse) {
+	var leaders, resting int
+	for _, t := range tablets {
+		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
+		send(out, raftApplyLag, t.LastIndex-min(t.AppliedIndex, t.LastIndex), id)
+		if t.Quiescent {
+			resting++
+		}
+		if t.Leader {
+			leaders++
+		}
+		// Zero where it does not lead, so that the series stays.
+		var lag uint64
+		unheard := 0
+		for _, r := range t.Replicas {
+			lag = max(lag, t.LastIndex-min(r.Match, t.LastIndex))
+			if !r.Active && !t.Quiescent { // nobody is asked at rest
+				unheard++
+			}
+		}
+		send(out, raftLag, lag, id)
+		send(out, raftUnheard, unheard, id)
+	}
+	send(out, raftReplicas, len(tablets))
+	send(out, raftLeaders, leaders)
+	send(out, raftResting, resting)
+	measured := &m.tablets.metrics
+	send(out, raftLed, measured.Led.Load())
+	sendHistogram(out, raftWrites, measured.Writes.Read())
+	sendHistogram(out, raftEntries, measured.Entries.Read())
+}

@@ -1,0 +1,31 @@
+package node
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The tables of the node's store, which Badger keeps in levels.
+var (
+	storeTables = gaugeFamily("store_tables", "Tables of a level of the state.", "level")
+	storeBytes  = gaugeFamily("store_table_bytes",
+		"Bytes of the tables of a level of the state.", "level")
+	storeCompactions = counterFamily("store_compactions_total", "Compactions done.")
+	storeStalled     = gaugeFamily("store_stalled",
+		"1 while writes wait for compactions to make level 0 smaller.")
+	storeStalls = counterFamily("store_stalls_total",
+		"How often writes have waited for compactions for more than a second.")
+)
+
+// collectStore exports figures of the store's tables.
+func (m exporter) collectStore(out chan<- prometheus.Metric) {
+	trees := m.status.store.Trees()
+	for i, l := range trees.Levels {
+		send(out, storeTables, l.Tables, strconv.Itoa(i))
+		send(out, storeBytes, l.Bytes, strconv.Itoa(i))
+	}
+	send(out, storeCompactions, trees.Compactions)
+	send(out, storeStalled, oneIf(trees.Stalled))
+	send(out, storeStalls, trees.Stalls)
+}
