@@ -29,107 +29,110 @@ func TestDefaultLacksOnlyDirAndProtection(t *testing.T) {
 	}
 }
 
+// unsound are changes to a sound configuration, each with the field that the error must
+// name and, where there is one, its kind.
+var unsound = []struct {
+	name   string
+	change func(*config.Config)
+	field  string
+	kind   error
+}{
+	{"no dir", func(c *config.Config) { c.Dir = "" }, "Dir", nil},
+	{"dir in memory", func(c *config.Config) { c.Store.InMemory = true }, "Dir", nil},
+	{"log in dir", func(c *config.Config) { c.LogDir = c.Dir + "/log" }, "LogDir", nil},
+	{"log is dir", func(c *config.Config) { c.LogDir = c.Dir + "/." }, "LogDir", nil},
+	{"listen without port", func(c *config.Config) {
+		c.Listen, c.HTTP = "127.0.0.1", ""
+	}, "Listen", nil},
+	{"port out of range", func(c *config.Config) {
+		c.Listen, c.HTTP = "127.0.0.1:70000", ""
+	}, "Listen", nil},
+	{"no third port", func(c *config.Config) { c.Listen = "127.0.0.1:65533" }, "HTTP", nil},
+	{"peer is listen", func(c *config.Config) { c.Peer = c.Listen }, "Peer", nil},
+	{"gossip is peer", func(c *config.Config) { c.Gossip = "127.0.0.1:7801" }, "Gossip", nil},
+	{"gossip without port", func(c *config.Config) { c.Gossip = "127.0.0.1" }, "Gossip", nil},
+	{"gossip open to all", func(c *config.Config) {
+		c.Gossip = ":7802"
+	}, "Gossip", config.ErrUnprotected},
+	{"peer open to all", func(c *config.Config) {
+		c.Peer = "10.0.0.1:7801"
+	}, "Peer", config.ErrUnprotected},
+	{"http is listen", func(c *config.Config) { c.HTTP = c.Listen }, "HTTP", nil},
+	{"advertised port 0", func(c *config.Config) {
+		c.Advertise = "127.0.0.1:0"
+	}, "Advertise", nil},
+	{"join nothing", func(c *config.Config) {
+		c.Join = []string{"127.0.0.1:7900", ""}
+	}, "Join", nil},
+	{"join port 0", func(c *config.Config) { c.Join = []string{"127.0.0.1:0"} }, "Join", nil},
+	{"join two ports", func(c *config.Config) {
+		c.Join = []string{"127.0.0.1:7900:7800"}
+	}, "Join", nil},
+	{"join many", func(c *config.Config) {
+		c.Join = slices.Repeat([]string{"a"}, 65)
+	}, "Join (count)", nil},
+	{"join without gossip", func(c *config.Config) {
+		c.Join, c.Gossip = []string{"a"}, ""
+	}, "Join", nil},
+	{"expect nowhere", func(c *config.Config) { c.Expect = 3 }, "Expect", nil},
+	{"expect many", func(c *config.Config) {
+		c.Expect, c.Join = 65, []string{"a"}
+	}, "Expect", nil},
+	{"replicas", func(c *config.Config) { c.Replicas = 2 }, "Replicas", nil},
+	{"certs and insecure", func(c *config.Config) { c.Certs = "certs" }, "Certs", nil},
+	{"neither", func(c *config.Config) {
+		c.Insecure = false
+	}, "Insecure", config.ErrUnprotected},
+	{"open to all", func(c *config.Config) {
+		c.Listen, c.HTTP = ":7800", ""
+	}, "Listen", config.ErrUnprotected},
+	{"http open to all", func(c *config.Config) {
+		c.HTTP = "0.0.0.0:80"
+	}, "HTTP", config.ErrUnprotected},
+	{"http open to all beside certificates", func(c *config.Config) {
+		c.Certs, c.Insecure, c.HTTP = "c", false, "0.0.0.0:80"
+	}, "HTTP", config.ErrUnprotected},
+	{"a port in an HTTP host", func(c *config.Config) {
+		c.HTTPHosts = []string{"db1:80"}
+	}, "HTTPHosts", nil},
+	{"many HTTP hosts", func(c *config.Config) {
+		c.HTTPHosts = slices.Repeat([]string{"a"}, 65)
+	}, "HTTPHosts (count)", nil},
+	{"profiles without HTTP", func(c *config.Config) {
+		c.Pprof, c.HTTP = true, ""
+	}, "Pprof", nil},
+	{"long label", func(c *config.Config) {
+		c.Labels = map[string]string{"zone": strings.Repeat("a", 65)}
+	}, "Labels", nil},
+	{"history", func(c *config.Config) { c.History = time.Millisecond }, "History", nil},
+	{"collection", func(c *config.Config) {
+		c.Collection.Interval = -1
+	}, "Collection.Interval", nil},
+	{"hold", func(c *config.Config) {
+		c.Collection.MaxHold = time.Second
+	}, "Collection.MaxHold", nil},
+	{"splits", func(c *config.Config) { c.Splits.MaxTablets = -1 }, "Splits.MaxTablets", nil},
+	{"slow snapshots", func(c *config.Config) {
+		c.Snapshots.Rate = 1000
+	}, "Snapshots.Rate", nil},
+	{"many snapshots", func(c *config.Config) {
+		c.Snapshots.AtOnce = 65
+	}, "Snapshots.AtOnce", nil},
+	{"placement", func(c *config.Config) {
+		c.Placement.GoneAfter = -1
+	}, "Placement.GoneAfter", nil},
+	{"batch", func(c *config.Config) {
+		c.Batch.Lockd.MaxBytes = -1
+	}, "Batch.Lockd.MaxBytes", nil},
+	{"memory", func(c *config.Config) { c.Memory = 64 << 20 }, "Memory", nil},
+	{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},
+	{"value above batch", func(c *config.Config) {
+		c.Limits.Batch = 1 << 20
+	}, "Limits.Batch", nil},
+}
+
 func TestValidateNamesTheField(t *testing.T) {
-	cases := []struct {
-		name   string
-		change func(*config.Config)
-		field  string
-		kind   error
-	}{
-		{"no dir", func(c *config.Config) { c.Dir = "" }, "Dir", nil},
-		{"dir in memory", func(c *config.Config) { c.Store.InMemory = true }, "Dir", nil},
-		{"log in dir", func(c *config.Config) { c.LogDir = c.Dir + "/log" }, "LogDir", nil},
-		{"log is dir", func(c *config.Config) { c.LogDir = c.Dir + "/." }, "LogDir", nil},
-		{"listen without port", func(c *config.Config) {
-			c.Listen, c.HTTP = "127.0.0.1", ""
-		}, "Listen", nil},
-		{"port out of range", func(c *config.Config) {
-			c.Listen, c.HTTP = "127.0.0.1:70000", ""
-		}, "Listen", nil},
-		{"no third port", func(c *config.Config) { c.Listen = "127.0.0.1:65533" }, "HTTP", nil},
-		{"peer is listen", func(c *config.Config) { c.Peer = c.Listen }, "Peer", nil},
-		{"gossip is peer", func(c *config.Config) { c.Gossip = "127.0.0.1:7801" }, "Gossip", nil},
-		{"gossip without port", func(c *config.Config) { c.Gossip = "127.0.0.1" }, "Gossip", nil},
-		{"gossip open to all", func(c *config.Config) {
-			c.Gossip = ":7802"
-		}, "Gossip", config.ErrUnprotected},
-		{"peer open to all", func(c *config.Config) {
-			c.Peer = "10.0.0.1:7801"
-		}, "Peer", config.ErrUnprotected},
-		{"http is listen", func(c *config.Config) { c.HTTP = c.Listen }, "HTTP", nil},
-		{"advertised port 0", func(c *config.Config) {
-			c.Advertise = "127.0.0.1:0"
-		}, "Advertise", nil},
-		{"join nothing", func(c *config.Config) {
-			c.Join = []string{"127.0.0.1:7900", ""}
-		}, "Join", nil},
-		{"join port 0", func(c *config.Config) { c.Join = []string{"127.0.0.1:0"} }, "Join", nil},
-		{"join two ports", func(c *config.Config) {
-			c.Join = []string{"127.0.0.1:7900:7800"}
-		}, "Join", nil},
-		{"join many", func(c *config.Config) {
-			c.Join = slices.Repeat([]string{"a"}, 65)
-		}, "Join (count)", nil},
-		{"join without gossip", func(c *config.Config) {
-			c.Join, c.Gossip = []string{"a"}, ""
-		}, "Join", nil},
-		{"expect nowhere", func(c *config.Config) { c.Expect = 3 }, "Expect", nil},
-		{"expect many", func(c *config.Config) {
-			c.Expect, c.Join = 65, []string{"a"}
-		}, "Expect", nil},
-		{"replicas", func(c *config.Config) { c.Replicas = 2 }, "Replicas", nil},
-		{"certs and insecure", func(c *config.Config) { c.Certs = "certs" }, "Certs", nil},
-		{"neither", func(c *config.Config) {
-			c.Insecure = false
-		}, "Insecure", config.ErrUnprotected},
-		{"open to all", func(c *config.Config) {
-			c.Listen, c.HTTP = ":7800", ""
-		}, "Listen", config.ErrUnprotected},
-		{"http open to all", func(c *config.Config) {
-			c.HTTP = "0.0.0.0:80"
-		}, "HTTP", config.ErrUnprotected},
-		{"http open to all beside certificates", func(c *config.Config) {
-			c.Certs, c.Insecure, c.HTTP = "c", false, "0.0.0.0:80"
-		}, "HTTP", config.ErrUnprotected},
-		{"a port in an HTTP host", func(c *config.Config) {
-			c.HTTPHosts = []string{"db1:80"}
-		}, "HTTPHosts", nil},
-		{"many HTTP hosts", func(c *config.Config) {
-			c.HTTPHosts = slices.Repeat([]string{"a"}, 65)
-		}, "HTTPHosts (count)", nil},
-		{"profiles without HTTP", func(c *config.Config) {
-			c.Pprof, c.HTTP = true, ""
-		}, "Pprof", nil},
-		{"long label", func(c *config.Config) {
-			c.Labels = map[string]string{"zone": strings.Repeat("a", 65)}
-		}, "Labels", nil},
-		{"history", func(c *config.Config) { c.History = time.Millisecond }, "History", nil},
-		{"collection", func(c *config.Config) {
-			c.Collection.Interval = -1
-		}, "Collection.Interval", nil},
-		{"hold", func(c *config.Config) {
-			c.Collection.MaxHold = time.Second
-		}, "Collection.MaxHold", nil},
-		{"splits", func(c *config.Config) { c.Splits.MaxTablets = -1 }, "Splits.MaxTablets", nil},
-		{"slow snapshots", func(c *config.Config) {
-			c.Snapshots.Rate = 1000
-		}, "Snapshots.Rate", nil},
-		{"many snapshots", func(c *config.Config) {
-			c.Snapshots.AtOnce = 65
-		}, "Snapshots.AtOnce", nil},
-		{"placement", func(c *config.Config) {
-			c.Placement.GoneAfter = -1
-		}, "Placement.GoneAfter", nil},
-		{"batch", func(c *config.Config) {
-			c.Batch.Lockd.MaxBytes = -1
-		}, "Batch.Lockd.MaxBytes", nil},
-		{"memory", func(c *config.Config) { c.Memory = 64 << 20 }, "Memory", nil},
-		{"value", func(c *config.Config) { c.Limits.Value = 6<<20 + 1 }, "Limits.Value", nil},
-		{"value above batch", func(c *config.Config) {
-			c.Limits.Batch = 1 << 20
-		}, "Limits.Batch", nil},
-	}
-	for _, tc := range cases {
+	for _, tc := range unsound {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := sound()
 			tc.change(&cfg)
