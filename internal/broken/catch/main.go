@@ -1,8 +1,8 @@
 // Command catch shows that every deliberately broken build is caught: for each patch in
 // testdata/broken it runs the test that must notice with the property broken, which has to fail
 // at the named assertion within a minute, and with nothing broken and the same seed, which has
-// to pass. Each package's tests are compiled once, with all patches laid over the tree; as many
-// properties are tried at a time as there are processors.
+// to pass. Each package's tests are compiled once, with all patches laid over the tree; twice as
+// many properties are tried at a time as there are processors.
 //
 //	go run ./internal/broken/catch                  all
 //	go run ./internal/broken/catch ack_outside …    only these
@@ -87,7 +87,7 @@ func run(ctx context.Context, only []string) error {
 	}
 	faults := make([]error, len(chosen))
 	var slots errgroup.Group
-	slots.SetLimit(runtime.NumCPU())
+	slots.SetLimit(2 * runtime.NumCPU()) // most of the tests wait
 	for i, p := range chosen {
 		slots.Go(func() error {
 			line, err := p.check(ctx, dir)
