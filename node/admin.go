@@ -61,3 +61,13 @@ func (n adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
 	}
 	return status
 }
+
+// NodeStatus implements admin.Node.
+func (n adminNode) NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error) {
+	return n.status.of(ctx, node, false)
+}
+
+// ObserverStates implements admin.Node.
+func (n adminNode) ObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
+	return n.observers.statesEverywhere(ctx)
+}

@@ -62,6 +62,10 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	}
 }
 
+// oldestOf bounds the locks that a status looks at for the oldest one. Where more are held,
+// that is worth a look for itself.
+const oldestOf = 1000
+
 // status answers with the replica's figures. Asked for the size, a leader also begins to
 // measure the tablet if that is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
@@ -90,6 +94,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	}
 	if t.leading && t.id != MetaTabletID {
 		s.Garbage = t.history.entries()
+		s.OldestLockTs = uint64(t.memory.OldestLock(oldestOf))
 	}
 	if t.failed == nil {
 		s.Replicas = t.group.Progress()

@@ -53,6 +53,10 @@ type Node interface {
 	// PlacementStatus returns what placement says of itself on the node that leads meta,
 	// nil if it has not answered.
 	PlacementStatus(ctx context.Context) *pb.PlacementStatus
+	// NodeStatus returns what a node says of itself, this one or another.
+	NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error)
+	// ObserverStates returns what waits for observers, and what all nodes do about it.
+	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)
 }
 
 // Service implements pb.AdminServer. Its methods run on their callers' goroutines, many

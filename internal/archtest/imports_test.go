@@ -47,6 +47,7 @@ var layers = []layer{
 		pb, "internal/metrics", "internal/mvcc", "internal/txn/...", "internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
+	{of: "internal/health", may: []string{pb, "internal/mvcc"}},
 	{of: "internal/certs"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
@@ -87,7 +88,7 @@ var layers = []layer{
 	{of: "cluster/join", may: []string{pb, "cluster", "internal/mvcc", "internal/wire", "store"}},
 	{of: "cluster/admin", may: []string{
 		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",
-		"internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
+		"internal/health", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
 		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",

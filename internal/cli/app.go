@@ -142,7 +142,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		cmds      []*cobra.Command
 	}{
 		{"node", "Run a node:", []*cobra.Command{
-			startCommand(d), devCommand(d), certCommand(d), statusCommand(d),
+			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d),
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
 			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),

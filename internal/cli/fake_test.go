@@ -44,8 +44,9 @@ type fakeCluster struct {
 	walked func(*pb.WalkRequest) *pb.WalkResponse
 	// verified answers the comparison of a tablet's replicas; nil: they are equal.
 	verified func(tablet uint64) (*pb.VerifyTabletResponse, error)
-	wide     bool   // rows have more than an answer holds, unless it is asked for cells
-	fail     error  // every method returns it
+	wide     bool  // rows have more than an answer holds, unless it is asked for cells
+	fail     error // every method returns it
+	whole    *pb.ClusterStatusResponse
 	noMeta   string // why meta does not answer; empty: it does
 	hang     bool   // NodeStatus answers when its context ends
 }
@@ -191,6 +192,11 @@ func (f fakeAdmin) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResp
 		out.Leaders = []*pb.TabletLeader{{TabletId: 1, NodeId: 1}, {TabletId: 3, NodeId: 2}}
 	}
 	return out, f.fail
+}
+
+func (f fakeAdmin) ClusterStatus(context.Context,
+	*pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
+	return f.whole, f.fail
 }
 
 func (f fakeAdmin) DrainNode(_ context.Context,

@@ -77,6 +77,9 @@ func evilCluster() *fakeCluster {
 	c.observers = c.observers[1:]
 	c.nodes[1].Blocked, c.nodes[1].Version, c.status.WriteBlocked = "x", "x", "x"
 	c.status.Addresses = []string{"x"}
+	c.whole = &pb.ClusterStatusResponse{Findings: []*pb.Finding{
+		{Kind: "x", Subject: "x", Text: "x", Remedy: "x"},
+	}}
 	c.backfills = []*pb.Backfill{{Name: "x", Error: "x", NextRow: []byte("x")}}
 	c.history = []*pb.HistoryEntry{
 		{Group: uint32(mvcc.GroupNotify),
@@ -106,6 +109,7 @@ func evilCluster() *fakeCluster {
 		}, nil
 	}
 	poisonAll(c.tables)
+	poisonAll(c.whole.Findings)
 	poisonAll(c.nodes)
 	poisonAll(c.tablets)
 	poisonAll(c.observers)
@@ -118,7 +122,7 @@ func evilCluster() *fakeCluster {
 
 // evilLines are command lines for all commands that print what may come from outside.
 var evilLines = [][]string{
-	{"status"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
+	{"status"}, {"doctor"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
 	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName},
 	{"node", "forget", "2", "--yes"},
 	{"table", "ls"}, {"table", "create", evilName, "--split", evilName},

@@ -184,6 +184,19 @@ func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, lock
 // Locks is how many cells are locked or reserved.
 func (m *Memory) Locks() int { return m.locks.tree.Len() }
 
+// OldestLock returns the least start timestamp of the first most locks, reservations left
+// out; 0 if there are none.
+func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
+	m.locks.tree.Scan(func(e lockEntry) bool {
+		if e.lock.Token == 0 && (oldest == 0 || e.lock.StartTS < oldest) {
+			oldest = e.lock.StartTS
+		}
+		most--
+		return most > 0
+	})
+	return oldest
+}
+
 // Locked reports whether there is a lock, other than reservations.
 func (m *Memory) Locked() bool { return m.locks.applied > 0 }
 

@@ -21,6 +21,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Severity int32
+
+const (
+	Severity_SEVERITY_UNSPECIFIED Severity = 0
+	Severity_SEVERITY_INFO        Severity = 1 // worth knowing
+	Severity_SEVERITY_WARNING     Severity = 2 // will harm, or does so slowly
+	Severity_SEVERITY_CRITICAL    Severity = 3 // harms now: something is not served
+)
+
+// Enum value maps for Severity.
+var (
+	Severity_name = map[int32]string{
+		0: "SEVERITY_UNSPECIFIED",
+		1: "SEVERITY_INFO",
+		2: "SEVERITY_WARNING",
+		3: "SEVERITY_CRITICAL",
+	}
+	Severity_value = map[string]int32{
+		"SEVERITY_UNSPECIFIED": 0,
+		"SEVERITY_INFO":        1,
+		"SEVERITY_WARNING":     2,
+		"SEVERITY_CRITICAL":    3,
+	}
+)
+
+func (x Severity) Enum() *Severity {
+	p := new(Severity)
+	*p = x
+	return p
+}
+
+func (x Severity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Severity) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (Severity) Type() protoreflect.EnumType {
+	return &file_percolator_v1_admin_proto_enumTypes[0]
+}
+
+func (x Severity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Severity.Descriptor instead.
+func (Severity) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
 type BackfillRequest_Action int32
 
 const (
@@ -54,11 +106,11 @@ func (x BackfillRequest_Action) String() string {
 }
 
 func (BackfillRequest_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_admin_proto_enumTypes[0].Descriptor()
+	return file_percolator_v1_admin_proto_enumTypes[1].Descriptor()
 }
 
 func (BackfillRequest_Action) Type() protoreflect.EnumType {
-	return &file_percolator_v1_admin_proto_enumTypes[0]
+	return &file_percolator_v1_admin_proto_enumTypes[1]
 }
 
 func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
@@ -67,7 +119,297 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6, 0}
+}
+
+type ClusterStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterStatusRequest) Reset() {
+	*x = ClusterStatusRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatusRequest) ProtoMessage() {}
+
+func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
+func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+type ClusterStatusResponse struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	UnixMs               int64                  `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                              // of the node that answers, at the end
+	NodeId               uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                              // of the node that answers
+	Nodes                []*NodeReport          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`                                               // in order of their ids
+	NodesUnavailable     string                 `protobuf:"bytes,4,opt,name=nodes_unavailable,json=nodesUnavailable,proto3" json:"nodes_unavailable,omitempty"` // why the node table could not be read from meta; empty: it was. See NodesResponse
+	Observers            []*ObserverState       `protobuf:"bytes,5,rep,name=observers,proto3" json:"observers,omitempty"`
+	ObserversUnavailable string                 `protobuf:"bytes,6,opt,name=observers_unavailable,json=observersUnavailable,proto3" json:"observers_unavailable,omitempty"` // why they are missing; empty: they are not
+	Findings             []*Finding             `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`                                                     // what is wrong; the worst comes first
+	// How many more nodes may fail, whichever they are, with every tablet still having a quorum; -1: some have none now.
+	Survives      int32 `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterStatusResponse) Reset() {
+	*x = ClusterStatusResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatusResponse) ProtoMessage() {}
+
+func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
+func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClusterStatusResponse) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ClusterStatusResponse) GetNodes() []*NodeReport {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetNodesUnavailable() string {
+	if x != nil {
+		return x.NodesUnavailable
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetObservers() []*ObserverState {
+	if x != nil {
+		return x.Observers
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetObserversUnavailable() string {
+	if x != nil {
+		return x.ObserversUnavailable
+	}
+	return ""
+}
+
+func (x *ClusterStatusResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetSurvives() int32 {
+	if x != nil {
+		return x.Survives
+	}
+	return 0
+}
+
+type NodeReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Status        *NodeStatusResponse    `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`                                    // unset: it has not answered
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                      // why not
+	ClockAheadMs  int64                  `protobuf:"varint,4,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"` // of its clock before the answering node's, as far as the round trip allows to tell
+	RoundTripMs   int64                  `protobuf:"varint,5,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReport) Reset() {
+	*x = NodeReport{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReport) ProtoMessage() {}
+
+func (x *NodeReport) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
+func (*NodeReport) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NodeReport) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *NodeReport) GetStatus() *NodeStatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *NodeReport) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *NodeReport) GetClockAheadMs() int64 {
+	if x != nil {
+		return x.ClockAheadMs
+	}
+	return 0
+}
+
+func (x *NodeReport) GetRoundTripMs() int64 {
+	if x != nil {
+		return x.RoundTripMs
+	}
+	return 0
+}
+
+// Finding is one thing that is wrong with a cluster, and what to do about it.
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Severity      Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=percolator.v1.Severity" json:"severity,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // of a fixed set: node-away, no-quorum, ...; see docs/operating.md
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // what it is about: "node 3", "observer index"
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`       // what is wrong
+	Remedy        string                 `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`   // what to do
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Finding) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *Finding) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Finding) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Finding) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Finding) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
 }
 
 type ControlObserverRequest struct {
@@ -82,7 +424,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -94,7 +436,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -107,7 +449,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -147,7 +489,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -159,7 +501,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -172,7 +514,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -192,7 +534,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +546,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +559,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -243,7 +585,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +597,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +610,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -276,98 +618,6 @@ func (x *BackfillResponse) GetBackfill() *Backfill {
 		return x.Backfill
 	}
 	return nil
-}
-
-type Backfill struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at it are marked
-	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                     // marked so far
-	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
-	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
-	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it does not go on, if it does not
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Backfill) Reset() {
-	*x = Backfill{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Backfill) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Backfill) ProtoMessage() {}
-
-func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
-func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Backfill) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Backfill) GetTs() uint64 {
-	if x != nil {
-		return x.Ts
-	}
-	return 0
-}
-
-func (x *Backfill) GetRows() uint64 {
-	if x != nil {
-		return x.Rows
-	}
-	return 0
-}
-
-func (x *Backfill) GetNextRow() []byte {
-	if x != nil {
-		return x.NextRow
-	}
-	return nil
-}
-
-func (x *Backfill) GetDone() bool {
-	if x != nil {
-		return x.Done
-	}
-	return false
-}
-
-func (x *Backfill) GetCancelled() bool {
-	if x != nil {
-		return x.Cancelled
-	}
-	return false
-}
-
-func (x *Backfill) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
 }
 
 // A node of the cluster, as meta and the node that answers know it.
@@ -397,7 +647,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +659,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +672,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -560,7 +810,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -572,7 +822,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -585,7 +835,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -609,7 +859,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +871,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +884,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -676,7 +926,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +938,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +951,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -729,7 +979,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +991,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +1004,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -780,7 +1030,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +1042,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +1055,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -828,7 +1078,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1090,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1103,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -893,7 +1143,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1155,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1168,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -937,7 +1187,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1199,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1212,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -982,7 +1232,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1244,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1257,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -1035,7 +1285,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1297,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1310,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -1094,7 +1344,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1356,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1369,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -1139,7 +1389,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1401,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1414,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1192,7 +1442,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1454,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1467,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -1262,7 +1512,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1524,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1537,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -1376,7 +1626,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1638,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1651,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -1420,7 +1670,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1682,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1695,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -1464,7 +1714,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1726,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1739,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -1507,7 +1757,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1769,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,14 +1782,37 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\"\x91\x01\n" +
+	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"\x16\n" +
+	"\x14ClusterStatusRequest\"\xe8\x02\n" +
+	"\x15ClusterStatusResponse\x12\x17\n" +
+	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12/\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x19.percolator.v1.NodeReportR\x05nodes\x12+\n" +
+	"\x11nodes_unavailable\x18\x04 \x01(\tR\x10nodesUnavailable\x12:\n" +
+	"\tobservers\x18\x05 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\x123\n" +
+	"\x15observers_unavailable\x18\x06 \x01(\tR\x14observersUnavailable\x122\n" +
+	"\bfindings\x18\a \x03(\v2\x16.percolator.v1.FindingR\bfindings\x12\x1a\n" +
+	"\bsurvives\x18\b \x01(\x05R\bsurvives\"\xd0\x01\n" +
+	"\n" +
+	"NodeReport\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.percolator.v1.NodeR\x04node\x129\n" +
+	"\x06status\x18\x02 \x01(\v2!.percolator.v1.NodeStatusResponseR\x06status\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12$\n" +
+	"\x0eclock_ahead_ms\x18\x04 \x01(\x03R\fclockAheadMs\x12\"\n" +
+	"\rround_trip_ms\x18\x05 \x01(\x03R\vroundTripMs\"\x98\x01\n" +
+	"\aFinding\x123\n" +
+	"\bseverity\x18\x01 \x01(\x0e2\x17.percolator.v1.SeverityR\bseverity\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x16\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x91\x01\n" +
 	"\x16ControlObserverRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x19\n" +
@@ -1557,15 +1830,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fACTION_START\x10\x01\x12\x11\n" +
 	"\rACTION_CANCEL\x10\x02\"G\n" +
 	"\x10BackfillResponse\x123\n" +
-	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xa5\x01\n" +
-	"\bBackfill\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x12\n" +
-	"\x04rows\x18\x03 \x01(\x04R\x04rows\x12\x19\n" +
-	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
-	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
-	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"\xc2\x04\n" +
+	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xc2\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -1664,7 +1929,12 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\",\n" +
 	"\x11ForgetNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
-	"\x12ForgetNodeResponse2\x84\x06\n" +
+	"\x12ForgetNodeResponse*d\n" +
+	"\bSeverity\x12\x18\n" +
+	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
+	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xe0\x06\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -1676,7 +1946,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
 	"\n" +
 	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
-	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12Z\n" +
+	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -1690,81 +1961,96 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_admin_proto_rawDescData
 }
 
-var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_percolator_v1_admin_proto_goTypes = []any{
-	(BackfillRequest_Action)(0),     // 0: percolator.v1.BackfillRequest.Action
-	(*ControlObserverRequest)(nil),  // 1: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 2: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 3: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 4: percolator.v1.BackfillResponse
-	(*Backfill)(nil),                // 5: percolator.v1.Backfill
-	(*Node)(nil),                    // 6: percolator.v1.Node
-	(*NodesRequest)(nil),            // 7: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 8: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 9: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 10: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 11: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 12: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 13: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),   // 14: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),  // 15: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),           // 16: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),     // 17: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 18: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 19: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 20: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 21: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 22: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 23: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 24: percolator.v1.ForgetNodeResponse
-	nil,                             // 25: percolator.v1.Node.LabelsEntry
-	(*ObserverInfo)(nil),            // 26: percolator.v1.ObserverInfo
-	(NodeState)(0),                  // 27: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),        // 28: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),          // 29: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),        // 30: percolator.v1.ChecksumResponse
+	(Severity)(0),                   // 0: percolator.v1.Severity
+	(BackfillRequest_Action)(0),     // 1: percolator.v1.BackfillRequest.Action
+	(*ClusterStatusRequest)(nil),    // 2: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),   // 3: percolator.v1.ClusterStatusResponse
+	(*NodeReport)(nil),              // 4: percolator.v1.NodeReport
+	(*Finding)(nil),                 // 5: percolator.v1.Finding
+	(*ControlObserverRequest)(nil),  // 6: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 7: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 8: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 9: percolator.v1.BackfillResponse
+	(*Node)(nil),                    // 10: percolator.v1.Node
+	(*NodesRequest)(nil),            // 11: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 12: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),            // 13: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),        // 14: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 15: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 16: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 17: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),   // 18: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),  // 19: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),           // 20: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),     // 21: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 22: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 23: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 24: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 25: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 26: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),       // 27: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 28: percolator.v1.ForgetNodeResponse
+	nil,                             // 29: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),           // 30: percolator.v1.ObserverState
+	(*NodeStatusResponse)(nil),      // 31: percolator.v1.NodeStatusResponse
+	(*ObserverInfo)(nil),            // 32: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                // 33: percolator.v1.Backfill
+	(NodeState)(0),                  // 34: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),        // 35: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),          // 36: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),        // 37: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
-	26, // 0: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	0,  // 1: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	5,  // 2: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	25, // 3: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	27, // 4: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	6,  // 5: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	9,  // 6: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	6,  // 7: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	28, // 8: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	28, // 9: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	16, // 10: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	29, // 11: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	19, // 12: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	30, // 13: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	20, // 14: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	20, // 15: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	1,  // 16: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	3,  // 17: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	7,  // 18: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	10, // 19: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	12, // 20: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	14, // 21: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	17, // 22: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	23, // 23: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	21, // 24: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	2,  // 25: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	4,  // 26: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	8,  // 27: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	11, // 28: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	13, // 29: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	15, // 30: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	18, // 31: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	24, // 32: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	22, // 33: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	25, // [25:34] is the sub-list for method output_type
-	16, // [16:25] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	4,  // 0: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	30, // 1: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	5,  // 2: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	10, // 3: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	31, // 4: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 5: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	32, // 6: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	1,  // 7: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	33, // 8: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	29, // 9: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	34, // 10: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	10, // 11: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	13, // 12: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	10, // 13: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	35, // 14: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	35, // 15: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	20, // 16: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	36, // 17: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	23, // 18: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	37, // 19: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	24, // 20: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	24, // 21: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	6,  // 22: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	8,  // 23: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	11, // 24: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	14, // 25: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	16, // 26: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	18, // 27: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	21, // 28: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	27, // 29: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	25, // 30: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	2,  // 31: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	7,  // 32: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	9,  // 33: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	12, // 34: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	15, // 35: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	17, // 36: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	19, // 37: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	22, // 38: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	28, // 39: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	26, // 40: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	3,  // 41: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -1773,15 +2059,16 @@ func file_percolator_v1_admin_proto_init() {
 		return
 	}
 	file_percolator_v1_data_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[0].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_percolator_v1_service_proto_init()
+	file_percolator_v1_admin_proto_msgTypes[4].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   25,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

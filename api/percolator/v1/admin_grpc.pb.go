@@ -28,6 +28,7 @@ const (
 	Admin_VerifyTablet_FullMethodName    = "/percolator.v1.Admin/VerifyTablet"
 	Admin_ForgetNode_FullMethodName      = "/percolator.v1.Admin/ForgetNode"
 	Admin_ClusterPolicy_FullMethodName   = "/percolator.v1.Admin/ClusterPolicy"
+	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
 )
 
 // AdminClient is the client API for Admin service.
@@ -55,6 +56,9 @@ type AdminClient interface {
 	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
+	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
+	// too, within some seconds.
+	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
 }
 
 type adminClient struct {
@@ -155,6 +159,16 @@ func (c *adminClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyReques
 	return out, nil
 }
 
+func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatusResponse)
+	err := c.cc.Invoke(ctx, Admin_ClusterStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -180,6 +194,9 @@ type AdminServer interface {
 	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
+	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
+	// too, within some seconds.
+	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -216,6 +233,9 @@ func (UnimplementedAdminServer) ForgetNode(context.Context, *ForgetNodeRequest) 
 }
 func (UnimplementedAdminServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
+}
+func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -400,6 +420,24 @@ func _Admin_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClusterStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ClusterStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ClusterStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ClusterStatus(ctx, req.(*ClusterStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -442,6 +480,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterPolicy",
 			Handler:    _Admin_ClusterPolicy_Handler,
+		},
+		{
+			MethodName: "ClusterStatus",
+			Handler:    _Admin_ClusterStatus_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -4393,11 +4393,12 @@ type StatusResponse struct {
 	SizeKey          []byte                 `protobuf:"bytes,19,opt,name=size_key,json=sizeKey,proto3" json:"size_key,omitempty"`        // a row of the first table that halves the measured size; empty: not measured, or one row
 	LoadKey          []byte                 `protobuf:"bytes,20,opt,name=load_key,json=loadKey,proto3" json:"load_key,omitempty"`        // likewise for the load; empty: not known, or most of it is on one row
 	ReplicaId        uint64                 `protobuf:"varint,21,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	NodeId           uint64                 `protobuf:"varint,22,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                   // of the replica that answers
-	LeaderNode       uint64                 `protobuf:"varint,23,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`       // as this replica knows; 0: it does not
-	Replicas         []*ReplicaProgress     `protobuf:"bytes,24,rep,name=replicas,proto3" json:"replicas,omitempty"`                              // as the leader sees them
-	Quiescent        bool                   `protobuf:"varint,25,opt,name=quiescent,proto3" json:"quiescent,omitempty"`                           // nothing ticks
-	LeaderlessMs     int64                  `protobuf:"varint,26,opt,name=leaderless_ms,json=leaderlessMs,proto3" json:"leaderless_ms,omitempty"` // for how long the replica has known of no leader; 0: leader_node leads
+	NodeId           uint64                 `protobuf:"varint,22,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                     // of the replica that answers
+	LeaderNode       uint64                 `protobuf:"varint,23,opt,name=leader_node,json=leaderNode,proto3" json:"leader_node,omitempty"`         // as this replica knows; 0: it does not
+	Replicas         []*ReplicaProgress     `protobuf:"bytes,24,rep,name=replicas,proto3" json:"replicas,omitempty"`                                // as the leader sees them
+	Quiescent        bool                   `protobuf:"varint,25,opt,name=quiescent,proto3" json:"quiescent,omitempty"`                             // nothing ticks
+	LeaderlessMs     int64                  `protobuf:"varint,26,opt,name=leaderless_ms,json=leaderlessMs,proto3" json:"leaderless_ms,omitempty"`   // for how long the replica has known of no leader; 0: leader_node leads
+	OldestLockTs     uint64                 `protobuf:"varint,27,opt,name=oldest_lock_ts,json=oldestLockTs,proto3" json:"oldest_lock_ts,omitempty"` // start of the transaction with the oldest lock, of the first few thousand; 0: none, or not the leader
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -4610,6 +4611,13 @@ func (x *StatusResponse) GetQuiescent() bool {
 func (x *StatusResponse) GetLeaderlessMs() int64 {
 	if x != nil {
 		return x.LeaderlessMs
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetOldestLockTs() uint64 {
+	if x != nil {
+		return x.OldestLockTs
 	}
 	return 0
 }
@@ -5873,7 +5881,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\areplica\x18\x01 \x01(\v2\x16.percolator.v1.ReplicaR\areplica\x12\x14\n" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x1a\n" +
-	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\"\xb6\x06\n" +
+	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\"\xdc\x06\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -5906,7 +5914,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"leaderNode\x12:\n" +
 	"\breplicas\x18\x18 \x03(\v2\x1e.percolator.v1.ReplicaProgressR\breplicas\x12\x1c\n" +
 	"\tquiescent\x18\x19 \x01(\bR\tquiescent\x12#\n" +
-	"\rleaderless_ms\x18\x1a \x01(\x03R\fleaderlessMs\"\xc1\x01\n" +
+	"\rleaderless_ms\x18\x1a \x01(\x03R\fleaderlessMs\x12$\n" +
+	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\"\xc1\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +

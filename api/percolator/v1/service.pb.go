@@ -1691,6 +1691,99 @@ func (x *ObserverState) GetSilent() []uint64 {
 	return nil
 }
 
+// The marking of every existing row of an observer's column as changed.
+type Backfill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Ts            uint64                 `protobuf:"varint,2,opt,name=ts,proto3" json:"ts,omitempty"`                         // start: rows that exist at it are marked
+	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                     // marked so far
+	NextRow       []byte                 `protobuf:"bytes,4,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"` // rows before it are done
+	Done          bool                   `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
+	Cancelled     bool                   `protobuf:"varint,6,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // why it does not go on, if it does not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backfill) Reset() {
+	*x = Backfill{}
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backfill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backfill) ProtoMessage() {}
+
+func (x *Backfill) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
+func (*Backfill) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Backfill) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Backfill) GetTs() uint64 {
+	if x != nil {
+		return x.Ts
+	}
+	return 0
+}
+
+func (x *Backfill) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Backfill) GetNextRow() []byte {
+	if x != nil {
+		return x.NextRow
+	}
+	return nil
+}
+
+func (x *Backfill) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *Backfill) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+func (x *Backfill) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type HoldHistoryRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Holder string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`             // any text that no other process uses; a later request of the same holder replaces the earlier
@@ -1705,7 +1798,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1810,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1823,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1772,7 +1865,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1877,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1890,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -1849,7 +1942,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +1954,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +1967,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2031,7 +2124,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2136,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2149,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2110,7 +2203,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2215,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2228,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2205,7 +2298,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2310,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2323,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2300,7 +2393,7 @@ var File_percolator_v1_service_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bpercolator/v1/service.proto\x12\rpercolator.v1\x1a\x19percolator/v1/admin.proto\x1a\x18percolator/v1/data.proto\"S\n" +
+	"\x1bpercolator/v1/service.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\"S\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\arequest\x18\x02 \x01(\v2\x1c.percolator.v1.TabletRequestR\arequest\"J\n" +
@@ -2425,7 +2518,15 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\bbackfill\x18\b \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\x12\x14\n" +
 	"\x05nodes\x18\t \x03(\x04R\x05nodes\x12\x16\n" +
 	"\x06silent\x18\n" +
-	" \x03(\x04R\x06silent\"q\n" +
+	" \x03(\x04R\x06silent\"\xa5\x01\n" +
+	"\bBackfill\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x04R\x04rows\x12\x19\n" +
+	"\bnext_row\x18\x04 \x01(\fR\anextRow\x12\x12\n" +
+	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1c\n" +
+	"\tcancelled\x18\x06 \x01(\bR\tcancelled\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"q\n" +
 	"\x12HoldHistoryRequest\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x15\n" +
@@ -2519,7 +2620,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -2548,45 +2649,45 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*CertificateStatus)(nil),   // 24: percolator.v1.CertificateStatus
 	(*MetaSight)(nil),           // 25: percolator.v1.MetaSight
 	(*ObserverState)(nil),       // 26: percolator.v1.ObserverState
-	(*HoldHistoryRequest)(nil),  // 27: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 28: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 29: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 30: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 31: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),     // 32: percolator.v1.PlacementStatus
-	nil,                         // 33: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 34: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 35: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 36: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 37: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 38: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),        // 39: percolator.v1.ObserverInfo
-	(*Backfill)(nil),            // 40: percolator.v1.Backfill
+	(*Backfill)(nil),            // 27: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 28: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 29: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 30: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 31: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 32: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),     // 33: percolator.v1.PlacementStatus
+	nil,                         // 34: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 35: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 36: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 37: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 38: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 39: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),        // 40: percolator.v1.ObserverInfo
 	(*Catalogue)(nil),           // 41: percolator.v1.Catalogue
 	(*SplitResponse)(nil),       // 42: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	34, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	35, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	35, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	36, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	36, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	37, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	8,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	37, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	38, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	29, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	31, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	32, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	38, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	39, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	30, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	32, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	33, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	25, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	24, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	21, // 14: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
 	26, // 15: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	39, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	29, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	40, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	30, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	33, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	40, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	30, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	27, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	31, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	34, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
 	1,  // 21: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
 	4,  // 22: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
 	6,  // 23: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
@@ -2598,7 +2699,7 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	18, // 29: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
 	19, // 30: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
 	22, // 31: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	27, // 32: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	28, // 32: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
 	3,  // 33: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
 	5,  // 34: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
 	7,  // 35: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
@@ -2610,7 +2711,7 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	42, // 41: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
 	20, // 42: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
 	23, // 43: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	28, // 44: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	29, // 44: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
 	33, // [33:45] is the sub-list for method output_type
 	21, // [21:33] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
@@ -2623,7 +2724,6 @@ func file_percolator_v1_service_proto_init() {
 	if File_percolator_v1_service_proto != nil {
 		return
 	}
-	file_percolator_v1_admin_proto_init()
 	file_percolator_v1_data_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2631,7 +2731,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,26 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// Reservations have no start timestamp that counts, and no more locks are looked at than asked.
+func TestOldestLock(t *testing.T) {
+	m := New(Config{})
+	if ts := m.OldestLock(10); ts != 0 {
+		t.Errorf("of no locks: %d", ts)
+	}
+	for row, lock := range map[string]*mvcc.Lock{
+		"a": {StartTS: 30}, "b": {StartTS: 10, Token: 7}, "c": {StartTS: 20}, "d": {StartTS: 5},
+	} {
+		m.locks.put(mvcc.Cell{Table: 16, Row: row}, lock)
+	}
+	if ts := m.OldestLock(10); ts != 5 {
+		t.Errorf("the oldest is %d, want 5", ts)
+	}
+	if ts := m.OldestLock(3); ts != 20 {
+		t.Errorf("the oldest of three is %d, want 20", ts)
+	}
+}

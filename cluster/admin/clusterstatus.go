@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/health"
+)
+
+// This file puts together what the whole cluster says of itself. It keeps nothing. All nodes
+// are asked at once, each by a goroutine that has ended when the call returns.
+
+// clusterPatience bounds the questions to the nodes and to the tablets' leaders. Who asks may
+// do so because nothing else answers, so it is short.
+const clusterPatience = 3 * time.Second
+
+// ClusterStatus implements pb.AdminServer. What does not answer in time is missing, and the
+// findings say so.
+func (s *Service) ClusterStatus(ctx context.Context,
+	_ *pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
+	nodes := &pb.NodesResponse{}
+	if err := s.nodeTable(ctx, nodes); err != nil {
+		return nil, err
+	}
+	out := &pb.ClusterStatusResponse{
+		NodeId: s.cfg.Self, NodesUnavailable: nodes.GetUnavailable(),
+	}
+	for _, n := range nodesOf(nodes.Nodes, s.cfg.Members.Alive()) {
+		out.Nodes = append(out.Nodes, &pb.NodeReport{Node: n})
+	}
+	slices.SortFunc(out.Nodes, func(a, b *pb.NodeReport) int {
+		return cmp.Compare(a.Node.NodeId, b.Node.NodeId)
+	})
+	asking, cancel := context.WithTimeout(ctx, clusterPatience)
+	defer cancel()
+	var wait sync.WaitGroup
+	for _, r := range out.Nodes {
+		if r.Node.Alive {
+			wait.Go(func() { s.report(asking, r) })
+		}
+	}
+	wait.Go(func() {
+		states, err := s.cfg.Node.ObserverStates(asking)
+		if out.Observers = states; err != nil {
+			out.ObserversUnavailable = withoutResult(err)
+		}
+	})
+	wait.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, r := range out.Nodes {
+		// Only the node that leads meta knows what its drains wait for.
+		for id, why := range r.GetStatus().GetPlacement().GetBlockedNodes() {
+			for _, blocked := range out.Nodes {
+				if blocked.Node.NodeId == id {
+					blocked.Node.Blocked = why
+				}
+			}
+		}
+	}
+	out.UnixMs = time.Now().UnixMilli()
+	out.Findings, out.Survives = health.Examine(out, s.cfg.Router.All())
+	return out, nil
+}
+
+// report asks one node for its status, and compares its clock with this node's.
+func (s *Service) report(ctx context.Context, r *pb.NodeReport) {
+	began := time.Now()
+	status, err := s.cfg.Node.NodeStatus(ctx, r.Node.NodeId)
+	if err != nil {
+		r.Error = withoutResult(err)
+		return
+	}
+	took := time.Since(began)
+	r.Status, r.RoundTripMs = status, took.Milliseconds()
+	// It read its clock somewhere between the question and the answer. What lies in between
+	// is no difference that anybody can tell.
+	switch at := time.UnixMilli(status.GetUnixMs()); {
+	case at.Before(began.Truncate(time.Millisecond)):
+		r.ClockAheadMs = at.Sub(began).Milliseconds()
+	case at.After(began.Add(took)):
+		r.ClockAheadMs = at.Sub(began.Add(took)).Milliseconds()
+	}
+}

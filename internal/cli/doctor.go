@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// `doctor` says what is wrong with a cluster. The node that answers asks the others and
+// judges (internal/health); here it is only printed.
+
+// doctorCommand asks any node for the state of the whole cluster.
+func doctorCommand(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what is wrong with the cluster, and what to do about it",
+		Long: `Say what is wrong with the cluster, the worst first, and what to do about it: nodes that are away or do not answer,
+tablets without a quorum, disks, clocks, certificates, observers that are behind, paused, stuck or have parked
+notifications, old locks. Any node that answers will do, also without a quorum.
+
+The exit code is 1 if there is a warning or worse. With -o json each finding is an object; the last line sums up.`,
+		Example: d.example("doctor", "doctor --addr 10.0.0.2 -o json"),
+		Args:    noArgs,
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		status, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		if err != nil {
+			return err
+		}
+		return diagnose(d.out, status)
+	})
+}
+
+// findingJSON is a finding in JSON.
+type findingJSON struct {
+	Severity string `json:"severity"` // info, warning or critical
+	Kind     string `json:"kind"`     // as in docs/operating.md
+	Subject  string `json:"subject"`
+	Text     string `json:"text"`
+	Remedy   string `json:"remedy"`
+}
+
+// clusterJSON sums up a cluster in JSON.
+type clusterJSON struct {
+	Nodes    int   `json:"nodes"`
+	Answer   int   `json:"answer"`   // of the nodes
+	Survives int32 `json:"survives"` // nodes that may fail; -1: some tablets have no quorum now
+	Findings int   `json:"findings"`
+}
+
+// diagnose prints the findings and a line that sums up. It fails if there is a warning.
+func diagnose(out *printer, status *pb.ClusterStatusResponse) error {
+	sum := clusterJSON{
+		Nodes: len(status.GetNodes()), Survives: status.GetSurvives(),
+		Findings: len(status.GetFindings()),
+	}
+	for _, n := range status.GetNodes() {
+		if n.GetStatus() != nil {
+			sum.Answer++
+		}
+	}
+	wrong := 0
+	for _, f := range status.GetFindings() {
+		severity := severityText(f.GetSeverity())
+		if f.GetSeverity() >= pb.Severity_SEVERITY_WARNING {
+			wrong++
+		}
+		if out.json() {
+			err := out.object(findingJSON{
+				severity, f.GetKind(), f.GetSubject(), f.GetText(), f.GetRemedy(),
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := out.print("%-8s  %s: %s [%s]", strings.ToUpper(severity), f.GetSubject(),
+			f.GetText(), f.GetKind()); err != nil {
+			return err
+		}
+		if err := out.print("          %s", f.GetRemedy()); err != nil {
+			return err
+		}
+	}
+	if err := out.answer(sum, "%s", summary(sum)); err != nil {
+		return err
+	}
+	if wrong > 0 {
+		return fmt.Errorf("the cluster needs attention: %d of %d findings are warnings or worse",
+			wrong, sum.Findings)
+	}
+	return nil
+}
+
+func severityText(s pb.Severity) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "SEVERITY_"))
+}
+
+func summary(c clusterJSON) string {
+	text := fmt.Sprintf("%d of %d nodes answer; ", c.Answer, c.Nodes)
+	switch {
+	case c.Survives < 0:
+		text += "some tablets have no quorum"
+	case c.Survives == 0:
+		text += "no node may fail"
+	case c.Survives == 1:
+		text += "any one node may fail"
+	default:
+		text += fmt.Sprintf("any %d nodes may fail", c.Survives)
+	}
+	if c.Findings == 0 {
+		text += "; nothing is wrong"
+	}
+	return text
+}

@@ -1,0 +1,239 @@
+package health
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+const now = int64(1_800_000_000_000)
+
+// ago is a timestamp of the oracle.
+func ago(d time.Duration) uint64 { return uint64(mvcc.TimestampAt(now - d.Milliseconds())) }
+
+func replicas(nodes ...uint64) (out []*pb.Replica) {
+	for i, n := range nodes {
+		out = append(out, &pb.Replica{ReplicaId: uint64(i + 1), NodeId: n})
+	}
+	return out
+}
+
+// healthy is a cluster of three nodes with four tablets, of which nothing is to be said.
+func healthy() *pb.ClusterStatusResponse {
+	r := &pb.ClusterStatusResponse{UnixMs: now, NodeId: 1}
+	for id := uint64(1); id <= 3; id++ {
+		status := &pb.NodeStatusResponse{
+			NodeId: id, Version: "v1", DiskFree: 100 << 30, DiskUsed: 1 << 30,
+			Meta: &pb.MetaSight{LeaderNode: 1}, History: &pb.HistoryStatus{},
+		}
+		for tablet := uint64(1); tablet <= 4; tablet++ {
+			status.Tablets = append(status.Tablets, &pb.StatusResponse{
+				Tablet: &pb.TabletDescriptor{TabletId: tablet, Epoch: 1, Replicas: replicas(1, 2, 3)},
+				NodeId: id, Leader: tablet%3+1 == id, LeaderNode: tablet%3 + 1,
+			})
+		}
+		r.Nodes = append(r.Nodes, &pb.NodeReport{
+			Node:   &pb.Node{NodeId: id, Alive: true, State: pb.NodeState_NODE_STATE_ACTIVE},
+			Status: status,
+		})
+	}
+	r.Observers = []*pb.ObserverState{{
+		Info: &pb.ObserverInfo{Name: "count"}, Linked: true, Notifications: 3,
+		OldestTs: ago(time.Second), Status: &pb.ObserverStatus{},
+	}}
+	return r
+}
+
+// away is what is known of a node that has been killed.
+func away(r *pb.NodeReport) { r.Node.Alive, r.Status = false, nil }
+
+func TestNothingWrong(t *testing.T) {
+	findings, survives := Examine(healthy(), nil)
+	if len(findings) != 0 || survives != 1 {
+		t.Errorf("survives %d; %v", survives, findings)
+	}
+}
+
+// Every kind of finding, by one thing that is wrong with a sound cluster.
+func TestKinds(t *testing.T) {
+	rows := []struct {
+		kind     string
+		severity pb.Severity
+		harm     func(*pb.ClusterStatusResponse)
+		subject  string
+		says     string // a part of the text or the remedy
+		survives int32
+	}{
+		{NodeAway, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "node 3",
+			"holds replicas of 4 tablets", 0},
+		{NodeAway, info, func(r *pb.ClusterStatusResponse) {
+			r.Nodes = append(r.Nodes, &pb.NodeReport{
+				Node: &pb.Node{NodeId: 4, State: pb.NodeState_NODE_STATE_GONE},
+			})
+		}, "node 4", "node forget 4 --yes", 1},
+		{NodeSilent, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status, r.Nodes[1].Error = nil, "deadline exceeded"
+		}, "node 2", "deadline exceeded", 0},
+		{NodeUnregistered, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Node.State = pb.NodeState_NODE_STATE_UNSPECIFIED
+		}, "node 2", "not in the node table", 1},
+		{DrainBlocked, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Node.Blocked, r.Nodes[1].Node.Listen = "too few nodes", "10.0.0.2:7800"
+		}, "node 2 (10.0.0.2:7800)", "drain 2 --undo", 1},
+		{WritesRefused, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.WriteBlocked = "disk full"
+		}, "node 2", "Make room", 1},
+		{DiskLow, warning, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.DiskFree = 1 << 30 },
+			"node 2", "1024 MiB left", 1},
+		{StoreDamaged, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Damaged = "000007.sst"
+		}, "node 2", "empty its directory", 1},
+		{ReplicaFailed, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Failed = "tablet 3: panic"
+		}, "node 2", "tablet 3: panic", 1},
+		{ClockOff, warning, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = 700 },
+			"node 2", "700ms ahead of", 1},
+		{ClockOff, critical, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = -9000 },
+			"node 2", "9s behind", 1},
+		{CertificateEnding, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Certificates = []*pb.CertificateStatus{{Problem: "node.crt ends in 3 days"}}
+		}, "node 2", "create-node", 1},
+		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
+			"cluster", "v1 on 1, 3; v2 on 2", 1},
+		{SettingsDiffer, info, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.PolicyDiffers = []string{"--replicas 5"}
+		}, "node 2", "--replicas 5", 1},
+		{MetaSilent, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Meta.Error = "no leader"
+		}, "meta", "nodes 2: no leader", 1},
+		{NoQuorum, critical, func(r *pb.ClusterStatusResponse) {
+			away(r.Nodes[1])
+			away(r.Nodes[2])
+		}, "tablets 1, 2, 3, 4", "directories: 2, 3", -1},
+		{NoLeader, critical, func(r *pb.ClusterStatusResponse) {
+			for _, n := range r.Nodes {
+				n.Status.Tablets[1].Leader, n.Status.Tablets[1].LeaderlessMs = false, 4000
+			}
+		}, "tablets 2", "up to 4s", 1},
+		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "cluster",
+			"just a quorum", 0},
+		{PlacementBlocked, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.Placement = &pb.PlacementStatus{Blocked: []string{"tablet 3: no room"}}
+		}, "placement", "tablet 3: no room", 1},
+		{HistoryHeld, info, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.History = &pb.HistoryStatus{Holds: 1, OldestHold: ago(2 * time.Hour)}
+		}, "history", "2h0m0s", 1},
+		{LockOld, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[2].Status.Tablets[1].OldestLockTs = ago(90 * time.Second)
+		}, "tablets 2", "1m30s", 1},
+		{ObserverUnlinked, critical, func(r *pb.ClusterStatusResponse) { r.Observers[0].Linked = false },
+			"observer count", "3 notifications wait", 1},
+		{ObserverPaused, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].Info.Paused = true
+		}, "observer count", "observer resume count", 1},
+		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].OldestTs = ago(2 * time.Minute)
+		}, "observer count", "the oldest for 2m0s", 1},
+		{ObserverParked, warning, func(r *pb.ClusterStatusResponse) { r.Observers[0].Parked = 1 },
+			"observer count", "1 notification parked", 1},
+		{ObserverStuck, warning, func(r *pb.ClusterStatusResponse) { r.Observers[0].Status.Stuck = 2 },
+			"observer count", "2 runs past the deadline", 1},
+		{ObserverContended, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].Status.Contended = 2
+		}, "observer count", "observer limit count", 1},
+	}
+	tried := map[string]bool{}
+	for _, row := range rows {
+		t.Run(fmt.Sprint(row.kind, " ", row.severity), func(t *testing.T) {
+			cluster := healthy()
+			row.harm(cluster)
+			findings, survives := Examine(cluster, nil)
+			i := slices.IndexFunc(findings, func(f *pb.Finding) bool { return f.Kind == row.kind })
+			if i < 0 {
+				t.Fatalf("not found: %v", findings)
+			}
+			f := findings[i]
+			if f.Severity != row.severity || f.Subject != row.subject ||
+				!strings.Contains(f.Text+" "+f.Remedy, row.says) || f.Remedy == "" {
+				t.Errorf("%v, want %v of %s that says %q", f, row.severity, row.subject, row.says)
+			}
+			if survives != row.survives {
+				t.Errorf("survives %d nodes, want %d", survives, row.survives)
+			}
+		})
+		tried[row.kind] = true
+	}
+	source, err := os.ReadFile("health.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([a-z-]+)"`).FindAllSubmatch(source, -1)
+	if len(kinds) != len(tried) {
+		t.Errorf("%d kinds, and %d are tried", len(kinds), len(tried))
+	}
+	for _, kind := range kinds {
+		if !strings.Contains(string(runbook), "| `"+string(kind[1])+"` |") {
+			t.Errorf("docs/operating.md has no row for %s", kind[1])
+		}
+	}
+}
+
+// A tablet whose nodes are all away is told of by nobody but the tablet map.
+func TestTabletOfAbsentNodes(t *testing.T) {
+	cluster := healthy()
+	cluster.Nodes = append(cluster.Nodes, &pb.NodeReport{Node: &pb.Node{NodeId: 4}})
+	lost := &pb.TabletDescriptor{TabletId: 9, Epoch: 1, Replicas: replicas(4)}
+	findings, survives := Examine(cluster, []*pb.TabletDescriptor{lost})
+	if survives != -1 || findings[0].Kind != NoQuorum || findings[0].Subject != "tablets 9" {
+		t.Errorf("survives %d; %v", survives, findings)
+	}
+}
+
+// While replicas are being changed, the old and the new voters need a quorum.
+func TestSpareWhileChanging(t *testing.T) {
+	changing := replicas(1, 2, 3, 4)
+	changing[0].Outgoing, changing[3].Incoming = true, true
+	changing = append(changing, &pb.Replica{ReplicaId: 9, NodeId: 9, Learner: true})
+	for _, row := range []struct {
+		up   []uint64
+		want int
+	}{
+		{[]uint64{1, 2, 3, 4}, 1}, {[]uint64{1, 2, 3}, 0}, {[]uint64{2, 3}, 0},
+		{[]uint64{1, 2}, -1}, {[]uint64{3, 4, 9}, -1},
+	} {
+		up := map[uint64]bool{}
+		for _, n := range row.up {
+			up[n] = true
+		}
+		if got := spare(changing, up); got != row.want {
+			t.Errorf("with %v: %d, want %d", row.up, got, row.want)
+		}
+	}
+}
+
+// What nodes say may be empty, or nonsense: no panic, and something is said.
+func TestNonsense(t *testing.T) {
+	for _, status := range []*pb.ClusterStatusResponse{
+		nil, {}, {Nodes: []*pb.NodeReport{nil, {}}},
+		{Nodes: []*pb.NodeReport{{
+			Node: &pb.Node{Alive: true}, ClockAheadMs: math.MinInt64,
+			Status: &pb.NodeStatusResponse{Tablets: []*pb.StatusResponse{nil, {}}},
+		}}, Observers: []*pb.ObserverState{nil, {}}},
+	} {
+		Examine(proto.CloneOf(status), []*pb.TabletDescriptor{nil, {}})
+	}
+}

@@ -1,0 +1,140 @@
+package health
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file examines nodes: whether they live, their disks, clocks, certificates and builds.
+
+func (e *examination) node(r *pb.NodeReport) {
+	n, name := r.GetNode(), nodeName(r.GetNode())
+	switch {
+	case n.GetState() == pb.NodeState_NODE_STATE_GONE:
+		e.add(info, NodeAway, name, "It was away for so long that its replicas have been made anew on other nodes.",
+			fmt.Sprintf("If it will not come back: percolator node forget %d --yes.", n.NodeId))
+		return
+	case !n.GetAlive() && n.GetState() == pb.NodeState_NODE_STATE_DRAINED:
+		return // it may be stopped for good
+	case !n.GetAlive():
+		e.add(warning, NodeAway, name, fmt.Sprintf("It is not running, or not reached; it holds replicas of %s.",
+			plural(len(e.on(n.GetNodeId())), "tablet")),
+			"Start it again, with its directory. After gone-after (percolator cluster show) its replicas are made anew elsewhere.")
+		return
+	case r.GetStatus() == nil:
+		e.add(critical, NodeSilent, name, "It gossips, and does not answer: "+r.GetError()+".",
+			"It may be stopped or starved: look at its process and its log. If it hangs, end it with kill -9; nothing acknowledged is lost.")
+		return
+	case n.GetState() == pb.NodeState_NODE_STATE_UNSPECIFIED && e.status.GetNodesUnavailable() == "":
+		e.add(warning, NodeUnregistered, name, "It gossips, and is not in the node table.",
+			"If this lasts, look at its log: it may have been forgotten, and then needs an empty directory.")
+	}
+	if n.GetBlocked() != "" {
+		e.add(warning, DrainBlocked, name, "Its drain does not go on: "+n.GetBlocked()+".",
+			fmt.Sprintf("Add a node, or give the drain up: percolator node drain %d --undo.", n.NodeId))
+	}
+	e.disk(name, r.GetStatus())
+	for _, c := range r.GetStatus().GetCertificates() {
+		if c.GetProblem() != "" {
+			e.add(warning, CertificateEnding, name, c.GetProblem()+".",
+				"Make a new one (percolator cert create-node NAME --host … --force) and copy it; a running node takes it up by itself.")
+		}
+	}
+	for _, differs := range r.GetStatus().GetPolicyDiffers() {
+		e.add(info, SettingsDiffer, name, differs+".",
+			"Take the flag away, or change the policy: percolator cluster set.")
+	}
+}
+
+// on returns the tablets that have a replica on the node.
+func (e *examination) on(node uint64) (tablets []uint64) {
+	for _, id := range slices.Sorted(maps.Keys(e.tablets)) {
+		holds := func(r *pb.Replica) bool { return r.GetNodeId() == node }
+		if slices.ContainsFunc(e.tablets[id].GetReplicas(), holds) {
+			tablets = append(tablets, id)
+		}
+	}
+	return tablets
+}
+
+// disk examines a node's store and where it lies.
+func (e *examination) disk(name string, s *pb.NodeStatusResponse) {
+	switch {
+	case s.GetDamaged() != "":
+		e.add(critical, StoreDamaged, name, "Its store is damaged: "+s.GetDamaged()+".",
+			"Stop it, empty its directory and start it again: it joins as a new node, and its replicas are made anew. Check the disk first.")
+	case s.GetFailed() != "":
+		e.add(critical, ReplicaFailed, name, "Not all of its replicas serve: "+s.GetFailed()+".",
+			"Its log says more. Restart the node; if that does not help, percolator node drain it.")
+	}
+	switch {
+	case s.GetWriteBlocked() != "":
+		e.add(critical, WritesRefused, name, "It refuses writes: "+s.GetWriteBlocked()+".",
+			"Make room on its disk; it goes on by itself. More nodes take a share of the data.")
+	case s.GetDiskFree()+s.GetDiskUsed() > 0 && s.GetDiskFree() < lowDisk:
+		e.add(warning, DiskLow, name, fmt.Sprintf("Its disk has %d MiB left.", s.GetDiskFree()>>20),
+			"Make room, or add a node, before it refuses writes.")
+	case s.GetLog().GetDir() != "" && s.GetLog().GetDiskFree() < lowDisk:
+		e.add(warning, DiskLow, name, fmt.Sprintf("The disk of its Raft log, at %s, has %d MiB left.",
+			s.GetLog().GetDir(), s.GetLog().GetDiskFree()>>20), "Make room there.")
+	}
+}
+
+// clocks compares the nodes' clocks with their median. Two nodes that differ are both named:
+// nobody can tell which is right.
+func (e *examination) clocks() {
+	var ahead []int64
+	for _, r := range e.status.GetNodes() {
+		if r.GetStatus() != nil {
+			ahead = append(ahead, r.GetClockAheadMs())
+		}
+	}
+	if len(ahead) < 2 {
+		return
+	}
+	slices.Sort(ahead)
+	median := ahead[len(ahead)/2]
+	if len(ahead)%2 == 0 {
+		median = (ahead[len(ahead)/2-1] + median) / 2
+	}
+	for _, r := range e.status.GetNodes() {
+		off := time.Duration(r.GetClockAheadMs()-median) * time.Millisecond
+		if r.GetStatus() == nil || off.Abs() < clockWarn {
+			continue
+		}
+		severity, where := warning, "ahead of"
+		if off.Abs() >= clockCritical {
+			severity = critical
+		}
+		if off < 0 {
+			where = "behind"
+		}
+		e.add(severity, ClockOff, nodeName(r.GetNode()),
+			fmt.Sprintf("Its clock is %s %s the others'.", span(off.Abs()), where),
+			"Set its clock and have it kept (chrony, systemd-timesyncd). A node that is five seconds off is not let in.")
+	}
+}
+
+// versions tells of nodes with different builds, which is right only during an upgrade.
+func (e *examination) versions() {
+	nodes := map[string][]uint64{}
+	for _, r := range e.status.GetNodes() {
+		if v := r.GetStatus().GetVersion(); v != "" {
+			nodes[v] = append(nodes[v], r.GetNode().GetNodeId())
+		}
+	}
+	if len(nodes) < 2 {
+		return
+	}
+	var texts []string
+	for _, v := range slices.Sorted(maps.Keys(nodes)) {
+		texts = append(texts, fmt.Sprintf("%s on %s", v, list(nodes[v])))
+	}
+	e.add(info, VersionsMixed, "cluster", "Nodes run different builds: "+strings.Join(texts, "; ")+".",
+		"Finish the upgrade: restart the nodes with the older build, one after the other.")
+}

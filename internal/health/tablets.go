@@ -1,0 +1,166 @@
+package health
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file examines tablets: quorums, leaders, placement, locks and history.
+
+// quorums tells of tablets without a quorum of replicas on nodes that answer, and returns
+// how many more nodes may fail: see Examine.
+func (e *examination) quorums() int32 {
+	up := map[uint64]bool{}
+	for _, r := range e.status.GetNodes() {
+		up[r.GetNode().GetNodeId()] = r.GetStatus() != nil
+	}
+	var lost []uint64
+	wanted := map[uint64]bool{} // nodes that would bring a quorum back
+	least := len(e.status.GetNodes())
+	for _, id := range slices.Sorted(maps.Keys(e.tablets)) {
+		spare := spare(e.tablets[id].GetReplicas(), up)
+		least = min(least, spare)
+		if spare >= 0 {
+			continue
+		}
+		lost = append(lost, id)
+		for _, r := range e.tablets[id].GetReplicas() {
+			if !r.GetLearner() && !up[r.GetNodeId()] {
+				wanted[r.GetNodeId()] = true
+			}
+		}
+	}
+	least = max(least, -1)
+	if len(lost) > 0 {
+		e.add(critical, NoQuorum, "tablets "+list(lost),
+			fmt.Sprintf("%s of %d without a quorum: neither read nor written until enough of their nodes are back.",
+				plural(len(lost), "tablet"), len(e.tablets)),
+			"Start these nodes again, with their directories: "+list(slices.Sorted(maps.Keys(wanted)))+".")
+	}
+	if least == 0 && len(e.tablets) > 0 {
+		e.noSpare(len(up))
+	}
+	return int32(least)
+}
+
+// noSpare is about a cluster that serves, and would not with one node less.
+func (e *examination) noSpare(nodes int) {
+	if nodes < 3 {
+		e.add(info, NoSpare, "cluster", "No node may fail: there are fewer than three.",
+			"For a cluster that goes on when a node fails, add nodes: percolator start --join.")
+		return
+	}
+	e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have just a quorum.",
+		"Bring back the nodes that are away, or wait until their replicas are made anew (percolator node ls).")
+}
+
+// spare is how many more voters of a tablet may fail; below 0: it has no quorum. While its
+// replicas are being changed both the old and the new configuration need one.
+func spare(replicas []*pb.Replica, up map[uint64]bool) int {
+	quorum := func(counts func(*pb.Replica) bool) int {
+		voters, live := 0, 0
+		for _, r := range replicas {
+			if r.GetLearner() || !counts(r) {
+				continue
+			}
+			if voters++; up[r.GetNodeId()] {
+				live++
+			}
+		}
+		return live - (voters/2 + 1)
+	}
+	return min(quorum(func(r *pb.Replica) bool { return !r.GetIncoming() }),
+		quorum(func(r *pb.Replica) bool { return !r.GetOutgoing() }))
+}
+
+// leaders tells of tablets that nobody leads although nodes with their replicas answer. Those
+// without a quorum are told of by quorums.
+func (e *examination) leaders() {
+	led, since := map[uint64]bool{}, map[uint64]time.Duration{}
+	for _, r := range e.status.GetNodes() {
+		for _, t := range r.GetStatus().GetTablets() {
+			id := t.GetTablet().GetTabletId()
+			if led[id] = led[id] || t.GetLeader(); !t.GetLeader() {
+				since[id] = max(since[id], time.Duration(t.GetLeaderlessMs())*time.Millisecond)
+			}
+		}
+	}
+	var without []uint64
+	var longest time.Duration
+	for id, d := range since {
+		if !led[id] && d >= leaderless {
+			without, longest = append(without, id), max(longest, d)
+		}
+	}
+	if len(without) == 0 || slices.ContainsFunc(e.findings, func(f *pb.Finding) bool {
+		return f.Kind == NoQuorum
+	}) {
+		return
+	}
+	slices.Sort(without)
+	e.add(critical, NoLeader, "tablets "+list(without),
+		fmt.Sprintf("%s without a leader, for up to %s.", plural(len(without), "tablet"), span(longest)),
+		"Nodes that answer clients may not reach each other: look at percolator tablet describe, and at the network on the port after --listen.")
+}
+
+// meta tells of nodes that the meta tablet does not answer.
+func (e *examination) meta() {
+	var deaf []uint64
+	why := ""
+	for _, r := range e.status.GetNodes() {
+		if m := r.GetStatus().GetMeta(); m.GetError() != "" {
+			deaf, why = append(deaf, r.GetNode().GetNodeId()), m.GetError()
+		}
+	}
+	if len(deaf) > 0 {
+		e.add(critical, MetaSilent, "meta", fmt.Sprintf("The meta tablet does not answer nodes %s: %s.", list(deaf), why),
+			"Without it no timestamps are given out: transactions wait. Bring back the nodes that hold it (percolator tablet describe 1).")
+	}
+}
+
+func (e *examination) placement() {
+	for _, r := range e.status.GetNodes() {
+		for _, why := range r.GetStatus().GetPlacement().GetBlocked() {
+			e.add(warning, PlacementBlocked, "placement", "Replicas are not where they ought to be: "+why+".",
+				"See percolator node ls and percolator tablet ls; it is tried again by itself.")
+		}
+	}
+}
+
+// history tells of what keeps old versions for much longer than the policy.
+func (e *examination) history() {
+	for _, r := range e.status.GetNodes() {
+		h := r.GetStatus().GetHistory()
+		// The node that leads meta sees the holds.
+		if h.GetHolds() == 0 || h.GetOldestHold() == 0 || e.since(h.GetOldestHold()) < time.Hour {
+			continue
+		}
+		e.add(info, HistoryHeld, "history",
+			fmt.Sprintf("A reader has kept old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
+			"Look for a snapshot or an export that was forgotten; its hold ends by itself at collection-max-hold.")
+	}
+}
+
+// locks tells of tablets with a lock that has been there for longer than a transaction takes.
+func (e *examination) locks() {
+	var tablets []uint64
+	var oldest time.Duration
+	for _, r := range e.status.GetNodes() {
+		for _, t := range r.GetStatus().GetTablets() {
+			if ts := t.GetOldestLockTs(); t.GetLeader() && ts > 0 && e.since(ts) >= oldLock {
+				tablets, oldest = append(tablets, t.GetTablet().GetTabletId()), max(oldest, e.since(ts))
+			}
+		}
+	}
+	if len(tablets) == 0 {
+		return
+	}
+	slices.Sort(tablets)
+	e.add(warning, LockOld, "tablets "+list(slices.Compact(tablets)),
+		fmt.Sprintf("The oldest lock has been there for %s.", span(oldest)),
+		"percolator lock ls shows whose it is. If that process has gone: percolator lock resolve --all.")
+}
