@@ -14,7 +14,7 @@ import (
 // certificates are those that this node uses. One whose certificate has ended goes on
 // with the connections that it has, and fails whoever connects anew: this says so before
 // it happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
-// certs.Files.Watch's business, which a worker of changes runs.
+// certs.Files.Watch's business, a goroutine of the node's background.
 type certificates struct {
 	files *certs.Files // nil: plain text
 	now   func() time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,8 @@ type job interface {
 // leaderJobs are the jobs that run while this node leads meta: placement, collection of
 // history, splits and back-fills. It owns which of them run, and by which policy. The
 // worker of changes starts and ends them, and so may wait for them; any goroutine may
-// wake one or ask for its status.
+// wake one or ask for its status. A job that did not end in time may still be in its turn
+// while the node leads no more; none starts beside it.
 type leaderJobs struct {
 	cfg      Config
 	system   *actor.ActorSystem
@@ -45,11 +47,11 @@ type leaderJobs struct {
 
 	// The worker's own.
 	started bool
+	running []job      // also those that were told to end and have not
 	policy  *pb.Policy // that the jobs run by
 
-	mu        sync.Mutex // never held while a job is waited for
-	running   []job
-	backfills *backfill.Job
+	mu        sync.Mutex
+	backfills *backfill.Job        // nil: none runs here
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
 }
@@ -73,8 +75,12 @@ func (l *leaderJobs) startBackfills() error {
 }
 
 // jobsTimeout bounds the wait for jobs that end because the leadership has gone, the
-// policy has changed, or one of them could not be started.
-const jobsTimeout = 10 * time.Second
+// policy has changed, or one of them could not be started. lateJobsTimeout bounds it for
+// those that have not ended then.
+const (
+	jobsTimeout     = 10 * time.Second
+	lateJobsTimeout = time.Second
+)
 
 // follow starts the jobs when this node has come to lead meta and ends them when it no
 // longer does. After a change of the cluster's policy it restarts them. Errors are
@@ -85,11 +91,17 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		return
 	}
 	// A job keeps the policy that it was started with, so a change of it ends them all.
-	if l.started {
-		ending, cancel := context.WithTimeout(ctx, jobsTimeout)
+	// Those that outlive their term are waited for before the next begins.
+	if len(l.running) > 0 {
+		timeout := jobsTimeout
+		if !l.started {
+			timeout = lateJobsTimeout
+		}
+		ending, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		if err := l.end(ending); err != nil {
-			l.cfg.Logger.Error("the jobs of meta's leader did not end in time", "error", err)
+			l.cfg.Logger.Error("the jobs of meta's leader did not end in time; none is started before they have",
+				"error", err)
 			return
 		}
 	}
@@ -123,27 +135,29 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// began records a job that runs. note is called under the lock, to set the job's own
-// field.
-func (l *leaderJobs) began(j job, note func()) {
+// began records a job that runs. set is called under the lock, to set the job's own field.
+func (l *leaderJobs) began(j job, set func()) {
+	l.running = append(l.running, j)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running = append(l.running, j)
-	note()
+	set()
 }
 
-// end stops the jobs, last started first, and forgets them even if one does not end in
-// time. Only the worker calls it, or changes.stop after the worker has ended.
+// end stops the jobs, last started first. Those that have not ended by the end of ctx stay
+// in running. Only the worker calls it, or Drain after the worker has ended.
 func (l *leaderJobs) end(ctx context.Context) error {
 	l.mu.Lock()
-	running := l.running
-	l.running, l.backfills, l.collector, l.placement = nil, nil, nil, nil
+	l.backfills, l.collector, l.placement = nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
+	var late []job
 	var errs []error
-	for i := len(running) - 1; i >= 0; i-- {
-		errs = append(errs, running[i].Stop(ctx))
+	for _, j := range slices.Backward(l.running) {
+		if err := j.Stop(ctx); err != nil {
+			late, errs = append(late, j), append(errs, err)
+		}
 	}
+	l.running = late
 	return errors.Join(errs...)
 }
 

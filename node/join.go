@@ -185,7 +185,7 @@ func (n *Node) registry() join.Registry {
 			return n.router.Descriptor(cluster.MetaTablet)
 		},
 		Now: func(ctx context.Context) (mvcc.Timestamp, error) {
-			ts, _, err := n.transport().Timestamps(ctx, 1)
+			ts, _, err := n.transport.Timestamps(ctx, 1)
 			return ts, err
 		},
 	}

@@ -18,11 +18,11 @@ import (
 // While nobody probes and meta answers, it sends none, so that meta's group can rest.
 //
 // It owns the time and outcome of the last request. Probes call check on any goroutine;
-// watch, a goroutine of changes, sends the requests. Status requests, which ask meta
+// watch, a goroutine of the node's background, sends the requests. Status requests, which ask meta
 // anyway, record their outcome too.
 type metaHealth struct {
 	ask    func(ctx context.Context) error // sends one request to meta
-	probed chan struct{}                   // capacity 1: somebody has probed
+	probed wakeup                          // watch sends a request
 
 	mu       sync.Mutex
 	answered time.Time     // when the last request that was answered began; zero: none was
@@ -45,7 +45,7 @@ const (
 var errNoMeta = errors.New("node: meta does not answer")
 
 func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {
-	return &metaHealth{ask: ask, probed: make(chan struct{}, 1), recorded: make(chan struct{})}
+	return &metaHealth{ask: ask, probed: newWakeup(), recorded: make(chan struct{})}
 }
 
 // check returns nil if meta has answered within healthPatience, else why the node is not
@@ -53,10 +53,7 @@ func newMetaHealth(ask func(ctx context.Context) error) *metaHealth {
 // it first waits for another answer: a little over healthTimeout at most, and no longer
 // than ctx.
 func (h *metaHealth) check(ctx context.Context) error {
-	select {
-	case h.probed <- struct{}{}:
-	default: // watch has not taken an earlier probe yet
-	}
+	h.probed.wake()
 	h.mu.Lock()
 	age, recorded, err := time.Since(h.answered), h.recorded, h.err
 	h.mu.Unlock()
@@ -117,7 +114,7 @@ func (h *metaHealth) record(began time.Time, err error) {
 }
 
 // watch asks meta after a probe, and after a failure until meta answers. It is a goroutine
-// of changes and returns when ctx ends.
+// of the node's background and returns when ctx ends.
 func (h *metaHealth) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -55,29 +55,34 @@ type Node struct {
 	life    context.Context // ends when Close begins
 	end     context.CancelFunc
 
-	store       *store.Store
-	joining     *joining
-	identity    join.Identity
-	system      *actor.ActorSystem
-	turns       *actorkit.Dispatcher
-	router      *route.Router
-	others      *others
-	carrier     *route.Carrier
-	oracles     *route.Oracles
-	meta        *meta.Meta
-	admin       *admin.Service
-	certs       certificates
-	tablets     *tablets
-	oracle      *localOracle
-	survey      *scanner.ClusterSurvey
-	lockd       atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
-	client      *txn.Client
-	changes     *changes
-	statusCache *statusCache
-	policy      *clusterPolicy
-	status      *statuses
+	store     *store.Store
+	joining   *joining
+	identity  join.Identity
+	system    *actor.ActorSystem
+	turns     *actorkit.Dispatcher
+	router    *route.Router
+	others    *others
+	carrier   *route.Carrier
+	oracles   *route.Oracles
+	meta      *meta.Meta
+	certs     certificates
+	tablets   *tablets
+	oracle    *localOracle
+	survey    *scanner.ClusterSurvey
+	lockd     atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
+	transport *transport                  // of the client and of the server of remote clients
+	client    *txn.Client
+	policy    *clusterPolicy
+	status    *statuses
 
-	observers *observers
+	// background are the node's own goroutines; woken is what the worker of changes waits
+	// for, and requests what those of other nodes wait in that cannot be answered at once.
+	background *background
+	woken      wakeup
+	requests   requestQueue
+	jobs       *leaderJobs
+	observers  *observers
+	health     *metaHealth
 
 	servers *servers
 	serving atomic.Bool // everything runs
@@ -119,7 +124,8 @@ func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
 	n := &Node{cfg: cfg, parts: parts, started: time.Now(), router: route.NewRouter()}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.peersOpen, n.failed = make(chan struct{}), make(chan error, 1)
-	n.changes = newChanges(n)
+	n.background, n.woken = newBackground(n.life), newWakeup()
+	n.requests = make(requestQueue, maxPeerRequests)
 	n.policy = newClusterPolicy(cfg, registry.Observers())
 	if err := n.open(ctx, registry); err != nil {
 		// ctx may be what ended the start; closing needs time of its own.
@@ -169,10 +175,14 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.lockd.Store(locks)
-	n.admin = n.newAdmin()
-	n.client = txn.NewClient(n.parts.wrap(n.transport()),
+	n.transport = &transport{
+		Transport: route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)),
+		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
+		policy: n.policy, logger: n.cfg.Logger,
+	}
+	n.client = txn.NewClient(n.parts.wrap(n.transport),
 		txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
-	n.openObservers()
+	n.openParts()
 	// From here on meta is needed, which may be led by any node.
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
 		return err
@@ -180,12 +190,12 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.policy.open(ctx, n.tablets.leadsMeta); err != nil {
 		return err
 	}
-	n.changes.start()
+	n.startBackground()
 	if err := n.observers.start(ctx, registry); err != nil {
 		return err
 	}
 	// observers.start has made the first attempt; this goroutine makes the others.
-	n.changes.runs.Go(func() { n.observers.registration.run(n.changes.ctx) })
+	n.background.start(n.observers.registration.run)
 	n.joining.open(n.registry(), n.fail)
 	return n.serve(ctx)
 }
@@ -222,7 +232,7 @@ func (n *Node) openTablets() {
 	n.tablets = &tablets{
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		others: n.others,
-		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.changes.wake,
+		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.woken.wake,
 		life: n.life,
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
@@ -232,36 +242,73 @@ func (n *Node) openTablets() {
 	n.tablets.open(n.parts.Stopped)
 }
 
-// openObservers makes what runs this program's observers, none of which runs before
-// start, and the status and statusCache, which need all parts above. It completes the jobs,
-// which newChanges made empty because their parts did not exist then.
-func (n *Node) openObservers() {
-	obs := &observers{
+// openParts makes what needs the client: the jobs of meta's leader, what runs this
+// program's observers, and the answers to operators and to other nodes. None of them runs
+// yet. The jobs read the statuses, which tell what the jobs do, and the client's transport
+// uses all of them: what could not be given when those were made is set here.
+func (n *Node) openParts() {
+	self := n.identity.NodeID
+	n.jobs = &leaderJobs{
+		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
+		send: n.carrier.Sender(), members: n.others.members,
+	}
+	n.observers = &observers{
 		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,
-		client: n.client,
-		schema: n.meta.Schema, catalogue: n.meta.Observers, backfills: n.meta.Backfills,
-		router: n.router, others: n.others, tablets: n.tablets, survey: n.survey, policy: n.policy,
-		locks: &locker{
-			self: n.identity.NodeID, router: n.router, others: n.others, local: n.lockd.Load(),
-		},
-		wakeJob: n.changes.jobs.wakeBackfills, applying: make(chan struct{}, 1),
+		client: n.client, schema: n.meta.Schema, catalogue: n.meta.Observers,
+		backfills: n.meta.Backfills, router: n.router, others: n.others, tablets: n.tablets,
+		survey: n.survey, policy: n.policy,
+		locks:   &locker{self: self, router: n.router, others: n.others, local: n.lockd.Load()},
+		wakeJob: n.jobs.wakeBackfills, applying: make(chan struct{}, 1),
 	}
-	obs.registration = &registration{
+	n.observers.registration = &registration{
 		schema: n.meta.Schema, catalogue: n.meta.Observers, logger: n.cfg.Logger,
-		apply: obs.applyCatalogue, again: make(chan struct{}, 1),
+		apply: n.observers.applyCatalogue, woken: newWakeup(),
 	}
-	n.observers = obs
+	n.health = newMetaHealth(func(ctx context.Context) error {
+		_, err := n.meta.Observers.Catalogue(ctx)
+		return err
+	})
 	n.status = &statuses{
 		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
-		router: n.router, others: n.others,
-		oracle: n.oracle, tablets: n.tablets, observers: obs, policy: n.policy,
-		jobs: n.changes.jobs, health: n.changes.health,
+		router: n.router, others: n.others, oracle: n.oracle, tablets: n.tablets,
+		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
-	n.statusCache = &statusCache{members: n.others.members, status: n.status}
-	j := n.changes.jobs
-	j.cfg, j.system, j.meta, j.client, j.known = n.cfg, n.system, n.meta, n.client, n.policy
-	j.send, j.members, j.statuses = n.carrier.Sender(), n.others.members, n.statusCache
+	n.jobs.statuses = &statusCache{members: n.others.members, status: n.status}
+	t := n.transport
+	t.client, t.observers, t.status = n.client, n.observers, n.status
+	t.admin = admin.New(admin.Config{
+		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
+		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Router: n.router,
+		Carrier: n.carrier, Members: n.others.members,
+		Node: &adminNode{
+			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
+			policy: n.policy, status: n.status, tablets: n.jobs.statuses,
+		},
+	})
+}
+
+// startBackground starts the node's own goroutines, but for that of registration. Meta has
+// answered.
+func (n *Node) startBackground() {
+	changes := &changes{
+		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.others.members,
+		observers: n.observers, door: n.joining.door, admin: n.transport.admin, locks: n.lockd.Load(),
+		logger:    n.cfg.Logger,
+		publisher: publisher{members: n.others.members, tablets: n.tablets},
+	}
+	if !n.cfg.Store.InMemory {
+		changes.publisher.store = n.store
+	}
+	answers := &responder{n.requests, n.observers, n.status, n.jobs}
+	n.background.start(changes.run, answers.run, n.health.watch, n.observers.watchTables)
+	if n.certs.files != nil {
+		n.background.start(n.certs.files.Watch)
+	}
+	// A node with a replica of every tablet hears of all changes from them; others have
+	// to read the map.
+	holdsSome := func() bool { return len(n.router.Held()) < len(n.router.All()) }
+	n.background.start(func(ctx context.Context) { rereadMap(ctx, holdsSome, n.router.Refresh) })
 }
 
 // Status describes the node: who it is, its tablets, its oracle, its observers. A tablet
@@ -277,11 +324,6 @@ func (n *Node) now() time.Time {
 		return n.parts.Clock()
 	}
 	return time.Now()
-}
-
-// transport returns a new transport over this node's parts. It sends as this incarnation.
-func (n *Node) transport() txn.Transport {
-	return &transport{route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)), n}
 }
 
 // workerOf returns the name by which locks and the table of linked observers know a
@@ -321,7 +363,11 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
-	errs = append(errs, n.changes.stop(ctx))
+	n.background.stop()
+	n.requests.refuse()
+	if n.jobs != nil {
+		errs = append(errs, n.jobs.end(ctx)) // the worker of changes would start them again
+	}
 	if n.observers != nil {
 		errs = append(errs, n.observers.stop(ctx))
 	}

@@ -64,7 +64,7 @@ func (n *Node) openPeers() error {
 		h := &peerHandler{
 			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
 			survey: n.survey,
-			lockd:  &n.lockd, changes: n.changes, opened: n.peersOpen,
+			lockd:  &n.lockd, waiting: n.requests, opened: n.peersOpen,
 		}
 		o.peers = peer.New(way, self, h, peer.Config{System: n.system, Logger: n.cfg.Logger})
 		peers = o.peers
@@ -75,7 +75,7 @@ func (n *Node) openPeers() error {
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
-	n.policy.follow(n.meta.Policy, n.changes.wake)
+	n.policy.follow(n.meta.Policy, n.woken.wake)
 	// Requests that came before this have been refused. Members are watched last, since
 	// onMember uses the router and the peers.
 	if o.peers != nil {
@@ -136,7 +136,7 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 
 // peerHandler answers other nodes. It owns nothing. The goroutines that read from other
 // nodes call it, and nothing here blocks: requests go on to actors, which answer on their
-// own goroutines, and the few that wait for something go to the worker of changes. A
+// own goroutines, and the few that wait for something go to the queue of requests. A
 // request that has no room in a queue is refused at once as overloaded.
 type peerHandler struct {
 	self    join.Identity
@@ -146,7 +146,7 @@ type peerHandler struct {
 	oracle  *localOracle
 	survey  *scanner.ClusterSurvey
 	lockd   *atomic.Pointer[lockd.Lockd]
-	changes *changes
+	waiting requestQueue
 	opened  <-chan struct{} // closed when the node's carrier is there
 }
 
@@ -176,7 +176,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			}}})
 			return
 		}
-		h.changes.ask(deadline, req, reply)
+		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
 	case *wire.PeerRequest_Timestamps:
@@ -188,7 +188,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
 	case *wire.PeerRequest_Honour:
-		h.changes.ask(deadline, req, reply)
+		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
 		reply(&wire.PeerResponse{
 			Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)},

@@ -19,12 +19,12 @@ import (
 // registration enters this program's observers in the catalogue and sees to it that every
 // tablet learns of them. An observer counts as registered once all tablets have heard of
 // it, and some may be away for long: Open waits for registerPatience, then the node
-// serves without them, and a goroutine of changes (run) goes on. That goroutine also
+// serves without them, and a goroutine of the node's background (run) goes on. That goroutine also
 // completes what another node has left when it changed the catalogue and ended before
 // every tablet knew: at the start of this node, and while this node leads meta.
 //
-// left belongs to Open's goroutine until run begins, and to run from then on. wake, retry
-// and why may be called on any goroutine. One attempt is in flight at most.
+// left belongs to Open's goroutine until run begins, and to run from then on. Any goroutine
+// may wake run, or call retry and why. One attempt is in flight at most.
 type registration struct {
 	schema    *meta.Schema
 	catalogue *meta.Observers
@@ -32,7 +32,7 @@ type registration struct {
 	apply     func(context.Context) error // links observers that have got a table
 
 	left  []percolator.ObserverSpec // not in the catalogue yet
-	again chan struct{}             // capacity 1: something may have to be told
+	woken wakeup                    // run looks whether there is something to tell
 
 	mu      sync.Mutex
 	pending error // why not all is told; nil: it is, as far as this node knows
@@ -161,22 +161,14 @@ func (r *registration) why() string {
 	return r.pending.Error()
 }
 
-// wake makes run look whether there is something to tell. It never blocks.
-func (r *registration) wake() {
-	select {
-	case r.again <- struct{}{}:
-	default:
-	}
-}
-
 // retry leaves to run what could not be told in time.
 func (r *registration) retry(err error) {
 	r.note(err)
-	r.wake()
+	r.woken.wake()
 }
 
-// run goes on with what is left until ctx ends. While nothing is missing it waits for
-// wake.
+// run goes on with what is left until ctx ends. While nothing is missing it waits to
+// be woken.
 func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
 		// Something is missing: try again by itself. Nothing is: rest until woken.
@@ -188,7 +180,7 @@ func (r *registration) run(ctx context.Context) {
 		} else {
 			wait = registerPause
 			select {
-			case <-r.again:
+			case <-r.woken:
 			case <-ctx.Done():
 				return
 			}

@@ -18,7 +18,7 @@ import (
 // CreateTable returns, and no change after that is missed.
 //
 // This file adds to observers and owns nothing more. linkAnew runs on the goroutine of
-// whoever makes a table, watchTables on one of changes; what they start takes turns by
+// whoever makes a table, watchTables on one of the node's background; what they start takes turns by
 // applying.
 
 const (
@@ -112,8 +112,8 @@ func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 }
 
 // watchTables looks from time to time whether a table of this node's observers was made
-// anew, and for a new version of the cluster's policy. It is a goroutine of changes and
-// returns when ctx ends.
+// anew, and for a new version of the cluster's policy. It is a goroutine of the node's
+// background and returns when ctx ends.
 func (obs *observers) watchTables(ctx context.Context) {
 	for {
 		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))

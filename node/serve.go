@@ -90,12 +90,12 @@ func (n *Node) serve(ctx context.Context) error {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
 		}
 		s, cfg := n.servers, rpc.ServerConfig{
-			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.admin, Register: n.joining.register,
+			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
 		}
 		if n.joining.files != nil {
 			cfg.TLS = n.joining.files.Server(certs.Node, certs.Client)
 		}
-		s.grpc, s.served = rpc.NewServer(n.transport(), cfg), make(chan error, 1)
+		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
 	n.serving.Store(true)
@@ -110,7 +110,7 @@ func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	observers, _ := n.transport().Observers(ctx)
+	observers, _ := n.observers.statesEverywhere(ctx)
 	tables, _ := n.meta.Schema.Tables(ctx)
 	return observers, tables
 }
@@ -143,7 +143,7 @@ func (n *Node) ready(ctx context.Context) error {
 		return err
 	}
 	// The wait may take seconds, in which the node may be closed: look again after it.
-	meta := n.changes.health.check(ctx)
+	meta := n.health.check(ctx)
 	if err := serves(); err != nil {
 		return err
 	}

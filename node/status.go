@@ -74,7 +74,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if err := s.store.Damaged(); err != nil {
 		out.Damaged = err.Error()
 	}
-	if leading { // for the statusCache, which must know that no replica is missing
+	if leading { // for the statusCache, which must know that no leader is missing
 		return out, ctx.Err()
 	}
 	s.metaHealth(asker, out)

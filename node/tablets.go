@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -359,18 +360,20 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	return r.GetStatus()
 }
 
-// statuses returns what this node's replicas say of themselves, asked one after another;
-// leading: only those that lead. Replicas that do not answer by the end of ctx are
-// missing.
+// statuses returns, in range order, what this node's replicas say of themselves, asked one
+// after another; leading: only those that lead. Replicas that do not answer by the end of
+// ctx are missing.
 func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
-	for _, d := range t.router.All() {
-		if leading && !t.router.LeadsHere(d.TabletId) {
+	// Not the tablet map: it may lack a tablet that has had no leader since the node began.
+	for _, id := range t.router.Held() {
+		if leading && !t.router.LeadsHere(id) {
 			continue
 		}
-		if s := t.status(ctx, d.TabletId); s != nil {
+		if s := t.status(ctx, id); s != nil {
 			out = append(out, s)
 		}
 	}
+	slices.SortFunc(out, func(a, b *pb.StatusResponse) int { return route.ByStart(a.Tablet, b.Tablet) })
 	return out
 }
 

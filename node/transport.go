@@ -2,11 +2,13 @@ package node
 
 import (
 	"context"
+	"log/slog"
 
 	"google.golang.org/grpc"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -14,73 +16,82 @@ import (
 
 // transport is the node's own txn.Transport: what the router can do by itself, changes of
 // the schema in meta, and what takes the rest of the node. It owns nothing; the node's
-// own client and remote clients' servers call it, on goroutines that may wait.
+// own client and the server of remote clients call it, on goroutines that may wait.
 type transport struct {
 	*route.Transport
-	n *Node
+	schema    *meta.Schema
+	catalogue *meta.Observers
+	history   *meta.History
+	policy    *clusterPolicy
+	logger    *slog.Logger
+
+	// These use the client, which is made over this transport; openParts sets them before
+	// anybody asks for what they do.
+	client    *txn.Client
+	observers *observers
+	status    *statuses
+	admin     *admin.Service
 }
 
 var _ txn.Transport = (*transport)(nil)
 
 // DropTable implements txn.Transport.
 func (t *transport) DropTable(ctx context.Context, name string, id mvcc.TableID) error {
-	return t.n.meta.Schema.DropTable(ctx, name, uint32(id))
+	return t.schema.DropTable(ctx, name, uint32(id))
 }
 
 // Tables implements txn.Transport.
-func (t *transport) Tables(ctx context.Context) ([]*pb.Table, error) {
-	return t.n.meta.Schema.Tables(ctx)
-}
+func (t *transport) Tables(ctx context.Context) ([]*pb.Table, error) { return t.schema.Tables(ctx) }
 
 // Catalogue implements txn.Transport.
 func (t *transport) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
-	return t.n.meta.Observers.Catalogue(ctx)
+	return t.catalogue.Catalogue(ctx)
 }
 
 // SplitTablet implements txn.Transport.
 func (t *transport) SplitTablet(ctx context.Context, table, row string) error {
-	return t.n.meta.Schema.SplitTablet(ctx, table, row)
+	return t.schema.SplitTablet(ctx, table, row)
 }
 
 // NodeStatus implements txn.Transport: the status of the node that serves the request.
 func (t *transport) NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error) {
-	return t.n.status.get(ctx, false)
+	return t.status.get(ctx, false)
 }
 
 // Observers implements txn.Transport. It asks all live nodes.
 func (t *transport) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
-	return t.n.observers.statesEverywhere(ctx)
+	return t.observers.statesEverywhere(ctx)
 }
 
 // HoldHistory implements txn.Transport. The answer says how long history is kept without
 // a hold, by the policy.
 func (t *transport) HoldHistory(ctx context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
-	now, err := t.n.client.Timestamp(ctx)
+	now, err := t.client.Timestamp(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := t.n.meta.History.HoldHistory(ctx, now, req)
+	r, err := t.history.HoldHistory(ctx, now, req)
 	if err != nil {
 		return nil, err
 	}
-	r.HistoryMs = t.n.policy.now().GetHistoryMs()
+	r.HistoryMs = t.policy.now().GetHistoryMs()
 	return r, nil
 }
 
 // AdminConn implements txn.Transport.
-func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.n.admin) }
+func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.admin) }
 
 // CreateTable implements txn.Transport: when it returns, the table has the observers that
 // programs which run now have for its name, as far as their nodes answer.
 func (t *transport) CreateTable(ctx context.Context, name string,
 	splitKeys []string) (*pb.Table, error) {
-	made, err := t.n.meta.Schema.CreateTable(ctx, name, splitKeys)
+	made, err := t.schema.CreateTable(ctx, name, splitKeys)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.n.observers.linkAnew(ctx); err != nil {
-		t.n.cfg.Logger.Warn("a table was made, and not every node has been asked whether its program observes it; each looks by itself soon",
+	if err := t.observers.linkAnew(ctx); err != nil {
+		t.logger.Warn("a table was made, but not every node has linked its observers to it yet; each looks by itself soon",
 			"table", name, "error", err)
 	}
 	return made, nil

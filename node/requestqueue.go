@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// requestQueue has other nodes' requests for which meta or tablets must be waited for, so
+// that peerHandler, which must not block, cannot answer them. peerHandler adds them on any
+// goroutine; one goroutine answers them (responder). It may be added to before that
+// goroutine runs: what was added waits.
+type requestQueue chan peerRequest
+
+// peerRequest is another node's request. reply is called once.
+type peerRequest struct {
+	deadline time.Time
+	req      *wire.PeerRequest
+	reply    func(*wire.PeerResponse)
+}
+
+// maxPeerRequests bounds the requests that wait.
+const maxPeerRequests = 256
+
+// add queues a request, or refuses it if maxPeerRequests wait. It never blocks.
+func (q requestQueue) add(deadline time.Time, req *wire.PeerRequest,
+	reply func(*wire.PeerResponse)) {
+	select {
+	case q <- peerRequest{deadline, req, reply}:
+	default:
+		reply(refused(pb.Error_CODE_OVERLOADED, "too many requests wait"))
+	}
+}
+
+// refuse refuses the requests that wait; nobody answers any more. One that is added later
+// gets no answer: its caller waits until its deadline, or until gossip knows that this
+// node has gone.
+func (q requestQueue) refuse() {
+	for {
+		select {
+		case r := <-q:
+			r.reply(refused(pb.Error_CODE_UNAVAILABLE, "the node is stopping"))
+		default:
+			return
+		}
+	}
+}
+
+// responder answers the requests of a queue. It owns nothing.
+type responder struct {
+	queue     requestQueue
+	observers *observers
+	status    *statuses
+	jobs      *leaderJobs
+}
+
+// run answers requests one after another, which bounds what other nodes can have this one
+// do at once. It is a goroutine of the node's background.
+func (r *responder) run(ctx context.Context) {
+	for {
+		select {
+		case p := <-r.queue:
+			p.reply(r.respond(ctx, p))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// respond answers one request, within its deadline.
+func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerResponse {
+	ctx, cancel := context.WithDeadline(ctx, p.deadline)
+	defer cancel()
+	switch body := p.req.Body.(type) {
+	case *wire.PeerRequest_Status:
+		var status *pb.NodeStatusResponse
+		if body.Status.GetObservers() {
+			status = r.observers.status()
+		} else {
+			// The error is that something could not be gathered in time.
+			status, _ = r.status.get(ctx, body.Status.GetLeading())
+		}
+		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
+	case *wire.PeerRequest_Honour:
+		if err := r.observers.applyCatalogue(ctx); err != nil {
+			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)
+		}
+		// The same request is the hint to look for back-fills, see
+		// observers.wakeBackfills.
+		r.jobs.wakeBackfills()
+		return &wire.PeerResponse{
+			Body: &wire.PeerResponse_Honour{
+				Honour: &wire.Honoured{Version: body.Honour.GetVersion()},
+			},
+		}
+	}
+	return refused(pb.Error_CODE_INVALID, "unknown request")
+}
