@@ -8,22 +8,21 @@ import (
 // appliedPrefix is the first byte of the keys of Applied records: prefix | tablet id.
 const appliedPrefix = 'a'
 
-// A new tablet's log begins after (InitialIndex, InitialTerm), so that a replica that
-// lacks them needs a snapshot.
+// A new tablet's log begins after (InitialIndex, InitialTerm), so that an empty replica needs
+// a snapshot.
 const (
 	InitialIndex = 10
 	InitialTerm  = 5
 )
 
-// Applied says how far a tablet's Raft log is applied. It is written in the Txn of the
-// effects (design section 3), with every apply; what changes rarely is in the tablet's
-// state.
+// Applied says how far a tablet's Raft log is applied. Every apply writes it with the effects
+// (design section 3). What changes rarely is in the tablet's state.
 type Applied struct {
 	Index uint64 // last applied Raft index
 	Term  uint64 // its term
 	Epoch uint64 // of the tablet's descriptor as of Index
-	Bytes uint64 // about what the tablet's rows take, in keys and values: the same on every replica
-	Rough bool   // Bytes is a guess: of a side of a split, or of a store from before it was counted
+	Bytes uint64 // about the size of the tablet's keys and values; the same on every replica
+	Rough bool   // Bytes is a guess, as after a split
 }
 
 const appliedLen = 1 + 5*8

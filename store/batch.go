@@ -7,8 +7,8 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// entryOverhead is what Badger adds to an entry's key and value when it counts: two bytes
-// of meta, ten for the version.
+// entryOverhead is what Badger counts for an entry beside its key and value: two bytes of
+// meta and ten for the version.
 const entryOverhead = 12
 
 // Batch is a list of puts and deletes that become visible together or not at all. Later
@@ -17,7 +17,7 @@ const entryOverhead = 12
 type Batch struct {
 	ops     []op
 	size    int
-	entries int // in Badger: a long value takes several
+	entries int // in Badger, where a long value takes several
 
 	tablets []tabletChange // changes of tablets' figures, for the next checkpoint
 	log     []logChange    // changes of the log, durable when the batch is committed
@@ -40,7 +40,7 @@ const (
 	tabletGone
 )
 
-// logChange is something that the log is told with a batch.
+// logChange is a change of the log that a batch brings with it.
 type logChange struct {
 	kind   logChangeKind
 	tablet uint64
@@ -62,11 +62,11 @@ type op struct {
 	del        bool
 }
 
-// Grow makes room for that many more puts and deletes, and one beside them.
+// Grow makes room for n more puts and deletes, and one besides.
 func (b *Batch) Grow(n int) { b.ops = slices.Grow(b.ops, n+1) }
 
 // Put adds a put. The batch keeps key and value; neither may change until its Commit has
-// returned, or Reset.
+// returned.
 func (b *Batch) Put(key, value []byte) {
 	b.ops = append(b.ops, op{key: key, value: value})
 	size, entries := Cost(key, value)
@@ -74,8 +74,8 @@ func (b *Batch) Put(key, value []byte) {
 	b.entries += entries
 }
 
-// Cost is what a put counts against MaxBatchBytes and MaxBatchLen; that of a delete is
-// the same without the value.
+// Cost returns what a put counts against MaxBatchBytes and MaxBatchLen. A delete counts as a
+// put without a value.
 func Cost(key, value []byte) (size, entries int) {
 	size, entries = len(key)+len(value)+entryOverhead, chunksOf(len(value))
 	if entries > 1 {
@@ -91,21 +91,21 @@ func (b *Batch) Delete(key []byte) {
 	b.entries++
 }
 
-// PutTabletState sets the opaque state of a tablet: its range, epoch, applied index and
-// so on (design section 3). state is copied.
+// PutTabletState sets the opaque state of a tablet, such as its range and epoch (design
+// section 3). It copies state.
 func (b *Batch) PutTabletState(id uint64, state []byte) {
 	value := append([]byte{plainTag}, state...)
 	b.Put(appendOwnKey(nil, tabletPrefix, id), value)
 	b.tablets = append(b.tablets, tabletChange{kind: newState, tablet: id, state: value[1:]})
 }
 
-// PutRecord sets a small value that must not be lost: it is durable when Commit returns.
-// Empty: there is none. Snap.Record reads it. It keeps record.
+// PutRecord sets a small value that is durable when Commit returns, or deletes it if record
+// is empty. Snap.Record reads it. The batch keeps record.
 func (b *Batch) PutRecord(name string, record []byte) {
 	b.putRecord(append([]byte{recordPrefix}, name...), record)
 }
 
-// putRecord puts a key that is a note in the log as well.
+// putRecord sets or deletes a key that is a note in the log as well.
 func (b *Batch) putRecord(key, record []byte) {
 	if len(record) == 0 {
 		b.Delete(key)
@@ -115,9 +115,9 @@ func (b *Batch) putRecord(key, record []byte) {
 	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
 }
 
-// Size is what the batch counts against Store.MaxBatchBytes, in bytes: keys, values and overhead.
+// Size returns what the batch counts against MaxBatchBytes: keys, values and overhead.
 func (b *Batch) Size() int { return b.size }
 
-// Len is what the batch counts against Store.MaxBatchLen: puts and deletes, long values
-// several times.
+// Len returns what the batch counts against MaxBatchLen: puts and deletes, with long values
+// counted several times.
 func (b *Batch) Len() int { return b.entries }

@@ -15,29 +15,33 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// Commits go to Badger without a sync. From time to time a checkpoint makes all that was
-// committed durable and records in the log up to which entry each tablet's state is. After a
-// crash a tablet applies the entries behind its checkpoint once more. What Badger has kept
-// beyond it does no harm, because effects are blind puts and deletes (docs/adr/0028) — but
-// for what entries are applied by, and what must not be lost at all. Both are in the log:
+// Commits go to Badger without a sync. From time to time a checkpoint makes everything durable
+// that was committed, and records in the log the index up to which each tablet's state is
+// durable. After a crash a tablet applies the entries after its checkpoint once more. Later
+// data that Badger has kept does no harm, because effects are blind puts and deletes
+// (docs/adr/0028). There are two exceptions, both of which are kept in the log:
 //
-//   - figures: a tablet's state and Applied record as of its checkpoint;
-//   - records: keys of Badger that are notes in the log as well, such as tombstones.
+//   - figures: a tablet's state and Applied record as of its checkpoint, which decide how
+//     entries are applied;
+//   - records: keys of Badger that must not be lost, such as tombstones, and are notes in
+//     the log as well.
 //
-// Open puts both back (restore), so that whoever reads them finds what the log says.
+// Open puts both back (restore), so that readers find what the log says. Checkpoints are made
+// by the background worker, by Close, and by commits that change the log, one at a time.
 
-// When the worker makes a checkpoint: so much was appended since the last, which bounds what
-// a start has to apply again; or so much time has passed, and something was.
+// The worker makes a checkpoint when checkpointBytes were appended since the last one, which
+// bounds what a start has to apply again, or when checkpointInterval has passed and anything
+// has changed.
 const (
 	checkpointBytes    = 64 << 20
 	checkpointInterval = 30 * time.Second
-	// rewriteSegments is how many segments the log may have before those that hold next to
-	// nothing are written anew.
+	// rewriteSegments is the number of segments above which the log's oldest ones are
+	// rewritten while less than half of its bytes are live.
 	rewriteSegments = 16
 )
 
-// figures are what a tablet's entries are applied by, as of the last one whose commit has
-// returned.
+// figures are the parts of a tablet's state that decide how its entries are applied, as of
+// the last entry whose commit has returned.
 type figures struct {
 	state   []byte
 	applied Applied
@@ -71,36 +75,41 @@ func (c *tabletChange) apply(to map[uint64]figures) {
 	to[c.tablet] = f
 }
 
-// checkpoints is what is known of all tablets for the next checkpoint.
+// checkpoints holds the figures of all tablets for the next checkpoint, and what is known of
+// the last one.
 type checkpoints struct {
-	// held while one is made; taken before mu, the sequence's and the log's locks
-	taking  sync.Mutex
-	failed  error    // of one that failed for good; guarded by taking
-	root    *os.File // of Badger's file system; nil: nothing needs a sync
-	durable uint64   // with Options.Crashes: pinned, the sequence number up to which all is durable
+	// taking is held while a checkpoint is made. It is acquired before mu and before the
+	// locks of the sequence and the log.
+	taking sync.Mutex
+	failed error    // the error of a checkpoint that failed for good; guarded by taking
+	root   *os.File // in Badger's file system; nil if nothing needs a sync
+	// durable is the pinned sequence number up to which all is durable, with
+	// Options.Crashes.
+	durable uint64
 
 	mu      sync.Mutex
 	tablets map[uint64]figures
-	changed bool      // since they were last copied
-	written uint64    // bytes of the log at the last one, or at the last try
-	at      time.Time // of that
+	changed bool      // tablets has changed since it was last copied
+	written uint64    // bytes written to the log at the last checkpoint or attempt
+	at      time.Time // the time of that
 }
 
-// made takes note of a checkpoint, or of one that could not be made, with so much in the log.
+// made records that a checkpoint was made or attempted when so many bytes had been written
+// to the log.
 func (c *checkpoints) made(written uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written, c.at = written, time.Now()
 }
 
-// since is what was appended since the last one, and how long that is ago.
+// since returns how many bytes were appended since the last checkpoint, and its age.
 func (c *checkpoints) since(written uint64) (bytes uint64, age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return written - min(c.written, written), time.Since(c.at)
 }
 
-// note takes in what batches say that are committed.
+// note applies the changes of committed batches to the figures.
 func (c *checkpoints) note(batches []*Batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,15 +129,15 @@ func (c *checkpoints) copy() map[uint64]figures {
 	return maps.Clone(c.tablets)
 }
 
-// stale reports whether there is something to record.
+// stale reports whether the figures have changed since the last checkpoint.
 func (c *checkpoints) stale() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Checkpoint makes everything durable that was committed before it is called, and records
-// that in the log. After an error other than ErrDiskFull nothing is written any more.
+// Checkpoint makes everything durable that was committed before the call, and records that
+// in the log. After an error other than ErrDiskFull nothing is written any more.
 func (s *Store) Checkpoint() error {
 	s.checkpoints.taking.Lock()
 	err := s.record(nil)
@@ -139,8 +148,8 @@ func (s *Store) Checkpoint() error {
 	return err
 }
 
-// commitWithLog commits batches that change the log as well. Until the log knows of them, no
-// other checkpoint may say that their figures are in force.
+// commitWithLog commits batches that change the log as well. It excludes checkpoints, none of
+// which may contain the new figures before the log has the changes.
 func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) error {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
@@ -154,8 +163,8 @@ func (s *Store) commitWithLog(batches []*Batch, write func([]*Batch) error) erro
 	return nil
 }
 
-// record makes a checkpoint, and in the same frame of the log the changes that the batches
-// ask for, which are committed. taking is held.
+// record makes a checkpoint. In the same frame of the log it makes the changes that the
+// batches, which are committed, bring with them. taking is held.
 func (s *Store) record(batches []*Batch) error {
 	c := &s.checkpoints
 	if c.failed != nil {
@@ -183,7 +192,7 @@ func (s *Store) recordOnce(batches []*Batch) error {
 			b.log[i].add(frame, at, all)
 		}
 	}
-	if !barrier { // records stand for themselves
+	if !barrier { // plain records need no checkpoint
 		return s.Append(frame)
 	}
 	if err := s.syncState(); err != nil {
@@ -201,7 +210,7 @@ func (s *Store) recordOnce(batches []*Batch) error {
 	return nil
 }
 
-// add adds the change to a frame. at are the replicas' checkpoints before it, and then behind it.
+// add adds the change to a frame, and updates at, the index of each replica's checkpoint.
 func (c *logChange) add(frame *raftlog.Batch, at map[uint64]uint64, all map[uint64]figures) {
 	switch c.kind {
 	case logBegin:
@@ -218,8 +227,9 @@ func (c *logChange) add(frame *raftlog.Batch, at map[uint64]uint64, all map[uint
 	}
 }
 
-// openRoot keeps a file of Badger's file system open: syncfs reports what went wrong with any
-// write since the file that it is called for was opened, unless somebody else was told first.
+// openRoot opens a file in Badger's file system and keeps it open: syncfs reports the errors
+// of all writes since the file that it is called for was opened, unless they were reported to
+// another caller first.
 func (c *checkpoints) openRoot(dir string) (err error) {
 	if c.root, err = os.Open(dir); err != nil {
 		return fmt.Errorf("store: open directory: %w", err)
@@ -255,8 +265,8 @@ func (s *Store) syncState() error {
 	return nil
 }
 
-// lookAtLog makes a checkpoint if one is due, and lets go of segments that hold next to
-// nothing. The worker calls it.
+// lookAtLog makes a checkpoint if one is due, and rewrites segments of which little is live.
+// The worker calls it.
 func (s *Store) lookAtLog() {
 	st := s.log.Stats()
 	bytes, age := s.checkpoints.since(st.Written)
@@ -272,14 +282,14 @@ func (s *Store) lookAtLog() {
 		_, err = s.log.Rewrite()
 	}
 	if err != nil {
-		s.opts.Logger.Error("store: no checkpoint", "error", err)
+		s.opts.Logger.Error("store: checkpoint failed", "error", err)
 	}
 	s.checkpoints.made(s.log.Stats().Written)
 }
 
-// restore puts figures and records into Badger as the log has them, and takes away those of
-// which it knows nothing. Open calls it before anything is read, also on a full disk: what is
-// there already is not written again.
+// restore makes Badger's figures and records equal to the log's, and deletes those that the
+// log does not have. Open calls it before anything is read, also on a full disk, and
+// therefore it writes only what differs.
 func (s *Store) restore() error {
 	want := map[string][]byte{}
 	for _, r := range s.log.Replicas() {
@@ -317,12 +327,12 @@ func (s *Store) restore() error {
 	return s.state.writer.write([]*Batch{b})
 }
 
-// restoreBytes is what goes in one batch of restore, about.
+// restoreBytes is about the size of restore's batches.
 const restoreBytes = 1 << 20
 
-// compare takes out of want what is there, and adds, without a value, what should not be
-// there under the prefixes. What cannot be read, such as a long value of which not all
-// has survived, differs.
+// compare removes from want the entries that Badger has already, and adds a nil value for each
+// key under the prefixes that should not exist. An entry that cannot be read, such as a long
+// value of which only a part has survived, counts as different.
 func (s *Store) compare(want map[string][]byte, prefixes []byte) (fault error) {
 	snap := s.Snap()
 	defer snap.Close()

@@ -7,24 +7,25 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// Long values are cut into chunks, each an entry of its own in the same Txn, so that
-// nothing ever goes to Badger's value log. A value log would cost a second sync with
-// every commit, its sync errors are logged and not returned, what it cannot read comes
-// back as an empty value without an error, and it needs a collector (docs/adr/0002).
+// Long values are cut into chunks, each in an entry of its own, so that nothing ever goes to
+// Badger's value log. A value log would cost a second sync with every commit, would log
+// sync errors instead of returning them, would return a value that it cannot read as an
+// empty one, and would need a collector (docs/adr/0002). The Writer writes and deletes
+// chunks; readers on any goroutine join them within one Snap.
 //
 // The head is stored under the value's own key, marked chunkedMeta: the whole length as a
 // varint, then the first bytes. Chunk i ≥ 1 is under 'c' | key | i in 2 bytes.
 const (
 	chunkPrefix = 'c'
-	// of a value, in one entry; below Badger's value threshold for every memtable that we
-	// allow
+	// chunkBytes is the length of a value's part in one entry. It is below Badger's value
+	// threshold for every size of memtable that Options allow.
 	chunkBytes  = 256 << 10
 	chunkedMeta = 0x01 // badger.Entry.UserMeta of a head
 
 	chunkKeyOverhead = 1 + 2
 )
 
-// chunksOf is the number of entries that a value of n bytes takes.
+// chunksOf returns the number of entries that a value of n bytes takes.
 func chunksOf(n int) int { return max(1, (n+chunkBytes-1)/chunkBytes) }
 
 func appendChunkKey(dst, key []byte, i int) []byte {
@@ -38,8 +39,8 @@ func chunkHead(value []byte) []byte {
 	return append(head, value[:chunkBytes]...)
 }
 
-// cutHead is the whole length of the value of which head is the first part, and the bytes
-// of it that are there.
+// cutHead takes the head of a long value apart: the length of the whole value, and its first
+// bytes.
 func cutHead(head []byte) (total int, first []byte, err error) {
 	length, n := binary.Uvarint(head)
 	if n <= 0 || length < uint64(len(head)-n) || length > 1<<31 {
@@ -48,7 +49,7 @@ func cutHead(head []byte) (total int, first []byte, err error) {
 	return int(length), head[n:], nil
 }
 
-// joinChunks returns the whole value of which head is the first part.
+// joinChunks returns the whole value that begins with the head.
 func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	total, first, err := cutHead(head)
 	if err != nil {
@@ -77,8 +78,8 @@ func (s *Snap) joinChunks(key, head []byte) ([]byte, error) {
 	return value, nil
 }
 
-// hasChunks reports whether the database holds a chunk of anything: as long as there is
-// none, no write need look for chunks that it leaves behind.
+// hasChunks reports whether the database holds any chunk. While it holds none, no write has
+// to look for chunks that it replaces.
 func hasChunks(db *badger.DB, seq uint64) bool {
 	txn := db.NewTransactionAt(seq, false)
 	defer txn.Discard()
@@ -88,8 +89,8 @@ func hasChunks(db *badger.DB, seq uint64) bool {
 	return it.Valid()
 }
 
-// mayBeLong reports whether the entries of this key's group can have chunks. W, H, L, R,
-// N, I hold short values, and are most of what is written.
+// mayBeLong reports whether the entries of this key's group can have chunks. Most writes go
+// to the groups W, H, L, R, N and I, whose values are short.
 func mayBeLong(key []byte) bool {
 	switch key[0] {
 	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:

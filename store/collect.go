@@ -24,11 +24,11 @@ func (s *Snap) History(span mvcc.Span, below *mvcc.Cell) iter.Seq2[mvcc.CellWrit
 
 func decodeHistory(c mvcc.Cell, _ mvcc.Timestamp, value []byte) (mvcc.CellWrite, error) {
 	w, err := DecodeWrite(value)
-	w.Value = nil // of a record that is about to go, nobody asks for it
+	w.Value = nil // nobody asks for the value of a record that is to be removed
 	return mvcc.CellWrite{Cell: c, Write: w}, err
 }
 
-// HistoryOf implements that part of mvcc.CollectView: of each cell the records in H with
+// HistoryOf implements mvcc.CollectView: it returns each cell's records in H with
 // commit_ts ≥ TS, oldest first, up to and including the first above upTo. One iterator
 // serves all cells, which must be in descending order.
 func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite,
@@ -53,11 +53,11 @@ func (s *Snap) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvc
 	}
 }
 
-// historyOf gives one cell's records; false if the caller has enough.
+// historyOf yields one cell's records. It returns false if the caller has had enough.
 func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestamp,
 	yield func(mvcc.CellWrite, error) bool) bool {
-	// The greatest key wanted: timestamps are inverted. Not in s.key, which who is
-	// yielded to may use.
+	// The greatest key wanted, as timestamps are inverted. It is not in s.key, which the
+	// caller may overwrite between two records.
 	seek := AppendKey(make([]byte, 0, c.Cell.KeyBytes()), mvcc.GroupHistory, c.Cell, c.TS)
 	prefix := seek[:len(seek)-tsBytes]
 	for it.Seek(seek); it.ValidForPrefix(prefix); it.Next() {
@@ -102,8 +102,8 @@ func keyOnly(c mvcc.Cell, ts mvcc.Timestamp, _ []byte) (mvcc.CellAt, error) {
 	return mvcc.CellAt{Cell: c, TS: ts}, nil
 }
 
-// columnKeys iterates the keys of a column-first group with rows in the span: column by
-// column, skipping what is outside.
+// columnKeys iterates the keys of a column-first group with rows in the span, column by
+// column, and skips the rows outside.
 func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt,
 	error] {
 	return func(yield func(mvcc.CellAt, error) bool) {
@@ -139,7 +139,7 @@ func (s *Snap) columnKeys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter
 	}
 }
 
-// AllIntents iterates the weak intents of a table with rows in the span, of whatever column.
+// AllIntents iterates the weak intents of all columns of a table with rows in the span.
 func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[mvcc.CellIntent, error] {
 	return func(yield func(mvcc.CellIntent, error) bool) {
 		for k, err := range s.columnKeys(mvcc.GroupIntent, span, nil) {
@@ -154,9 +154,8 @@ func (s *Snap) AllIntents(span mvcc.Span) iter.Seq2[mvcc.CellIntent, error] {
 	}
 }
 
-// RawKeys counts the keys that the store's Badger holds for the state, by group,
-// tombstones and old versions included: what a full compaction leaves is what is there.
-// Chunks of long values count under 'c'. For tests and tools.
+// RawKeys counts the keys that Badger holds by their first byte, including tombstones and
+// old versions that no compaction has removed. For tests.
 func (s *Store) RawKeys() map[byte]int {
 	txn := s.state.db.NewTransactionAt(s.state.seq.pin(), false)
 	defer s.state.seq.unpin(txn.ReadTs())

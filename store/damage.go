@@ -10,19 +10,19 @@ import (
 	"sync/atomic"
 )
 
-// A damaged table holds rows of any tablet: nobody can say what a store would be without
-// it. So the first damage that is found ends the store: reads and writes fail with it,
-// and so does Open ever after, because a compaction may have copied the damage and
-// deleted the table. What was found is kept in the file DAMAGED. A node that has lost its
-// store is replaced as one that has lost its disk.
+// A damaged table may hold rows of any tablet, so it is not known what a store without it
+// would lack. Therefore the first damage ends the store: reads and writes fail with it, on
+// any goroutine, and every later Open fails too, because a compaction may have copied the
+// damage and deleted the table. The file DAMAGED keeps what was found. A node that has lost
+// its store is replaced like one that has lost its disk.
 
-// damagedFile says what was found: the file's name, and what is wrong with it.
+// damagedFile contains the name of the damaged file and what is wrong with it.
 const damagedFile = "DAMAGED"
 
-// damage is what was found; nil: nothing.
+// damage is the first damage that was found, if any.
 type damage struct{ found atomic.Pointer[DamagedError] }
 
-// err returns what was found.
+// err returns the damage; nil if none was found.
 func (d *damage) err() error {
 	if found := d.found.Load(); found != nil {
 		return found
@@ -30,7 +30,7 @@ func (d *damage) err() error {
 	return nil
 }
 
-// Damaged returns a *DamagedError once a table was found damaged. It costs one load.
+// Damaged returns a *DamagedError if a table was found damaged. It costs one load.
 func (s *Store) Damaged() error { return s.damage.err() }
 
 // condemn ends the store if err says that it is damaged. It returns err.
@@ -39,7 +39,7 @@ func (s *Store) condemn(err error) error {
 	if !errors.As(err, &found) || !s.damage.found.CompareAndSwap(nil, found) {
 		return err
 	}
-	s.opts.Logger.Error("store: damaged: nothing is read or written any more", "file", found.File,
+	s.opts.Logger.Error("store: damaged; nothing is read or written any more", "file", found.File,
 		"error", found.Err)
 	_ = s.state.writer.fail(found)
 	text := fmt.Sprintf("%s\n%v\n", found.File, found.Err)

@@ -17,9 +17,9 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// A store's directory: VERSION says that it is ours and how to read it; it is written
-// last. Until then VERSION.new stands for it, and what is found beside it was never
-// acknowledged to anybody and is made anew.
+// In a store's directory VERSION says that it is a store's and in which format. It is
+// written last. Until then VERSION.new stands for it, and whatever else is in the directory
+// was never acknowledged to anybody and is created again.
 const (
 	versionFile    = "VERSION"
 	newVersionFile = "VERSION.new"
@@ -31,15 +31,15 @@ const (
 	fileMode = 0o600
 )
 
-// directory is what prepareDir has found.
+// directory is the result of prepareDir.
 type directory struct {
-	locks []*os.File // end with the files, also when the process dies
-	log   [16]byte   // the id of the log that belongs to it
-	fresh bool       // it was empty, or never finished
+	locks []*os.File // hold flocks, which end with the files, also when the process dies
+	log   [16]byte   // id of the log that belongs to the store
+	fresh bool       // the directory was empty, or an Open did not finish
 }
 
-// prepareDir takes the locks of the directory and of the log's, and checks, or begins,
-// the contents of the first.
+// prepareDir locks the store's directory and the log's, and checks the contents of the
+// first or begins them. It is called by Open before anything else.
 func prepareDir(o Options) (d directory, err error) {
 	if o.Dir == "" {
 		return d, errors.New("store: no directory given")
@@ -54,7 +54,7 @@ func prepareDir(o Options) (d directory, err error) {
 			}
 		}
 	}()
-	// before a LOCK file is left in somebody else's directory
+	// Check before a LOCK file is left in somebody else's directory.
 	if err := checkOurs(o.Dir); err != nil {
 		return d, err
 	}
@@ -70,7 +70,7 @@ func prepareDir(o Options) (d directory, err error) {
 	return d, d.lock(o.logDir())
 }
 
-// lock makes a directory if there is none, and locks it.
+// lock locks a directory, which it creates if it is missing.
 func (d *directory) lock(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("store: make directory: %w", err)
@@ -109,8 +109,7 @@ func checkOurs(dir string) error {
 		switch e.Name() {
 		case versionFile, newVersionFile:
 			return nil
-		// left by a crash before VERSION.new; the root of a file system
-		case lockFile, "lost+found":
+		case lockFile, "lost+found": // a crash before VERSION.new; a file system's root
 		default:
 			foreign = e.Name()
 		}
@@ -121,8 +120,8 @@ func checkOurs(dir string) error {
 	return nil
 }
 
-// checkLogDir returns ErrForeignLog if there is anything that no log has put there. Whose
-// log it is, Open finds.
+// checkLogDir returns ErrForeignLog if the directory has a file that is no log's. Opening
+// the log will show whose log it is.
 func checkLogDir(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {
@@ -136,7 +135,7 @@ func checkLogDir(dir string) error {
 	return nil
 }
 
-// checkContents checks an existing store, or begins a new one, under the lock.
+// checkContents checks an existing store, or begins a new one. The directory is locked.
 func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	have, err := os.ReadFile(filepath.Join(o.Dir, versionFile))
 	switch {
@@ -156,9 +155,9 @@ func checkContents(o Options) (log [16]byte, fresh bool, err error) {
 	return log, false, nil
 }
 
-// beginDir makes an empty store, or what is left of an unfinished Open, ready to be
-// filled. The log's id is durable before there is a log: one that an unfinished Open has
-// made is recognized, wherever it is.
+// beginDir prepares an empty directory, or one that an unfinished Open has left, for a new
+// store. It makes the log's id durable before the log is created, so that the log of an
+// unfinished Open is recognized wherever it is.
 func beginDir(o Options) (log [16]byte, err error) {
 	if err := os.RemoveAll(filepath.Join(o.Dir, stateDirName)); err != nil {
 		return log, fmt.Errorf("store: remove an unfinished database: %w", err)
@@ -183,8 +182,8 @@ func beginDir(o Options) (log [16]byte, err error) {
 	return log, syncDir(o.Dir)
 }
 
-// finishDir makes a new store permanent, once its databases have been opened. For an old
-// one it does nothing.
+// finishDir makes a new store permanent once its database and log are open. It does nothing
+// to an existing one.
 func finishDir(o Options) error {
 	if err := syncDir(filepath.Dir(filepath.Clean(o.logDir()))); err != nil {
 		return err
@@ -211,7 +210,7 @@ func listDir(dir string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// replaceFile durably gives a file of the directory another content.
+// replaceFile durably replaces a file of the directory, or creates it.
 func replaceFile(dir, name, content string) error {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
@@ -270,8 +269,8 @@ func checkVersion(o Options, have string) (log [16]byte, err error) {
 	return [16]byte(b), nil
 }
 
-// removeLeftovers deletes log files of no bytes: a killed process made them and never
-// wrote to them.
+// removeLeftovers deletes empty log files of Badger's. A process creates and then writes
+// them, and may be killed in between.
 func removeLeftovers(dir string) error {
 	entries, err := listDir(dir)
 	if err != nil {

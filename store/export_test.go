@@ -113,6 +113,13 @@ func ScrubAll(s *Store, turns int) {
 	}
 }
 
+// ForgetVerified forgets which tables were verified.
+func ForgetVerified(s *Store) {
+	s.state.verified.mu.Lock()
+	defer s.state.verified.mu.Unlock()
+	s.state.verified.at = nil
+}
+
 // PutMutation adds one effect of the rules, in memory of its own.
 func (b *Batch) PutMutation(m *mvcc.Mutation) {
 	e := NewEncoder([]mvcc.Mutation{*m})

@@ -7,25 +7,25 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 )
 
-// A compaction reads tables, writes what is left of them into new ones, with new checksums, and
-// deletes them. Badger has no place to compare checksums before. So the tables are held by an open
-// iterator, which keeps their files, and those that a compaction has replaced are verified before
-// they are let go of: their bytes are still in the page cache, and are those that were copied. If
-// one is damaged the store is given up, for good.
+// A compaction reads tables, writes the rest of their entries into new ones, with new
+// checksums, and deletes them. Badger offers no way to compare the checksums before. So the
+// tables are held by an open iterator, which keeps their files, and those that a compaction
+// has replaced are verified before they are released: their bytes are still in the page
+// cache, and are those that were copied. If one is damaged the store is given up for good.
 //
-// The worker calls checkReplaced every second while the store is awake; Reclaim, Compact and
-// VerifyRows call it too. A table that was made and replaced between two calls is not verified,
-// nor is one that is replaced while the store closes.
+// The worker calls checkReplaced every second; Reclaim, Compact and VerifyRows call it too.
+// A table that was created and replaced between two calls is not verified, nor is one that
+// is replaced while the store closes.
 
-// holder holds one database's tables.
+// holder holds the database's tables.
 type holder struct {
 	mu   sync.Mutex  // held while replaced tables are verified
-	held *heldTables // nil until the first call, and once the database is about to be closed
+	held *heldTables // nil before the first call and when the database is to be closed
 }
 
-// heldTables are a database's tables at one number. Beside them the iterator keeps the memtables of
-// that moment, with their log files, and Badger would replay those after a crash. So no tombstone
-// that is younger may be dropped meanwhile (sequence.held).
+// heldTables are the database's tables at one number. The iterator also keeps the memtables
+// of that moment with their log files, which Badger would replay after a crash. Therefore no
+// younger tombstone may be dropped meanwhile (sequence.held).
 type heldTables struct {
 	seq uint64
 	txn *badger.Txn
@@ -33,7 +33,7 @@ type heldTables struct {
 	ids map[uint64]bool
 }
 
-// hold takes hold of all tables. It returns nil if there is no reading the database.
+// hold holds all present tables. It returns nil if the database cannot be read.
 func (d *database) hold() (h *heldTables) {
 	defer func() {
 		if recover() != nil { // as in unreadable
@@ -47,7 +47,7 @@ func (d *database) hold() (h *heldTables) {
 	ids := tableIDs(d.db)
 	for id := range ids {
 		if !before[id] {
-			delete(ids, id) // younger than the iterator
+			delete(ids, id) // it may be younger than the iterator
 		}
 	}
 	return &heldTables{seq: seq, txn: txn, it: it, ids: ids}
@@ -66,8 +66,8 @@ func tableIDs(db *badger.DB) map[uint64]bool {
 	return ids
 }
 
-// checkReplaced verifies the tables that compactions have replaced since the last call, lets go of
-// them, and holds those that there are now. It returns a *DamagedError if one is damaged.
+// checkReplaced verifies the tables that compactions have replaced since the last call,
+// releases them, and holds the present ones. It returns a *DamagedError if one is damaged.
 func (d *database) checkReplaced() error {
 	if d.db.Opts().InMemory {
 		return nil
@@ -101,7 +101,7 @@ func (d *database) verifyReplaced(old, now map[uint64]bool) error {
 	return nil
 }
 
-// letGo ends the hold: the database is about to be closed.
+// letGo releases the tables, because the database is to be closed.
 func (d *database) letGo() {
 	d.holder.mu.Lock()
 	defer d.holder.mu.Unlock()

@@ -8,17 +8,19 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// hotCells keeps the newest entries of cells that were read or written lately, as they
-// are stored: a lookup in Badger asks every memtable and every level, because a version
-// of its own stands in each, and a cell that is worked on is looked up three times for
-// one read and write. It is a table of fixed size without chains: a key has one slot, and
-// the last key that came keeps it. An entry is only ever taken by Snaps that would find
-// the same in Badger:
+// hotCells caches the newest entries of recently read or written cells, as they are stored. A
+// lookup in Badger has to search every memtable and every level, because each may have a
+// version of the key, and one read and write of a cell looks it up three times. The cache
+// is a table of fixed size without chains: each key has one slot, and the last key that
+// came keeps it. The Writer and any number of Snaps use it at once. A Snap gets only what it
+// would find in Badger:
 //
-//   - The writer brings every slot up to date, in the order of sequence numbers, before it makes the number visible. So what
-//     a slot says of its key at number seq is true at every later number too, until the slot says otherwise.
-//   - A Snap takes an entry if it reads at seq or later, and goes to Badger if not.
-//   - What a Snap has found in Badger is kept only if nothing of the slot has been written since the number that it reads at.
+//   - The Writer updates the slots, in the order of sequence numbers, before it makes a
+//     number visible. So what a slot says of its key at number seq is true at every later
+//     number too, until the slot says otherwise.
+//   - A Snap uses an entry only if it reads at seq or later. Otherwise it goes to Badger.
+//   - What a Snap has found in Badger is kept only if no key of the slot has been written
+//     since the number at which the Snap reads.
 type hotCells struct {
 	seed  maphash.Seed
 	slots []hotSlot
@@ -27,15 +29,15 @@ type hotCells struct {
 // hotSlot is one key's entry.
 type hotSlot struct {
 	mu      sync.Mutex
-	written uint64 // the number of the last write to any key of this slot
-	seq     uint64 // from this number on the entry is what the key holds
-	keyLen  int    // 0: the slot is empty
-	missing bool   // the key holds nothing
+	written uint64 // number of the last write to any key of this slot
+	seq     uint64 // the entry is what the key holds from this number on
+	keyLen  int    // 0 if the slot is empty
+	missing bool   // the key does not exist
 	data    []byte // key, then value
 }
 
-// Bounds of the memory that hotCells take: the slots, and at most so many bytes of keys
-// and values in each.
+// Bounds of the memory of hotCells: the number of slots, and the bytes of key and value in
+// each.
 const (
 	hotSlots   = 1 << 15
 	maxHotSize = 512
@@ -45,8 +47,9 @@ func newHotCells(slots int) *hotCells {
 	return &hotCells{seed: maphash.MakeSeed(), slots: make([]hotSlot, slots)}
 }
 
-// isHot reports whether the group is kept: where the one key of a cell is written again
-// and again. So is what a tablet has applied, which every batch of reads looks up.
+// isHot reports whether the key is cached: those of the groups in which a cell has one key
+// that is overwritten again and again, and the Applied records, which every batch of reads
+// looks up.
 func isHot(key []byte) bool {
 	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) ||
 		key[0] == appliedPrefix)
@@ -56,8 +59,8 @@ func (h *hotCells) slot(key []byte) *hotSlot {
 	return &h.slots[maphash.Bytes(h.seed, key)%uint64(len(h.slots))]
 }
 
-// lookup passes the value that the key has at the number to fn, which must copy what it
-// keeps. It reports whether the slot knows, and if so, whether there is a value.
+// lookup passes the key's value at a number to fn, which must copy what it keeps. It reports
+// whether the slot knows the key, and if so, whether the key exists.
 func (h *hotCells) lookup(key []byte, at uint64,
 	fn func(value []byte) error) (known, ok bool, err error) {
 	s := h.slot(key)
@@ -72,7 +75,7 @@ func (h *hotCells) lookup(key []byte, at uint64,
 	return true, true, fn(s.data[s.keyLen:])
 }
 
-// found keeps what a Snap that reads at the number has found, which is there from seq on.
+// found keeps what a Snap that reads at number at has found, which is there from seq on.
 func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	s := h.slot(key)
 	s.mu.Lock()
@@ -82,8 +85,7 @@ func (h *hotCells) found(key, value []byte, missing bool, seq, at uint64) {
 	}
 }
 
-// wrote takes note of a write at the number. Only the writer calls it, before the number
-// is visible.
+// wrote records a write at number seq. Only the Writer calls it, before seq is visible.
 func (h *hotCells) wrote(o *op, seq uint64) {
 	s := h.slot(o.key)
 	s.mu.Lock()

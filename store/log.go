@@ -8,13 +8,15 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// The Raft logs of all tablets are one write-ahead log, beside Badger, which has the state
-// alone (docs/adr/0028). This file opens it; checkpoint.go ties the two together.
+// The Raft logs of all tablets are one write-ahead log beside Badger, which holds only the
+// state (docs/adr/0028). This file opens the log and appends to it; checkpoint.go keeps the
+// two in agreement.
 
-// memorySegmentBytes is what a segment of a log in memory takes: a test has many logs.
+// memorySegmentBytes is the size of a segment of a log in memory. It is small because a test
+// may have many logs.
 const memorySegmentBytes = 1 << 20
 
-// logDir is where the log's segments are.
+// logDir returns the directory of the log's segments.
 func (o Options) logDir() string {
 	if o.LogDir != "" {
 		return o.LogDir
@@ -22,7 +24,7 @@ func (o Options) logDir() string {
 	return filepath.Join(o.Dir, logDirName)
 }
 
-// openLog opens the write-ahead log that the directory belongs to, or makes it.
+// openLog opens the write-ahead log with the id, or creates it.
 func (s *Store) openLog(id [16]byte, create bool) error {
 	o := raftlog.Options{
 		ID: id, Create: create, InMemory: s.opts.InMemory, NoSync: s.opts.NoSync,
@@ -49,10 +51,11 @@ func (s *Store) openLog(id [16]byte, create bool) error {
 	return nil
 }
 
-// Append makes changes to Raft logs durable and visible, and returns then. Any goroutine may call
-// it. On ErrDiskFull nothing was written, and the same batch succeeds once there is room; after an
-// error other than that and raftlog.ErrInvalid and ErrBatchTooLarge nothing is written any more.
-// Replicas begin and end, and checkpoints are made, by Commit and Checkpoint alone.
+// Append makes changes to Raft logs durable and visible before it returns. Any goroutine may
+// call it. After ErrDiskFull nothing was written, and the same batch succeeds once there is
+// room. After any other error, except raftlog.ErrInvalid and raftlog.ErrBatchTooLarge,
+// nothing is written any more. Only Commit begins and ends replicas, and only Checkpoint and
+// Commit make checkpoints.
 func (s *Store) Append(b *raftlog.Batch) error {
 	err := s.log.Append(b)
 	for _, same := range [...]struct{ theirs, ours error }{

@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// A memtable that is opened again after a crash must be as large as the one that its log file was
-// written for: Badger replays the file into one arena and ends the process when that is full. The
-// size is therefore kept in the store's directory, and only lowered when no log file of larger
-// memtables is left. Open calls this, before anything else uses the databases.
+// A memtable that is opened again after a crash must be as large as the one for which its log
+// file was written, because Badger replays the file into one arena and ends the process when
+// that is full. The size is therefore kept in the store's directory, and lowered only when no
+// log file of a larger memtable is left. Open does this before anything uses the database.
 
-// memTableFile has the largest memtable's size that a log file in the directory may be of.
+// memTableFile contains the size of the largest memtable of which there may be a log file.
 const memTableFile = "MEMTABLE"
 
-// fitMemTables makes sure that the log files fit into memtables of o.MemTableSize: if
-// those that were left behind may not, their memtables are opened at the size that they
-// had, and written to tables.
+// fitMemTables ensures that all log files fit into memtables of o.MemTableSize. If those that
+// were left behind may not, it opens them at their former size and writes them to tables.
 func fitMemTables(o Options) error {
 	had, err := memTablesHad(o)
 	if err != nil {
@@ -36,12 +35,12 @@ func fitMemTables(o Options) error {
 	if had == o.MemTableSize {
 		return nil
 	}
-	// durable before a memtable of that size is
+	// This is durable before there is a memtable of that size.
 	return replaceFile(o.Dir, memTableFile, fmt.Sprintln(o.MemTableSize))
 }
 
-// writeOut opens a database and closes it, for its memtables to become tables. Without a log file
-// there is nothing to do.
+// writeOut opens and closes the database, so that its memtables become tables. It does
+// nothing if there is no log file.
 func writeOut(o Options, dir string) error {
 	paths, err := memTableFiles(dir)
 	if err != nil || len(paths) == 0 {
@@ -57,7 +56,7 @@ func writeOut(o Options, dir string) error {
 	return nil
 }
 
-// memTableFiles are the log files of Badger's memtables; none where there is no directory.
+// memTableFiles returns the log files of Badger's memtables; none if there is no directory.
 func memTableFiles(dir string) ([]string, error) {
 	entries, err := listDir(dir)
 	if err != nil {
@@ -72,11 +71,11 @@ func memTableFiles(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// memTableExt is how the names of those files end.
+// memTableExt is the extension of these files.
 const memTableExt = ".mem"
 
-// memTablesHad is the size on record, or, of a store from before there was one, a size that is
-// enough; 0: there are no log files.
+// memTablesHad returns the recorded size of memtables. Without a record it returns a size that
+// is enough for all log files, or 0 if there are none.
 func memTablesHad(o Options) (int64, error) {
 	text, err := os.ReadFile(filepath.Join(o.Dir, memTableFile))
 	if err == nil {

@@ -2,22 +2,22 @@ package store
 
 import "math/bits"
 
-// Sizes are what a store's memory depends on, in bytes. Badger holds up to five
-// memtables, each with a third on top, and, while it compacts, the tables that it writes:
-// two compactions of up to five parts, each with a table in the making and all of them
-// with eight that are on their way to the disk. A table in the making takes up to six
-// times its size: an arena of twice that, and another of twice the first if values of
+// Sizes determine a store's memory, in bytes. Badger holds up to five memtables, each a third
+// larger than its size, and while it compacts also the tables that it writes: two
+// compactions of up to five parts, each of which builds one table, and together eight tables
+// that are being written to the disk. A table that is being built takes up to six times its
+// size: an arena of twice its size, and another twice as large as the first if values of
 // several kilobytes leave gaps in it.
 type Sizes struct {
-	MemTable int64 // of a memtable
-	Table    int64 // of a table below level 0
-	// Grow: tables are twice as large in each level further down. Fewer files, but what a
-	// compaction takes grows with the store.
+	MemTable int64 // size of a memtable
+	Table    int64 // size of a table below level 0
+	// Grow doubles the size of tables from level to level. There are fewer files, but a
+	// compaction takes more memory as the store grows.
 	Grow bool
 }
 
 const (
-	// unbounded is the memory from which on sizes are those that cost least.
+	// unbounded is the memory from which on the sizes that cost least are used.
 	unbounded = 8 << 30
 
 	leastMemTable = 4 << 20
@@ -27,7 +27,7 @@ const (
 	tablePart     = 512
 )
 
-// SizesFor returns the sizes for a process that may take so many bytes; 0: as many as it likes.
+// SizesFor returns the sizes for a process that may use memory bytes. Zero means no limit.
 func SizesFor(memory uint64) Sizes {
 	if memory == 0 || memory >= unbounded {
 		return Sizes{MemTable: DefaultMemTableSize, Table: mostTable, Grow: true}

@@ -15,74 +15,76 @@ const DiskFormat = 2
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
-	// DefaultMemTableSize is what costs least: of every memtable the memory is new, and a
-	// large one's is the kernel's to hand out and to take back (docs/adr/0015). What does
-	// not fit into Badger's largest transaction, 15 % of it, goes in several.
+	// DefaultMemTableSize was measured to cost least: each memtable uses fresh memory, and
+	// for a large one the kernel has to provide and reclaim it every time (docs/adr/0015).
 	DefaultMemTableSize = 16 << 20
-	// DefaultMinFreeBytes is room for all unflushed memtables and one compaction.
+	// DefaultMinFreeBytes has room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
 
 	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the
 	// memtable at most.
 	minMemTableSize = 2 << 20
 
-	valueThreshold   = 1 << 20 // Badger's greatest; chunk.go keeps every value below it
-	valueLogFileSize = 1 << 20 // Badger's least: the value log stays empty
+	valueThreshold   = 1 << 20 // Badger's maximum; chunk.go keeps every value below it
+	valueLogFileSize = 1 << 20 // Badger's minimum: the value log stays empty
 	numMemtables     = 3
 	numCompactors    = 2
 
-	// What is dead is let go of when tables meet in a compaction: the sooner, the less of
-	// it there is. Level 0 is compacted at as much as Commit's reserve of the disk holds
-	// beside a memtable, so that there is room for it, and at the latest at eight tables,
-	// which a lookup has to ask one by one: with the defaults at seven, 112 MiB. Writes
-	// wait at three times that. A store below half a gigabyte has one level below.
+	// Dead entries disappear when tables are compacted together, so compacting early keeps
+	// their number low. Level 0 is compacted when it holds as much as Commit's reserve of
+	// the disk has room for beside a memtable, and at eight tables at the latest, because
+	// a lookup searches them one by one. With the defaults that is at seven tables, 112
+	// MiB. Writes stall at three times as many. A store below half a gigabyte has one
+	// level below level 0.
 	levelZeroLeast  = 2
 	levelZeroMost   = 8
 	levelZeroStalls = 3
 	baseLevelSize   = 512 << 20
 
-	// reserveDivisor: Commit itself refuses below MinFreeBytes/reserveDivisor. Between
-	// the two, what finishes and cleans up may still write, as long as half of the
-	// reserve again is free above it, which is for what is under way then.
+	// reserveDivisor determines the reserve, MinFreeBytes/reserveDivisor, below which Commit
+	// itself refuses. Between MinFreeBytes and one and a half times the reserve, work that
+	// finishes or cleans up may still begin; the half is for work under way by then.
 	reserveDivisor = 4
 )
 
 // Options configure a Store. The zero value of every field but Dir is a sensible default.
 type Options struct {
-	// the store's own directory, made if missing; VERSION, LOCK and Badger's directory
-	// live there
+	// Dir is the store's directory, which is created if missing. It contains VERSION, LOCK
+	// and Badger's directory.
 	Dir string
-	// the Raft log's directory, made if missing, such as one on a device of its own; "":
-	// inside of Dir
+	// LogDir is the directory of the Raft log, which is created if missing; it may be on a
+	// device of its own. The default is a directory inside Dir.
 	LogDir   string
-	InMemory bool // nothing on disk, Dir and LogDir must be empty. For tests.
+	InMemory bool // keep nothing on disk; Dir and LogDir must be empty. For tests.
 	Logger   *slog.Logger
 
-	// bytes that the process may use; the store's sizes follow from it (SizesFor). 0: no
-	// limit
+	// Memory is how many bytes the process may use, from which the store's sizes follow
+	// (SizesFor). Zero means no limit.
 	Memory       uint64
-	MemTableSize int64 // bytes; what follows from Memory, at least 2 MiB
-	// bytes; DefaultMinFreeBytes. Below it WriteBlocked refuses; below a quarter of it,
-	// Commit.
+	MemTableSize int64 // in bytes, at least 2 MiB; the default follows from Memory
+	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
+	// below a quarter of it.
 	MinFreeBytes uint64
 
-	// between passes of Reclaim, and how long writes must pause before one compacts;
-	// default 1 min, < 0: never
+	// ReclaimInterval is the time between two passes of Reclaim, and how long writes must
+	// pause before one compacts; default 1 min. If it is negative there are no passes.
 	ReclaimInterval time.Duration
 
-	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
-	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
+	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
+	NoSync    bool          // never sync, which loses acknowledged writes. For tests of tests.
 
-	// in memory: Reopen opens it as after a crash, at the cost of versions since the last
-	// checkpoint. For tests.
+	// Crashes lets Reopen open a store in memory as after a crash. It keeps all versions
+	// since the last checkpoint. For tests.
 	Crashes bool
 
-	FreeBytes func() (uint64, error) // free disk space, for tests; nil: what the file system says
+	// FreeBytes returns the free disk space, for tests. If it is nil the file system is
+	// asked.
+	FreeBytes func() (uint64, error)
 
-	table      int64        // bytes, of a table below level 0
-	growth     int          // of tables from level to level
-	beforeTxn  func() error // of tests: called before every Txn, which fails with its error
-	beforeSync func() error // of tests: called before every syncfs, which fails with its error
+	table      int64        // size in bytes of a table below level 0
+	growth     int          // factor between the sizes of tables from level to level
+	beforeTxn  func() error // for tests: called before each Txn, which fails with its error
+	beforeSync func() error // for tests: called before each syncfs, which fails with its error
 }
 
 func (o Options) withDefaults() Options {
@@ -99,17 +101,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// levelZeroTables is the number of memtables in level 0 that are compacted together.
+// levelZeroTables returns the number of tables in level 0 that are compacted together.
 func (o Options) levelZeroTables() int {
 	bytes := int64(min(o.MinFreeBytes/reserveDivisor, 1<<40)) - o.MemTableSize
 	return int(min(max(bytes/o.MemTableSize, levelZeroLeast), levelZeroMost))
 }
 
-// badgerOptions says how one database is opened in dir. Memory: one memtable, up to
-// numMemtables more while they wait to be flushed, each MemTableSize and 30 % on top,
-// touched as they fill; what compactions write (memory.go); and the indices and bloom
-// filters of all tables, about 1 % of the data. Tables and log files are mapped: the page
-// cache's, not the process's.
+// badgerOptions returns the options that open a database in dir. Its memory consists of
+// one memtable and up to numMemtables more that wait to be flushed, each of MemTableSize
+// plus 30 %, which is touched as they fill; what compactions write (memory.go); and the
+// indices and bloom filters of all tables, about 1 % of the data. Tables and log files are
+// mapped, so their pages belong to the page cache and not to the process.
 func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b := badger.DefaultOptions(dir)
 	b.Logger = log
@@ -125,11 +127,12 @@ func (o Options) badgerOptions(dir string, log badger.Logger) badger.Options {
 	b.TableSizeMultiplier = o.growth
 	b.ValueThreshold = min(valueThreshold, o.MemTableSize*15/100)
 	b.ValueLogFileSize = valueLogFileSize
-	// blocks are read in place from mapped files, and the system's page cache is the
-	// cache:
+	// Blocks are read in place from mapped files, with the page cache as the only cache: a
+	// lookup costs a third less than with Snappy and a block cache (docs/adr/0002). All
+	// indices are in memory, because a bloom filter must answer without reading the disk.
 	b.Compression = options.None
-	b.BlockCacheSize = 0 // a lookup costs a third less than with Snappy and a cache (docs/adr/0002)
-	b.IndexCacheSize = 0 // all indices are in memory: a bloom filter must answer without disk
+	b.BlockCacheSize = 0
+	b.IndexCacheSize = 0
 	b.NumVersionsToKeep = 1
 	b.DetectConflicts = false // one writer
 	b.MetricsEnabled = false

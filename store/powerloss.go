@@ -11,17 +11,17 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// This file simulates crashes of a store in memory, for tests of what runs on one
-// (internal/simtest). No node runs it. Options.Crashes keeps what it needs: versions of the
-// state since the last checkpoint.
+// This file simulates crashes of a store in memory, for tests of what runs on a store
+// (internal/simtest). No node runs it. Options.Crashes keeps the versions since the last
+// checkpoint, which it needs.
 
-// Reopen returns the store that would be found if the process ended now. Without dice it
-// was killed: all that was written is there, and what Open does is done. With dice the power
-// has failed: the log is as it was last synced, and of what was committed to the state since
-// the last checkpoint some has survived, as the dice have it (survivors).
+// Reopen returns the store that would be found if the process ended now. If dice is nil the
+// process is killed: everything that was written is there. Otherwise the power fails: the log
+// is as it was last synced, and of what was committed to the state since the last checkpoint
+// a random part has survived (survivors).
 //
-// s goes on as if nothing had happened, so that what is left of a process ends in peace, and
-// is closed by its owner. Any goroutine may call it.
+// s continues as if nothing had happened, so that the rest of its process can end in order,
+// and has to be closed as usual. Any goroutine may call Reopen.
 func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 	if !s.opts.InMemory || !s.opts.Crashes {
 		return nil, errors.New("store: only a store in memory with Options.Crashes can be opened as after a crash")
@@ -38,7 +38,8 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 }
 
 // leave opens n's log with what is left of s's, and returns what is left of the state. No
-// checkpoint is made meanwhile. The state goes first: what has an effect there, the log has.
+// checkpoint is made meanwhile. It copies the state first, so that the log has the entries of
+// all effects in it.
 func (s *Store) leave(n *Store, dice *rand.Rand) (*remains, error) {
 	s.checkpoints.taking.Lock()
 	defer s.checkpoints.taking.Unlock()
@@ -50,8 +51,8 @@ func (s *Store) leave(n *Store, dice *rand.Rand) (*remains, error) {
 	return left, err
 }
 
-// markDurable says that all that is visible now is durable: of a key that is changed later,
-// this version stays readable. checkpoints.taking is held.
+// markDurable records that everything visible now is durable, and pins these versions.
+// checkpoints.taking is held.
 func (s *Store) markDurable() {
 	if s.opts.Crashes {
 		before := s.checkpoints.durable
@@ -60,8 +61,8 @@ func (s *Store) markDurable() {
 	}
 }
 
-// beginCrashes fills the database with what a crash has left, if there was one, and keeps
-// from then on what the next one may leave.
+// beginCrashes fills the database with what a crash has left, if there was one, and from then
+// on keeps the versions that the next one may leave.
 func (s *Store) beginCrashes(left *remains) error {
 	d := s.state
 	if left == nil {
@@ -87,14 +88,14 @@ func (s *Store) snaps() int {
 	return n
 }
 
-// remains is what a crash leaves of a state.
+// remains is what a crash leaves of the state.
 type remains struct {
 	versions []version
-	durable  uint64 // another crash takes nothing up to here
+	durable  uint64 // another crash loses nothing up to this number
 	visible  uint64
 }
 
-// version is one of a key.
+// version is one version of a key.
 type version struct {
 	seq        uint64
 	key, value []byte
@@ -102,7 +103,7 @@ type version struct {
 	deleted    bool
 }
 
-// remains copies the state as the dice have it; nil: as it is.
+// remains copies what survives of the state; everything if dice is nil.
 func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 	snap := s.Snap()
 	defer snap.Close()
@@ -113,7 +114,7 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 		return nil, err
 	}
 	defer it.Close()
-	var chosen []byte // the last key of which a version has survived: the newest comes first
+	var chosen []byte // the last key of which a version has survived; the newest comes first
 	for it.Rewind(); it.Valid(); it.Next() {
 		item := it.Item()
 		if dice != nil && (bytes.Equal(item.Key(), chosen) || !survives(item.Version())) {
@@ -135,9 +136,9 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 	return left, nil
 }
 
-// survivors returns which versions of the state survive: all up to durable, and of those
-// behind it the ones up to some number, or some Txns here and there, or of each key any.
-// Badger promises the last no more than the others; replay makes the same of each.
+// survivors returns a function that reports which versions survive: all up to durable, and of
+// the later ones those up to a random number, those of random Txns, or random single ones.
+// Badger may leave any of these, and replay has to lead to the same state.
 func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bool {
 	if dice == nil || visible <= durable {
 		return func(uint64) bool { return true }

@@ -10,26 +10,27 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// Badger gives space back by compaction only, and compacts what is written, not what is
-// deleted: a tombstone is some bytes, hides a value of any size, and moves down to it
-// only as other writes push it. While the store is written to that is soon enough. What
-// is left when the writes end is taken back here: see docs/adr/0005.
+// Badger frees space only by compaction, and compacts by the size of what was written, not of
+// what was deleted: a tombstone is a few bytes, hides a value of any size, and moves down to
+// it only as other writes push it. While the store is written to that is soon enough. What
+// is left when writes end is reclaimed here, on a goroutine of its own (docs/adr/0005).
 
 // spaceInterval is how often watch looks at the free space and at the log.
 const spaceInterval = time.Second
 
-// When Reclaim compacts: there are at least so many dead bytes, and as many as a part of
-// the tables; less than a memtable was written since the last pass, for Badger's own
-// compactors stand still meanwhile; and the tables are no more than what is rewritten
-// within a minute or two, for Close waits for it.
+// Reclaim compacts if there are deadMemtables times a memtable of dead bytes and one in
+// deadShare of the tables' bytes is dead; if less than a memtable was written since the last
+// pass, because Badger's own compactors stand still meanwhile; and if the tables are not
+// larger than compactLimit, which is rewritten within a minute or two, because Close waits
+// for it.
 const (
 	deadShare     = 3
 	deadMemtables = 16
 	compactLimit  = 8 << 30
 )
 
-// watch looks at the free space and at the log until the store closes. It is not held up
-// by compactions.
+// watch looks at the free space, the tables and the log until the store closes. It has a
+// goroutine of its own, so that compactions do not delay it.
 func (s *Store) watch() {
 	look := time.NewTicker(spaceInterval)
 	defer look.Stop()
@@ -45,7 +46,7 @@ func (s *Store) watch() {
 	}
 }
 
-// work gives space back until the store closes.
+// work calls Reclaim until the store closes.
 func (s *Store) work() {
 	if s.opts.ReclaimInterval <= 0 || s.opts.InMemory {
 		return
@@ -66,10 +67,10 @@ func (s *Store) work() {
 // store.
 func (s *Store) checkReplaced() error { return s.condemn(s.state.checkReplaced()) }
 
-// Reclaim tells Badger what no open Snap can see any more, and, if that is much and the
-// store has nothing else to do, has it compacted. There is no value log to collect
-// (chunk.go). The background worker calls it, so that the end of a long Snap is noticed
-// without writes; others may. One of Reclaim and Compact goes on at a time.
+// Reclaim tells Badger what no open Snap can see any more. If that is much and the store is
+// quiet, it compacts. There is no value log to collect (chunk.go). The background worker
+// calls it, so that the end of a long Snap is noticed without writes. Others may call it
+// too; Reclaim and Compact take turns.
 func (s *Store) Reclaim() {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -85,8 +86,8 @@ func (s *Store) Reclaim() {
 	}
 }
 
-// Compact gives back what is dead now, whatever it costs: it rewrites all tables. What
-// open Snaps see stays.
+// Compact frees the space of everything that is dead now, at the cost of rewriting all
+// tables. What open Snaps can see stays.
 func (s *Store) Compact() error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
@@ -127,7 +128,7 @@ func (d *database) tableBytes() (n int64) {
 	return n
 }
 
-// compact brings the memtable's tombstones into a table, and all tables into one level.
+// compact flushes the memtable, for its tombstones, and merges all tables into one level.
 func (s *Store) compact() error {
 	d := s.state
 	dead := d.dead.Load()
@@ -150,16 +151,16 @@ func (s *Store) compact() error {
 	return nil
 }
 
-// The keys that pad memtables lie below and above all others: a table with both in it
-// overlaps every other, so that compacting it rewrites them all.
+// The keys that pad memtables are below and above all others. A table with both overlaps
+// every other table, so that compacting it rewrites them all.
 const (
 	padLow  = 0x00
 	padHigh = 0xff
 )
 
-// flushMemtable fills the active memtable, so that Badger writes it out, which nothing
-// else makes it do while it is open, and waits for that. Padding is the same two keys
-// over and over: a compaction leaves one chunk of it.
+// flushMemtable fills the active memtable with padding, which is the only way to make an open
+// Badger flush it, and waits until it is a table. The padding has only two keys, so a
+// compaction leaves one chunk of it.
 func (s *Store) flushMemtable() error {
 	d := s.state
 	pad := &Batch{}
@@ -186,7 +187,7 @@ func (s *Store) flushMemtable() error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for !d.padded(began) {
-		if err := s.checkReplaced(); err != nil { // else the memtable is held
+		if err := s.checkReplaced(); err != nil { // the hold may be what keeps the memtable
 			return err
 		}
 		select {
@@ -198,22 +199,22 @@ func (s *Store) flushMemtable() error {
 	return nil
 }
 
-// padded reports whether there is a table with padding of a later number than seq: then
-// so is all in tables that was committed up to there.
+// padded reports whether a table has padding with a number above seq. Then everything that
+// was committed up to seq is in tables.
 func (d *database) padded(seq uint64) bool {
 	return slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
 		return bytes.Equal(y.ParseKey(t.Left), []byte{padLow}) && y.ParseTs(t.Left) > seq
 	})
 }
 
-// deadBy estimates how many bytes of tables an operation makes superfluous, now or soon:
-// it is only to tell when a compaction is worth its while.
+// deadBy estimates how many bytes of tables an operation makes dead, now or soon. The sum only
+// decides when a compaction is worth its cost.
 func deadBy(txn *badger.Txn, o *op) int64 {
 	size := int64(len(o.key) + len(o.value) + entryOverhead)
 	if !o.del {
 		switch o.key[0] {
 		case 'L', 'H', appliedPrefix, tabletPrefix, stagedPrefix:
-			return size // goes soon; or, of H, is the copy of a superseded W
+			return size // deleted or replaced soon; in H the copy of a superseded W
 		}
 		return 0
 	}
@@ -224,5 +225,5 @@ func deadBy(txn *badger.Txn, o *op) int64 {
 	if err != nil {
 		return size
 	}
-	return size + item.EstimatedSize() // of a long value the first chunk
+	return size + item.EstimatedSize() // of a long value only the head
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// What the store remembers of replicas beside their state and logs, by tablet:
+// What the store holds of replicas beside their state and logs, by tablet:
 //
 //	'x' | tablet id          tombstone: which replica ids were removed here
-//	'i' | tablet id          the range is being filled, or cleared
-//	's' | tablet id | key    an entry of a snapshot that has arrived and is not in force
+//	'i' | tablet id          marker: the range is being filled or cleared
+//	's' | tablet id | key    an entry of a snapshot that is not installed yet
 const (
 	tombstonePrefix  = 'x'
 	installingPrefix = 'i'
 	stagedPrefix     = 's'
-	recordPrefix     = 'n' // of Batch.PutRecord's
+	recordPrefix     = 'n' // of Batch.PutRecord
 
 	ownKeyBytes = 1 + 8
 )
@@ -28,53 +28,55 @@ func appendOwnKey(dst []byte, prefix byte, tablet uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, prefix), tablet)
 }
 
-// PutTombstone sets the opaque record of the tablet's replicas that were removed here. It
-// is never deleted.
+// PutTombstone sets the opaque record of which replicas of the tablet were removed here. It is
+// never deleted.
 func (b *Batch) PutTombstone(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, tombstonePrefix, tablet), append([]byte{plainTag}, record...))
 	b.barrier = true
 }
 
-// PutInstalling sets the opaque marker of a tablet whose range is being filled or
-// cleared. Whoever finds it after a crash must bring that to its end before any replica
-// of this tablet is opened.
+// PutInstalling sets the opaque marker of a tablet whose range is being filled or cleared. If
+// it is found after a crash, that must be completed before any replica of the tablet is
+// opened.
 func (b *Batch) PutInstalling(tablet uint64, record []byte) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), append([]byte{plainTag}, record...))
-	b.barrier = true // what is staged is durable with it
+	b.barrier = true // with it becomes durable what is staged
 }
 
 // DeleteInstalling removes the marker.
 func (b *Batch) DeleteInstalling(tablet uint64) {
 	b.putRecord(appendOwnKey(nil, installingPrefix, tablet), nil)
-	b.barrier = true // what was filled or cleared is durable with it
+	b.barrier = true // with it becomes durable what was filled or cleared
 }
 
-// InitialLog adds a log that begins after (index, term), with everything up to index
-// committed: a new replica's, or one's that a snapshot has brought there. The batch puts
-// the tablet's state and Applied record as of there. Entries that there are go; a
-// HardState that is there stays, and is raised to the position, for what was voted must
-// not be forgotten.
+// InitialLog begins a log after (index, term), with everything up to index committed: that of
+// a new replica, or of one that a snapshot has brought there. The batch must also put the
+// tablet's state and Applied record as of that index. Existing entries are removed. An
+// existing HardState stays and is raised to the position, because votes must not be
+// forgotten.
 func (b *Batch) InitialLog(tablet, index, term uint64) {
 	at := raftlog.Position{Index: index, Term: term}
 	b.log = append(b.log, logChange{kind: logBegin, tablet: tablet, at: at})
 	b.barrier = true
 }
 
-// Stage keeps an entry of a snapshot for the tablet, out of everybody's sight. It keeps value.
+// Stage stores an entry of a snapshot for the tablet under a key of its own, where no read of
+// the rows finds it. The batch keeps the value.
 func (b *Batch) Stage(tablet uint64, e Entry) { b.Put(stagedKey(tablet, e.Key), e.Value) }
 
 func stagedKey(tablet uint64, key []byte) []byte {
 	return append(appendOwnKey(make([]byte, 0, ownKeyBytes+len(key)), stagedPrefix, tablet), key...)
 }
 
-// StageCost is what Stage counts against MaxBatchBytes and MaxBatchLen.
+// StageCost returns what Stage counts against MaxBatchBytes and MaxBatchLen.
 func StageCost(e Entry) (size, entries int) {
 	size, entries = Cost(e.Key, e.Value)
 	return size + entries*ownKeyBytes, entries
 }
 
-// DeleteReplica removes the tablet's state, its Applied record and its log: no replica of
-// it is left here. Its rows are cleared afterwards; a marker must stand until they are.
+// DeleteReplica removes the tablet's state, its Applied record and its log, so that no replica
+// of it is left here. Its rows are cleared afterwards, and a marker must exist until they
+// are.
 func (b *Batch) DeleteReplica(tablet uint64) {
 	b.Delete(appendOwnKey(nil, tabletPrefix, tablet))
 	b.Delete(appendOwnKey(nil, appliedPrefix, tablet))
@@ -103,12 +105,12 @@ func (s *Snap) Installings() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(installingPrefix)
 }
 
-// Staged begins a walk over the tablet's staged entries, with the keys that they will have.
+// Staged returns a cursor over the tablet's staged entries, with the keys that they will have.
 func (s *Snap) Staged(tablet uint64) *Cursor {
 	return &Cursor{snap: s, prefix: appendOwnKey(nil, stagedPrefix, tablet)}
 }
 
-// StagedTablets are the tablets that have staged entries.
+// StagedTablets returns the tablets that have staged entries.
 func (s *Snap) StagedTablets() (ids []uint64, err error) {
 	it, err := s.iterator(badger.IteratorOptions{Prefix: []byte{stagedPrefix}})
 	if err != nil {

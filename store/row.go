@@ -11,14 +11,14 @@ var rowGroups = [...]mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
 }
 
-// rowBytes is how many bytes of values Row returns at most, apart from each group's
-// first; for those there are as many again.
+// rowBytes limits the bytes of values that Row returns, except for the first entry of each
+// group, for which there is the same again.
 const rowBytes = mvcc.HistoryBytes
 
-// Row returns what the row holds in W, H, D, L, R, in that order, then, in the given
-// columns, its N and I: limit entries of each group at most, and rowBytes in all, so that
-// a hot row does not flood the caller. With only it returns those cells of the row, each
-// with a limit of its own: however wide the row is, they are in it.
+// Row returns what the row holds in W, H, D, L and R, in that order, and then its N and I in
+// the given columns: at most limit entries of each group and rowBytes in total, so that a
+// hot row does not overwhelm the caller. With only it returns just those cells of the row,
+// each with a limit of its own, so that the width of the row does not matter.
 func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	var out []mvcc.HistoryEntry
@@ -52,8 +52,8 @@ func (s *Snap) Row(t mvcc.TableID, row string, limit int, columns []string,
 	return out, nil
 }
 
-// group returns the first limit entries with the prefix, or as many as begin within the
-// budget of bytes, which it draws on.
+// group returns the first limit entries with the prefix, or fewer if their values use up the
+// budget of bytes, from which it subtracts them.
 func (s *Snap) group(g mvcc.Group, prefix []byte, limit int,
 	budget *int) (out []mvcc.HistoryEntry, err error) {
 	if limit <= 0 || *budget <= -rowBytes {

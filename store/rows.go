@@ -11,13 +11,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// ErrForeignEntry is returned for an entry that does not belong where it is about to be
-// written: its key is no cell's, or outside of the rows, or not behind the one before.
-// Permanent.
+// ErrForeignEntry is returned for an entry that may not be written into rows, because its key
+// is not a cell's, is outside the rows, or does not follow the one before. It is permanent.
 var ErrForeignEntry = errors.New("store: entry does not belong to the rows that are being filled")
 
-// Rows are a range of rows over all tables, a tablet's: from (Table, Row) up to but not
-// including (EndTable, EndRow), or, unless Bounded, to the end of everything.
+// Rows is a range of rows over all tables, such as a tablet's: from (Table, Row) up to but
+// not including (EndTable, EndRow), or without an end unless Bounded.
 type Rows struct {
 	Table    mvcc.TableID
 	Row      string
@@ -26,12 +25,11 @@ type Rows struct {
 	Bounded  bool
 }
 
-// rangedGroups are all groups that belong to rows, in the order of their keys: whatever a
-// tablet has is in one of them.
+// rangedGroups are the groups that belong to rows, in the order of their keys. Everything
+// that a tablet's rows hold is in one of them.
 var rangedGroups = [...]mvcc.Group{
 	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw,
-	mvcc.GroupNotify, mvcc.GroupRollback,
-	mvcc.GroupWrite,
+	mvcc.GroupNotify, mvcc.GroupRollback, mvcc.GroupWrite,
 }
 
 // before reports whether the row lies before the range.
@@ -47,8 +45,8 @@ func (r *Rows) behind(t mvcc.TableID, row string) bool {
 // empty reports whether the range holds no row at all.
 func (r *Rows) empty() bool { return r.behind(r.Table, r.Row) }
 
-// mayBeIn reports whether the table may hold keys of the rows. It takes
-// all columns of a group by column, and all chunks of long values, for the rows'.
+// mayBeIn reports whether the table may hold keys of the rows. It counts all keys of the
+// column-first groups in the rows' tables, and all chunks of long values, as the rows'.
 func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 	left, right := y.ParseKey(t.Left), y.ParseKey(t.Right)
 	for _, g := range rangedGroups {
@@ -74,26 +72,24 @@ func (r *Rows) mayBeIn(t badger.TableInfo) bool {
 // Entry is one key of the state with its value, as Batch.Put takes them.
 type Entry struct{ Key, Value []byte }
 
-// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads
-// one Snap, which must stay open, and holds nothing between two calls, so that it may be
-// used for as long as the Snap may be kept.
+// Cursor walks the entries of a range of rows, or of one prefix, in key order. It reads one
+// Snap, which must stay open, and keeps no iterator between two calls.
 type Cursor struct {
 	snap   *Snap
 	rows   *Rows // nil: everything with the prefix
 	prefix []byte
-	group  int    // of rangedGroups, where rows is set
-	next   []byte // the first key that was not given yet; nil: the first there is
+	group  int    // index in rangedGroups, if rows is set
+	next   []byte // the first key that was not returned yet; nil at the start of a group
 	done   bool
 }
 
-// Cursor begins a walk over everything that the rows hold, in all groups.
+// Cursor returns a cursor over everything that the rows hold, in all groups.
 func (s *Snap) Cursor(rows Rows) *Cursor {
 	return &Cursor{snap: s, rows: &rows, done: rows.empty()}
 }
 
-// Next returns the entries that come next: most of them and maxBytes of keys and values
-// together at most, but one in any case. None means that it was all. The bytes are the
-// caller's.
+// Next returns the next entries: at most most of them, with at most maxBytes of keys and
+// values, but at least one. If there are no more it returns none. The caller owns the bytes.
 func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	err = c.each(false, func(key, value []byte) bool {
 		size := len(key) + len(value)
@@ -107,12 +103,12 @@ func (c *Cursor) Next(most, maxBytes int) (out []Entry, err error) {
 	return out, err
 }
 
-// Each calls fn for all entries that are left, until it returns false. key and value are
-// valid during the call only.
+// Each calls fn for all remaining entries until it returns false. key and value are valid
+// only during the call.
 func (c *Cursor) Each(fn func(key, value []byte) bool) error { return c.each(false, fn) }
 
-// Delete adds to b the deletion of the next few thousand entries, and returns their
-// number: 0 means that there are no more.
+// Delete adds the deletion of the next few thousand entries to b and returns their number; 0
+// if there are no more.
 func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	err = c.each(true, func(key, _ []byte) bool {
 		if n == deletesPerCall || b.Size() > clearBytes {
@@ -125,13 +121,13 @@ func (c *Cursor) Delete(b *Batch) (n int, err error) {
 	return n, err
 }
 
-// One step of clearing deletes so many keys, of so many bytes: well below the limits of a Txn.
+// Limits of one call of Delete, in keys and in bytes. They are well below those of a Txn.
 const (
 	deletesPerCall = 4096
 	clearBytes     = 128 << 10
 )
 
-// strip is how many bytes of the keys belong to the prefix under which they are kept.
+// strip returns the length of the prefix to be cut off the keys.
 func (c *Cursor) strip() int {
 	if c.rows != nil {
 		return 0
@@ -139,8 +135,8 @@ func (c *Cursor) strip() int {
 	return len(c.prefix)
 }
 
-// each goes on with the walk until fn returns false; the entry that it refused comes
-// first in the next call.
+// each continues the walk until fn returns false. The next call begins with the entry that
+// fn refused.
 func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	for !c.done {
 		prefix := c.prefix
@@ -158,7 +154,7 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 	return nil
 }
 
-// part walks one group; more means that fn has had enough.
+// part walks one group. more reports that fn has returned false.
 func (c *Cursor) part(prefix []byte, keysOnly bool,
 	fn func(key, value []byte) bool) (more bool, err error) {
 	it, err := c.snap.iterator(badger.IteratorOptions{
@@ -205,9 +201,9 @@ func (c *Cursor) part(prefix []byte, keysOnly bool,
 	return false, nil
 }
 
-// bounds are where a group's part of the rows begins, or something before it, and where
-// it ends: nil if that is the group's end, or in a column-first group, where the rows are
-// many parts.
+// bounds returns a key at or before the beginning of the rows in the present group, and
+// their end. end is nil if the rows reach to the end of the group, or in a column-first
+// group, where they are many parts.
 func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	if c.rows == nil {
 		return prefix, nil
@@ -222,8 +218,8 @@ func (c *Cursor) bounds(prefix []byte) (first, end []byte) {
 	return appendRow(nil, g, c.rows.Table, c.rows.Row), end
 }
 
-// place says whether the key is in the rows. If not, where to go on: nowhere in this
-// group (past), or at skip.
+// place decides what to do with a key: past means that neither it nor any later key of the
+// group is in the rows, skip is where to continue if it is not, and otherwise it is.
 func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	if c.rows == nil || !columnFirst(mvcc.Group(key[0])) {
 		return nil, end != nil && bytes.Compare(key, end) >= 0, nil
@@ -244,18 +240,18 @@ func (c *Cursor) place(key, end []byte) (skip []byte, past bool, err error) {
 	return nil, false, nil
 }
 
-// Filling checks entries that come from elsewhere before they are written into rows. It
+// Filling checks entries that come from another node before they are written into rows. It
 // belongs to one goroutine.
 type Filling struct {
 	rows Rows
 	last []byte
 }
 
-// NewFilling expects the entries of the rows, in key order.
+// NewFilling returns a Filling for the entries of the rows, in key order.
 func NewFilling(rows Rows) *Filling { return &Filling{rows: rows} }
 
-// Check returns ErrForeignEntry, wrapped, unless the entry belongs to the rows and comes
-// behind all before it.
+// Check returns ErrForeignEntry, wrapped, unless the entry belongs to the rows and its key
+// follows all earlier ones.
 func (f *Filling) Check(e Entry) error {
 	_, cell, _, err := DecodeKey(e.Key)
 	switch {
@@ -265,7 +261,7 @@ func (f *Filling) Check(e Entry) error {
 		return fmt.Errorf("%w: table %d row %.64q is outside", ErrForeignEntry, cell.Table,
 			cell.Row)
 	case bytes.Compare(e.Key, f.last) <= 0:
-		return fmt.Errorf("%w: key %.64q does not come behind the one before", ErrForeignEntry,
+		return fmt.Errorf("%w: key %.64q does not follow the one before", ErrForeignEntry,
 			e.Key)
 	}
 	f.last = append(f.last[:0], e.Key...)

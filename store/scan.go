@@ -23,22 +23,21 @@ type TabletStateEntry struct {
 	State  []byte
 }
 
-// prefetchSize is how many values an iterator reads ahead where it reads values at all:
-// one page of a scan.
+// prefetchSize is how many values an iterator reads ahead if it reads ahead at all: a page of
+// a scan.
 const prefetchSize = 64
 
-// walkOptions say what to walk over: the keys with prefix, from seek on (in the direction
-// of the walk; empty: from the edge), up to but not including end if that is set (a lower
-// bound, inclusive, when reverse).
+// walkOptions describe a walk over the keys with the prefix. It begins at seek, or at the
+// edge if seek is empty, and ends before end if that is set. A reverse walk includes end.
 type walkOptions struct {
 	prefix, seek, end []byte
 	reverse           bool
-	prefetch          bool // the walk is long: read ahead
+	prefetch          bool // read ahead, because the walk is long
 	keysOnly          bool // fn gets no values
 }
 
-// walk calls fn for each entry until it returns false. key and value are valid during the
-// call only. An error comes last, with nothing else.
+// walk calls fn for each entry until it returns false. key and value are valid only during
+// the call. An error is passed in the last call, with nothing else.
 func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 	opts := badger.IteratorOptions{
 		Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch,
@@ -81,6 +80,7 @@ func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
 	}
 }
 
+// past reports whether the key is beyond the walk's end.
 func past(o walkOptions, key []byte) bool {
 	if o.end == nil {
 		return false
@@ -107,7 +107,8 @@ func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
 	return o
 }
 
-// entries walks and decodes: decode gets the entry's address and its value, which it must copy.
+// entries walks and decodes. decode gets the address of each entry and its value, which it
+// must copy.
 func entries[T any](s *Snap, o walkOptions,
 	decode func(c mvcc.Cell, ts mvcc.Timestamp, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -156,8 +157,8 @@ func (s *Snap) RawCells(span mvcc.Span) iter.Seq2[mvcc.RawCell, error] {
 		})
 }
 
-// columnWalk returns the options that walk one column in a column-first group, from a row
-// on, or from behind it.
+// columnWalk returns the options that walk one column of a column-first group from a row on,
+// or from the row after it.
 func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool) walkOptions {
 	prefix := appendColumn(nil, g, t, mvcc.ClassData, column)
 	seek := appendEscaped(bytes.Clone(prefix), fromRow)
@@ -192,7 +193,7 @@ func (s *Snap) TabletStates() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(tabletPrefix)
 }
 
-// ownRecords iterates the store's own records of one kind, one a tablet, by tablet.
+// ownRecords iterates the records of tablets with the prefix, by tablet.
 func (s *Snap) ownRecords(prefix byte) iter.Seq2[TabletStateEntry, error] {
 	return func(yield func(TabletStateEntry, error) bool) {
 		s.walk(walkOptions{prefix: []byte{prefix}}, func(key, value []byte, err error) bool {

@@ -7,31 +7,33 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
+// This file verifies tables that nobody reads. The scrubber has a goroutine of its own; Verify
+// and VerifyRows run on their callers'.
+
 const (
-	// scrubInterval is after what time a table is verified again.
+	// scrubInterval is the time after which a table is verified again.
 	scrubInterval = 24 * time.Hour
-	// scrubRate is how many bytes of tables are verified in a second: of one core about a
-	// hundredth, and 1.3 TiB in scrubInterval.
+	// scrubRate is how many bytes of tables are verified per second: 1.3 TiB within
+	// scrubInterval, at the cost of about a hundredth of a core.
 	scrubRate = 16 << 20
-	// scrubPause is the least time between two tables, and scrubLook the most between two looks.
+	// scrubPause is the least pause between two tables, scrubLook the pause when none is due.
 	scrubPause = 100 * time.Millisecond
 	scrubLook  = time.Minute
-	// suspectAgain is the least time between two verifications of everything because a read has met
-	// what cannot be.
+	// suspectAgain is the least time between two verifications of all tables that are caused
+	// by reads of impossible data.
 	suspectAgain = 10 * time.Minute
-	// verifyAgain is after what time a table is verified again because rows of it were sent.
+	// verifyAgain is the time after which VerifyRows verifies a table again.
 	verifyAgain = time.Minute
 )
 
-// verified is when a database's tables were verified last.
+// verified records when the database's tables were last verified.
 type verified struct {
 	mu sync.Mutex
-	// of a table made since Open, when it was first seen here; nil: no table was seen yet
-	at map[uint64]time.Time
+	at map[uint64]time.Time // or first seen, if made since Open; nil before the first look
 }
 
-// turn returns the table whose turn it is: it was verified longest ago, or before due. Those that
-// were there at Open come first.
+// turn returns the table to be verified next: the one that was verified longest ago, if that
+// is scrubInterval ago. Tables that existed at Open come first.
 func (v *verified) turn(tables []badger.TableInfo, now time.Time) (turn badger.TableInfo, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -59,7 +61,7 @@ func (v *verified) done(id uint64) {
 	}
 }
 
-// within reports whether the table was verified, or made, no longer ago than d.
+// within reports whether the table was verified or made within the last d.
 func (v *verified) within(id uint64, d time.Duration) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -67,8 +69,9 @@ func (v *verified) within(id uint64, d time.Duration) bool {
 	return known && time.Since(at) < d
 }
 
-// scrub verifies tables one after the other, slowly, until the store closes or is damaged: what
-// nobody reads would be noticed only when the other replicas are damaged too.
+// scrub slowly verifies one table after the other until the store closes or is damaged.
+// Otherwise damage to rows that nobody reads would go unnoticed until the other replicas are
+// damaged too.
 func (s *Store) scrub() {
 	var suspected time.Time
 	pause := time.NewTimer(scrubPause)
@@ -80,7 +83,7 @@ func (s *Store) scrub() {
 		case <-s.suspicion:
 			if now := time.Now(); now.Sub(suspected) >= suspectAgain {
 				suspected = now
-				_ = s.Verify() // condemn has said it
+				_ = s.Verify() // condemn logs it
 			}
 		case now := <-pause.C:
 			pause.Reset(s.scrubOne(now))
@@ -88,30 +91,31 @@ func (s *Store) scrub() {
 	}
 }
 
-// scrubOne verifies the table whose turn it is, and returns after what time the next one may be.
+// scrubOne verifies the table that is due and returns the pause before the next.
 func (s *Store) scrubOne(now time.Time) time.Duration {
 	t, ok := s.state.verified.turn(s.state.db.Tables(), now)
 	if !ok {
 		return scrubLook
 	}
-	_ = s.condemn(s.state.verifyLive(t.ID)) // which says it
+	_ = s.condemn(s.state.verifyLive(t.ID)) // which logs it
 	return scrubPause + time.Duration(t.OnDiskSize)*time.Second/scrubRate
 }
 
-// suspect has everything verified soon: a read has met what cannot be.
+// suspect makes the scrubber verify all tables soon, because a read has met impossible data.
 func (d *database) suspect() {
 	select {
 	case d.suspicion <- struct{}{}:
-	default: // it is under way
+	default: // already requested
 	}
 }
 
-// Verify compares the checksums of all tables now. It returns a *DamagedError if one is damaged,
-// after which the store can be used no more.
+// Verify compares the checksums of all tables now. It returns a *DamagedError if one is
+// damaged, after which the store cannot be used any more.
 func (s *Store) Verify() error { return s.verify(nil) }
 
-// VerifyRows is Verify for what the rows may have been read from, but for tables that were verified
-// within the last minute. Who has sent rows elsewhere calls it before they are used there.
+// VerifyRows is like Verify for the tables from which the rows may have been read, except
+// those that were verified within the last minute. A node that sends rows to another calls
+// it before they are used there.
 func (s *Store) VerifyRows(rows Rows) error {
 	return s.verify(func(t badger.TableInfo) bool {
 		return rows.mayBeIn(t) && !s.state.verified.within(t.ID, verifyAgain)

@@ -4,18 +4,16 @@ import (
 	"sync"
 )
 
-// sequence is one database's clock: Badger's versions are its numbers, given out by the
-// database's one writer. It remembers which numbers open Snaps read at, because in
-// managed mode Badger protects no reader by itself.
+// sequence assigns the database's versions, which only the Writer asks for. It also counts
+// the open Snaps at each number, because in managed mode Badger does not protect readers.
+// Any goroutine may pin.
 type sequence struct {
 	mu       sync.Mutex
 	assigned uint64 // highest number given to a Txn
 	visible  uint64 // highest number such that its commit and all below it have returned
-	open     []pins // ascending; the first has count > 0 or there is none
-	discard  uint64 // what Badger was last told; it never goes back
-	// discard does not go above it: what the tables were held at (hold.go); 0: they are
-	// not
-	held uint64
+	open     []pins // ascending; if there are any the first has count > 0
+	discard  uint64 // the number that Badger was last told; it never decreases
+	held     uint64 // limits discard while tables are held (hold.go); 0: they are not
 }
 
 // pins counts the open Snaps at one number.
@@ -32,9 +30,9 @@ func (s *sequence) begin() uint64 {
 	return s.assigned
 }
 
-// finish makes seq, and all before it, visible: their commits have returned without an
-// error. After a failed commit neither it nor begin may be called: what Badger holds of
-// the failed Txn would show below a later number. The writer stops for good instead.
+// finish makes all numbers up to seq visible: their commits have returned without an error.
+// After a failed commit neither finish nor begin may be called, because a later number would
+// show what Badger holds of the failed Txn. The writer stops for good instead.
 func (s *sequence) finish(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +76,8 @@ func (s *sequence) unpin(seq uint64) {
 	s.open = append(s.open[:0], s.open[done:]...)
 }
 
-// hold returns the highest visible number and keeps discard from going above it until settle. A
-// hold from before stays in force.
+// hold returns the highest visible number and limits discard to it until settle. An earlier
+// hold stays in force.
 func (s *sequence) hold() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +87,8 @@ func (s *sequence) hold() uint64 {
 	return s.visible
 }
 
-// settle lets discard go up to seq, the number of the last hold; 0: nothing is held any more.
+// settle limits discard to seq, the number of the last hold. If seq is 0 nothing is held any
+// more.
 func (s *sequence) settle(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *sequence) advanceDiscard() (seq uint64, ok bool) {
 	return seq, true
 }
 
-// pinned is the number of open Snaps.
+// pinned returns the number of open Snaps.
 func (s *sequence) pinned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

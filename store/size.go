@@ -16,24 +16,25 @@ func Weighed(key []byte) bool {
 	return len(key) > 0 && slices.Contains(weighedGroups[:], mvcc.Group(key[0]))
 }
 
-// Weight is about what the keys of one group take, from the row on: keys and values in bytes.
+// Weight is about the size of one group's keys and values from the row up to the next
+// Weight's.
 type Weight struct {
 	Row   string
 	Bytes uint64
 }
 
-// WeighPlace is where weighing goes on. The zero value begins.
+// WeighPlace is where weighing continues. The zero value is the beginning.
 type WeighPlace struct {
 	group int
 	key   []byte // the first that is not weighed; nil: the group's first
 }
 
-// Done reports whether all is weighed.
+// Done reports whether everything is weighed.
 func (p WeighPlace) Done() bool { return p.group == len(weighedGroups) }
 
-// Weigh adds up the entries of the span from a place on: at most most keys of one group.
-// Each weight but the last of a call is of at least step bytes. It reads keys, not
-// values: of long values the length that is in their head.
+// Weigh adds up the sizes of the span's entries from a place on, at most most keys of one
+// group. Each weight except the last of a call is at least step bytes. It reads no values
+// but the heads of long ones, for their length.
 func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int,
 	step uint64) (weights []Weight, next WeighPlace, err error) {
 	g := weighedGroups[from.group]
@@ -72,7 +73,7 @@ func (s *Snap) Weigh(span mvcc.Span, from WeighPlace, most int,
 	return weights, WeighPlace{group: from.group + 1}, nil
 }
 
-// weightOf is the bytes of an entry, its chunks included.
+// weightOf returns the size of an entry in bytes, including its chunks.
 func weightOf(item *badger.Item) (uint64, error) {
 	size := uint64(len(item.Key())) + uint64(item.ValueSize())
 	if item.UserMeta() != chunkedMeta {

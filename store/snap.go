@@ -12,21 +12,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Snap is the state at one sequence number: everything whose commit had returned when the
-// Snap was opened, whole batches only, and nothing later. It serves the stored part of
-// mvcc.View. One goroutine uses it at a time, also its iterators, and must end with
-// Close, iterators first.
+// Snap is the state at one sequence number: all batches whose commits had returned when the
+// Snap was opened, and nothing later. It implements the stored part of mvcc.View. Only one
+// goroutine at a time may use a Snap and its iterators. Iterators must end before Close.
 type Snap struct {
 	d      *database
 	txn    *badger.Txn
 	seq    uint64
 	key    []byte // reused from lookup to lookup
 	closed bool
-	stuck  bool // an iterator could not be made, and Badger would panic if the Txn were ended
+	stuck  bool // an iterator could not be made, and Badger would panic on ending the Txn
 }
 
-// Snap opens a view of the state. It is cheap, but holds back the collection of what it
-// can see until it is closed.
+// Snap opens a view of the state. It is cheap, but until it is closed what it can see is not
+// collected.
 func (s *Store) Snap() *Snap { return s.state.snap() }
 
 func (d *database) snap() *Snap {
@@ -62,22 +61,22 @@ func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 	return item, nil
 }
 
-// iterator begins a walk.
+// iterator returns an iterator over the Snap's entries, of all keys or of a prefix.
 func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err error) {
 	if err := s.d.damage.err(); err != nil {
 		return nil, err
 	}
-	s.stuck = true // Badger counts an iterator before it is made, and those that are not closed
+	s.stuck = true // if making it panics, Badger has counted it already and misses its Close
 	defer s.d.unreadable(&err)
 	it = s.txn.NewIterator(o)
 	s.stuck = false
 	return it, nil
 }
 
-// unreadable turns a panic of Badger's into an error. A database that could not make a
-// memtable, for want of file descriptors or of room, is left without one: the write that
-// needed it has failed, and so has the writer, but Badger's reads take it for granted. Or
-// a table is damaged.
+// unreadable turns a panic of Badger's into an error. One cause is a damaged table. Another
+// is a database without a memtable, because there were no file descriptors or no room for
+// one: the write that needed it has failed, and the writer with it, but Badger's reads rely
+// on it.
 func (d *database) unreadable(err *error) {
 	if p := recover(); p != nil {
 		d.suspect()
@@ -85,10 +84,11 @@ func (d *database) unreadable(err *error) {
 	}
 }
 
-// Sequence is the number that the Snap reads at.
+// Sequence returns the sequence number at which the Snap reads.
 func (s *Snap) Sequence() uint64 { return s.seq }
 
-// read looks a key up and passes its value to fn, which must copy what it keeps.
+// read passes the value of a key to fn, which must copy what it keeps, and reports whether
+// there is one. It reads hot cells from memory and keeps what it has found of them there.
 func (s *Snap) read(key []byte, fn func(value []byte) error) (bool, error) {
 	hot := isHot(key)
 	if hot {
@@ -129,7 +129,7 @@ func (s *Snap) value(item *badger.Item, key []byte, fn func(value []byte) error)
 	})
 }
 
-// corrupt is the error of a value that cannot be read.
+// corrupt returns the error of a value that cannot be read; nil if err is nil.
 func (s *Snap) corrupt(key []byte, err error) error {
 	if err == nil {
 		return nil
@@ -138,8 +138,8 @@ func (s *Snap) corrupt(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q: %w", ErrCorrupt, key, err)
 }
 
-// keeping returns a function that passes the value on to fn, and leaves it for other
-// Snaps if fn could read it.
+// keeping returns a function that passes the value to fn and, if fn could read it, keeps it
+// in memory for other Snaps.
 func (s *Snap) keeping(item *badger.Item, key []byte,
 	fn func(value []byte) error) func([]byte) error {
 	return func(value []byte) error {

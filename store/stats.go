@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// counters count what one writer did since Open.
+// counters count what the writer has done since Open.
 type counters struct {
 	txns, batches, bytes atomic.Uint64
 }
@@ -24,18 +24,19 @@ type Stats struct {
 	Bytes   uint64 // keys, values and overhead as counted by Batch.Size
 
 	Log          raftlog.Stats
-	LogFreeBytes uint64 // of the file system that the log is on
-	// bytes of the log behind the last checkpoint: what a start applies again
+	LogFreeBytes uint64 // of the log's file system
+	// Unchecked is how much was appended to the log since the last checkpoint, which a
+	// start applies again.
 	Unchecked     uint64
-	CheckpointAge time.Duration // since that was made; 0: nothing is behind it
+	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
 
-	Snaps       int    // open now
-	Sequence    uint64 // of the state: the newest that Snaps read at
-	MemoryBytes uint64 // of the active memtable and the indices: what Badger holds outside of files
-	DiskBytes   uint64 // allocated by the store's files: sparse ones count what they hold
+	Snaps       int    // open Snaps
+	Sequence    uint64 // the sequence number at which a new Snap reads
+	MemoryBytes uint64 // the active memtable and the indices, which Badger holds outside of files
+	DiskBytes   uint64 // blocks allocated to the store's files
 }
 
-// Stats returns figures for metrics. It walks the directory: not for hot paths.
+// Stats returns figures for metrics. It walks the directory, so it is not for hot paths.
 func (s *Store) Stats() Stats {
 	var st Stats
 	count := &s.state.count
@@ -54,19 +55,19 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Trees are figures of the state's tables, by level.
+// Trees are figures of the state's tables by level.
 type Trees struct {
 	Levels []Level
-	// Stalled: the writer waits until compactions have made level 0 smaller.
+	// Stalled reports that the writer waits for compactions to make level 0 smaller.
 	Stalled     bool
 	Compactions uint64 // since Open
-	Stalls      uint64 // of over a second, since Open
+	Stalls      uint64 // stalls of over a second since Open
 }
 
 // Level is one level of the tree.
 type Level struct{ Tables, Bytes uint64 }
 
-// Trees returns the figures. It takes Badger's locks of the levels: not for hot paths.
+// Trees returns the figures. It locks Badger's levels, so it is not for hot paths.
 func (s *Store) Trees() Trees {
 	out := Trees{Compactions: s.badger.compactions.Load(), Stalls: s.badger.stalls.Load()}
 	for _, l := range s.state.db.Levels() {
@@ -80,7 +81,7 @@ func (s *Store) Trees() Trees {
 // Syncs returns how long the syncs of the log took.
 func (s *Store) Syncs() metrics.Histogram { return s.log.Stats().Syncs }
 
-// memory estimates what a database holds in memory.
+// memory estimates how many bytes the database holds in memory.
 func (d *database) memory() uint64 {
 	var n uint64
 	for _, t := range d.db.Tables() {

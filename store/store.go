@@ -31,7 +31,7 @@ type Store struct {
 	workers sync.WaitGroup
 
 	damage    *damage
-	suspicion chan struct{} // of the scrubber: everything is to be verified now
+	suspicion chan struct{} // tells the scrubber to verify everything now
 
 	reclaiming sync.Mutex // held while Reclaim or Compact works
 }
@@ -43,12 +43,12 @@ type database struct {
 	hot       *hotCells
 	writer    *Writer
 	count     counters
-	dead      atomic.Int64 // bytes, about, that have become superfluous since the last compaction
+	dead      atomic.Int64 // about how many bytes have become dead since the last compaction
 	holder    holder
 	verified  verified
-	damage    *damage // the store's, as the next
-	suspicion chan struct{}
-	looked    uint64 // bytes written when Reclaim last looked; guarded by reclaiming
+	damage    *damage       // the store's
+	suspicion chan struct{} // the store's
+	looked    uint64        // bytes written when Reclaim last looked; guarded by reclaiming
 }
 
 // Names inside Options.Dir.
@@ -57,9 +57,9 @@ const (
 	logDirName   = "log"
 )
 
-// Open opens the store in o.Dir, creating it if the directory is missing or empty. It
-// returns ErrInUse, ErrForeign, ErrDamaged or *VersionError, wrapped with the path, when
-// the directory is not one that it may use.
+// Open opens the store in o.Dir, and creates it if the directory is missing or empty. It
+// returns ErrInUse, ErrForeign, ErrDamaged or *VersionError, wrapped with the path, if it
+// may not use the directory.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	s := newStore(o)
@@ -92,7 +92,8 @@ func Open(o Options) (*Store, error) {
 
 func newStore(o Options) *Store {
 	s := &Store{
-		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{}, suspicion: make(chan struct{}, 1),
+		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{},
+		suspicion: make(chan struct{}, 1),
 	}
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
@@ -106,9 +107,9 @@ func (s *Store) openParts(log [16]byte, fresh bool) error {
 	return s.openState(nil)
 }
 
-// openState opens the database, with what a simulated crash has left of another, brings
-// it and the log together, and starts the worker. On an error nothing is left open, the
-// log included.
+// openState opens the database, fills it with what a simulated crash has left of another,
+// makes it agree with the log, and starts the background goroutines. After an error nothing
+// is left open, not even the log.
 func (s *Store) openState(left *remains) (err error) {
 	defer func() {
 		if err == nil {
@@ -143,7 +144,7 @@ func (s *Store) openDatabase() (*database, error) {
 	dir := ""
 	if !s.opts.InMemory {
 		dir = filepath.Join(s.opts.Dir, stateDirName)
-		// before anything is written that it answers for
+		// Before anything is written whose errors it has to report.
 		if err := s.checkpoints.openRoot(s.opts.Dir); err != nil {
 			return nil, err
 		}
@@ -160,9 +161,9 @@ func (s *Store) openDatabase() (*database, error) {
 	return d, nil
 }
 
-// openBadger opens a database, once more if leftovers of a killed process were in the
-// way: between making a log file and sizing it, a crash leaves an empty file that Badger
-// refuses ("Create a new file", its issue 2207).
+// openBadger opens a database. It tries twice, because an attempt may fail on an empty log
+// file, which Badger refuses ("Create a new file", its issue 2207). A process that is killed
+// between creating such a file and sizing it leaves one behind.
 func openBadger(b badger.Options) (*badger.DB, error) {
 	const attempts = 2
 	var err error
@@ -183,10 +184,9 @@ func openBadger(b badger.Options) (*badger.DB, error) {
 // StateWriter returns the writer of the state.
 func (s *Store) StateWriter() *Writer { return s.state.writer }
 
-// Close makes a last checkpoint, so that the next Open has nothing to apply again, ends
-// the background work, waits for it and closes the database and the log. Every Snap must
-// be done with before, and no Commit or Append may be under way. Close again returns
-// ErrClosed.
+// Close ends the background work, makes a last checkpoint, so that the next Open has nothing
+// to apply again, and closes the database and the log. Every Snap must be closed before, and
+// no Commit or Append may be under way. A second Close returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -209,8 +209,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// lastCheckpoint ends the writer and makes a checkpoint, unless an earlier write has
-// failed, or the disk is full: then the next Open has more to apply again.
+// lastCheckpoint stops the writer and makes a checkpoint. It makes none if an earlier write
+// has failed or the disk is full; the next Open then has more to apply again.
 func (s *Store) lastCheckpoint() error {
 	if s.state.writer.stop() != nil {
 		return nil
@@ -219,7 +219,7 @@ func (s *Store) lastCheckpoint() error {
 	defer s.checkpoints.taking.Unlock()
 	err := s.record(nil)
 	if errors.Is(err, ErrDiskFull) {
-		s.opts.Logger.Warn("store: no checkpoint", "error", err)
+		s.opts.Logger.Warn("store: checkpoint failed", "error", err)
 		return nil
 	}
 	return err

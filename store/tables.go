@@ -15,20 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tables are Badger's immutable files. Each block has a checksum, and so has the index. Here they
-// are compared by functions that any goroutine may call, with Badger open or not: the file is
-// mapped a second time and given to Badger's own reader of tables. Badger is not asked to compare
-// them when it reads (ChecksumVerificationMode): its iterators end at a block that they cannot
-// read, so that lookups would miss rows, and compactions drop them, without an error.
+// Tables are Badger's immutable files. Each block has a checksum, and so does the index. The
+// functions here compare them, on any goroutine and whether Badger is open or not, by mapping
+// the file a second time and using Badger's own reader of tables. Badger is not asked to
+// compare checksums as it reads (ChecksumVerificationMode), because its iterators end at a
+// block that they cannot read: without an error lookups would miss rows and compactions would
+// drop them.
 
-// verifyAtOpen is how many bytes of tables Open verifies as a whole; of those beyond, it looks at
-// the index and the last block, and the scrubber at the rest.
+// verifyAtOpen is how many bytes of tables Open verifies completely. Of the other tables it
+// verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
-// checkTables returns a *DamagedError for a table that is missing, cut short, or damaged. Badger
-// opens tables in goroutines of its own, where a panic ends the process. A table that the manifest
-// does not name, such as one whose making was cut short by a crash, is removed by Badger without
-// being read.
+// checkTables returns a *DamagedError for a table that is missing, cut short or damaged.
+// Badger opens tables on goroutines of its own, where a panic would end the process. It
+// removes tables that the manifest does not name, such as one that a crash has left
+// unfinished, without reading them.
 func checkTables(b badger.Options) error {
 	f, err := os.Open(filepath.Join(b.Dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +44,7 @@ func checkTables(b badger.Options) error {
 		return &DamagedError{File: f.Name(), Err: err}
 	}
 	room := int64(verifyAtOpen)
-	// in random order: one that cannot be used is met sooner or later
+	// Maps iterate in random order, so every table is verified completely sooner or later.
 	for id := range manifest.Tables {
 		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0)
 		if err != nil {
@@ -56,8 +57,9 @@ func checkTables(b badger.Options) error {
 
 var errUnreadable = errors.New("a block or the index cannot be read")
 
-// verifyTable returns the size of a table's file, and a *DamagedError if it cannot be read or its
-// checksums do not fit: those of all blocks, or else of the index and the last block.
+// verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be
+// read or a checksum is wrong: that of any block, or unless all only of the index and the
+// last block.
 func verifyTable(name string, all bool) (size int64, err error) {
 	defer func() {
 		if err != nil {
@@ -82,8 +84,8 @@ func verifyTable(name string, all bool) (size int64, err error) {
 	return info.Size(), errors.Join(err, unix.Munmap(data))
 }
 
-// verifyBlocks compares the checksums of a table. What is damaged leads Badger's reader out of the
-// table's bounds, and a sector that the disk cannot read is a fault: both are panics.
+// verifyBlocks compares the checksums of a table. Damaged data can lead Badger's reader out of
+// the table's bounds, and a sector that the disk cannot read causes a fault; both panic.
 func verifyBlocks(data []byte, id uint64, all bool) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -102,8 +104,8 @@ func verifyBlocks(data []byte, id uint64, all bool) (err error) {
 	return t.VerifyChecksum()
 }
 
-// verifyTables verifies the tables that pick wants, or all if it is nil. A table that a compaction
-// has replaced meanwhile is verified by whoever holds it (hold.go).
+// verifyTables verifies the tables that pick selects, or all if it is nil. Tables that a
+// compaction replaces meanwhile are verified by checkReplaced (hold.go).
 func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 	for _, t := range d.db.Tables() {
 		if pick != nil && !pick(t) {
@@ -122,7 +124,7 @@ func (d *database) verifyLive(id uint64) error {
 	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
 		return t.ID == id
 	}) {
-		return nil // it was cut short because it is deleted
+		return nil // it could not be read because it was being deleted
 	}
 	d.verified.done(id)
 	return err

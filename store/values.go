@@ -13,9 +13,9 @@ import (
 // corruption, or a disk format that this build does not know.
 var ErrBadValue = errors.New("store: malformed value")
 
-// Values are a few varints, then the user's bytes to the end. The disk-format version in
-// VERSION covers them all. No value is empty, so that one that was lost is not taken for
-// one.
+// A value consists of a few varints and then the user's bytes up to the end. The disk format
+// in VERSION covers them all. No value is empty, so that a lost one cannot be mistaken for a
+// value.
 const (
 	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H and L
 	longBit  byte = 0x04 // the value is in D
@@ -26,7 +26,7 @@ const (
 	replayBit byte = 0x01 // N's first byte
 )
 
-// reader cuts varints and strings off a value; the first fault sticks.
+// reader cuts varints and strings off a value. After the first fault bad stays set.
 type reader struct {
 	b   []byte
 	bad bool
@@ -88,8 +88,8 @@ func (r *reader) worker() mvcc.Worker {
 	return mvcc.Worker{Node: r.uvarint(), Incarnation: r.uvarint()}
 }
 
-// done returns an error that names what, if anything was malformed; rest says whether
-// bytes may be left over.
+// done returns an error that names what if anything was malformed. rest permits bytes to be
+// left over.
 func (r *reader) done(what string, rest bool) error {
 	if r.bad || (!rest && len(r.b) != 0) {
 		return fmt.Errorf("%w: %s", ErrBadValue, what)
@@ -239,7 +239,7 @@ func copyPlain(b []byte) ([]byte, error) {
 	return bytes.Clone(v), err
 }
 
-// Encoder encodes mutations as they are in the state store, several in memory that they share.
+// Encoder encodes several mutations as they are stored, in memory that they share.
 type Encoder struct{ room []byte }
 
 // NewEncoder returns one with room for these mutations.

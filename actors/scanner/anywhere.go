@@ -7,12 +7,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file walks places from random keys, as the paper's scanners do (§2.4): where the
-// order in which cells became dirty is not known, and for what that order may lack. It is
-// the scanners' actors that do.
+// This file walks places from random keys, as the paper's scanners do (§2.4): where the order
+// in which cells became dirty is not known, and for cells that the order may lack. It runs on
+// the scanners' goroutines.
 
-// anywhere walks one place from a random key, around its end, back to that key; first is
-// its first page by row.
+// anywhere walks one place from a random key to its end, and then from its beginning to that
+// key. first is its first page by row.
 func (s *scan) anywhere(ctx context.Context, p *spot, first *pb.WalkResponse) verdict {
 	entries := first.Entries
 	if len(entries) == 0 {
@@ -61,7 +61,8 @@ func (s *scan) rows(ctx context.Context, p *spot, from string, until *string) ve
 	}
 }
 
-// sample is what the scanner knows about a place; when there are too many, all is forgotten.
+// sample returns what the scanner remembers of a place. When there are too many places it
+// forgets all of them.
 func (s *scan) sample(p place) *sample {
 	if got, ok := s.samples[p]; ok {
 		return got

@@ -13,78 +13,77 @@ import (
 )
 
 const (
-	// surveyTimeout bounds one question: it is answered from memory. All scanners of a
-	// node wait for those that are under way.
+	// surveyTimeout limits one request, which is answered from memory. All scanners of a
+	// node wait for the requests under way.
 	surveyTimeout = 250 * time.Millisecond
-	// maxSurveyed bounds the tablets that an answer names: those over it are walked.
+	// maxSurveyed limits the tablets that an answer names. The others are walked.
 	maxSurveyed = 1 << 16
 )
 
-// ClusterSurvey is the Survey of a node: what all nodes say of the tablets that they lead,
-// which of them have nothing for observers. One question to each node serves all scanners
-// of this one. An answer names the clean tablets, not the dirty ones, so that whatever it
-// says nothing of is walked, as is all of a node that does not answer, or does not know
-// the question.
+// ClusterSurvey is the Survey of a node. It asks all nodes which of the tablets that they lead
+// have nothing for observers. One request to each node serves all scanners of this one. An
+// answer names the clean tablets, not the dirty ones, so that tablets that it does not
+// mention are walked, and so are all tablets of a node that does not answer.
 //
 // It owns the last answers, and what this node answers others about its own scanners.
-// Scanners call Look on goroutines of theirs, one of which asks; other nodes' questions
-// are answered on any goroutine, from memory.
+// Scanners call Look on their goroutines, one of which asks the others; requests of other
+// nodes are answered on any goroutine, from memory.
 type ClusterSurvey struct {
 	cfg     SurveyConfig
-	targets atomic.Pointer[[]notify.Target] // what this node's scanners look for; nil: nothing
+	targets atomic.Pointer[[]notify.Target] // what this node's scanners look for; may be nil
 
 	asking chan struct{} // capacity 1: held while others are asked
 	last   atomic.Pointer[surveyed]
-	news   uint64 // surveys of which an answer was new; of who holds asking
+	news   uint64 // surveys with an answer that was new; guarded by asking
 }
 
 var _ Survey = (*ClusterSurvey)(nil)
 
-// SurveyConfig is what a ClusterSurvey needs of its node. All of it must be there.
+// SurveyConfig is what a ClusterSurvey needs of its node. All fields are required.
 type SurveyConfig struct {
 	Node, Incarnation uint64
 	Board             Board
 	Leaders           Leaders
-	Others            func() []uint64 // nodes that are believed alive, but this one
-	// Ask puts the question to another node.
+	Others            func() []uint64 // the other nodes that are believed alive
+	// Ask sends the request to another node.
 	Ask func(ctx context.Context, node uint64, q *wire.SurveyRequest) (*wire.Survey, error)
 }
 
-// Board is what the tablets that this node leads say of themselves.
+// Board holds what the tablets that this node leads have published about themselves.
 type Board interface {
-	// Clean names tablets without a dirty cell, so many at most, and the version that
-	// this is as of.
+	// Clean returns at most most tablets without a dirty cell, and the version to which the
+	// answer belongs.
 	Clean(most int) (version uint64, tablets []uint64)
 	IsClean(tablet uint64) bool
 	IsSettled(tablet uint64) bool
-	Version() uint64        // changes with what IsClean says
-	SettledVersion() uint64 // and this with what IsSettled says
+	Version() uint64        // changes when answers of IsClean change
+	SettledVersion() uint64 // changes when answers of IsSettled change
 	Touch()                 // changes Version
 }
 
-// Leaders are who leads which tablet, as far as this node knows.
+// Leaders knows the leaders of tablets, as far as this node does.
 type Leaders interface {
-	Leader(tablet uint64) (node uint64) // 0: it is not known
+	Leader(tablet uint64) (node uint64) // 0 if it is not known
 	LeadsHere(tablet uint64) bool
-	Version() uint64 // changes with what is known
+	Version() uint64 // changes when what is known changes
 }
 
-// surveyed is what came of asking the nodes once. It is immutable.
+// surveyed is the result of asking the nodes once. It is immutable.
 type surveyed struct {
 	of      *ClusterSurvey
 	taken   time.Time
-	news    uint64                   // others with the same have the same answers; 0: unlike any
-	answers map[uint64]*surveyAnswer // of other nodes, by node; those that have answered
+	news    uint64                   // the same in surveys with the same answers; 0 if unlike any
+	answers map[uint64]*surveyAnswer // by node, of the other nodes that have answered
 }
 
-// surveyAnswer is one node's. It is immutable.
+// surveyAnswer is one node's answer. It is immutable.
 type surveyAnswer struct {
 	incarnation, version uint64
 	clean                map[uint64]struct{}
 	scanned              map[notify.Target]struct{}
 }
 
-// NewClusterSurvey returns a survey that nobody has asked for yet.
+// NewClusterSurvey returns a survey without answers.
 func NewClusterSurvey(cfg SurveyConfig) *ClusterSurvey {
 	return &ClusterSurvey{cfg: cfg, asking: make(chan struct{}, 1)}
 }
@@ -100,7 +99,7 @@ func (s *ClusterSurvey) Look(ctx context.Context, age time.Duration) View {
 	case <-ctx.Done():
 		return &surveyed{of: s}
 	}
-	if v := s.recent(age); v != nil { // who was before this one has asked
+	if v := s.recent(age); v != nil { // the previous holder of asking has asked
 		return v
 	}
 	v := &surveyed{of: s, taken: time.Now(), answers: s.ask(ctx)}
@@ -119,7 +118,7 @@ func (s *ClusterSurvey) recent(age time.Duration) *surveyed {
 	return nil
 }
 
-// ask puts the question to all other nodes at once.
+// ask sends the request to all other nodes at once.
 func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 	others := s.cfg.Others()
 	if len(others) == 0 {
@@ -149,7 +148,8 @@ func (s *ClusterSurvey) ask(ctx context.Context) map[uint64]*surveyAnswer {
 	return out
 }
 
-// askOne asks a node, which may say that its last answer holds still; nil: it does not say.
+// askOne asks one node, which may say that its last answer is still valid. It returns nil if
+// the node has not answered.
 func (s *ClusterSurvey) askOne(ctx context.Context, node uint64,
 	before *surveyAnswer) *surveyAnswer {
 	q := &wire.SurveyRequest{}
@@ -189,13 +189,13 @@ func readSurvey(a *wire.Survey) *surveyAnswer {
 // Settled implements Survey.
 func (s *ClusterSurvey) Settled(tablet uint64) bool { return s.cfg.Board.IsSettled(tablet) }
 
-// SettledVersion implements Survey. What it adds up never gets less.
+// SettledVersion implements Survey. Neither of the two terms decreases.
 func (s *ClusterSurvey) SettledVersion() uint64 {
 	return s.cfg.Board.SettledVersion() + s.cfg.Leaders.Version()
 }
 
-// Clean implements View: who is believed to lead the tablet has said so. What
-// this node leads it knows as of now.
+// Clean implements View: it reports whether the believed leader has said so. Of the tablets
+// that this node leads it knows the present state.
 func (v *surveyed) Clean(tablet uint64) bool {
 	cfg := &v.of.cfg
 	leader := cfg.Leaders.Leader(tablet)
@@ -210,7 +210,7 @@ func (v *surveyed) Clean(tablet uint64) bool {
 	return clean
 }
 
-// Version implements View. What it adds up never gets less from one survey to the next.
+// Version implements View. None of the terms decreases from one survey to the next.
 func (v *surveyed) Version() uint64 {
 	return v.news + v.of.cfg.Board.Version() + v.of.cfg.Leaders.Version()
 }
@@ -226,7 +226,7 @@ func (v *surveyed) Scanning(t notify.Target) int {
 	return nodes
 }
 
-// Answer answers another node.
+// Answer returns the answer to another node's request.
 func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	board, incarnation := s.cfg.Board, s.cfg.Incarnation
 	if q.GetIncarnation() == incarnation && q.GetVersion() == board.Version() {
@@ -243,8 +243,8 @@ func (s *ClusterSurvey) Answer(q *wire.SurveyRequest) *wire.Survey {
 	return a
 }
 
-// SetTargets makes known to other nodes what this node's scanners look for from now on.
-// The slice is not changed any more.
+// SetTargets sets what this node's scanners look for, as other nodes are told from now on. The
+// caller must not change the slice any more.
 func (s *ClusterSurvey) SetTargets(targets []notify.Target) {
 	s.targets.Store(&targets)
 	s.cfg.Board.Touch()

@@ -39,20 +39,21 @@ const (
 	recheck = time.Minute
 )
 
-// ErrInvalid: the configuration lacks something.
+// ErrInvalid reports a configuration that lacks a required field.
 var ErrInvalid = errors.New("scanner: invalid configuration")
 
-// Dispatcher takes dirty cells: actors/observer's.
+// Dispatcher runs observers for dirty cells. *observer.Dispatcher implements it.
 type Dispatcher interface {
-	// Submit returns one admission per cell. It may wait for the dispatcher's turn, not for runs.
+	// Submit returns one admission per cell. It waits for the dispatcher's turn, never for
+	// runs.
 	Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error)
 }
 
-// Locker grants advisory locks: actors/lockd's, of the node that leads the keys' tablets.
+// Locker grants advisory locks, from the lockd of the node that leads the keys' tablets.
 type Locker interface {
 	// TryLock returns one answer per key. An error counts as granted.
 	TryLock(ctx context.Context, owner uint64, lease time.Duration, keys ...string) ([]bool, error)
-	// Unlock gives back what the owner holds, without waiting.
+	// Unlock releases the keys that the owner holds. It does not wait.
 	Unlock(owner uint64, keys ...string)
 }
 
@@ -63,63 +64,65 @@ type Places interface {
 	Tablets(ctx context.Context, local bool) ([]*pb.TabletDescriptor, error)
 }
 
-// Walker asks a tablet for a page of one of its groups, once: no retry, a refusal is an error.
+// Walker asks a tablet once for a page of one of its groups. A refusal is an error.
 type Walker interface {
 	Walk(ctx context.Context, tablet *pb.TabletDescriptor, req *pb.WalkRequest) (*pb.WalkResponse,
 		error)
 }
 
-// Resolver settles locks and intents by their primary (txn.Client).
+// Resolver resolves locks and intents by their primaries. *txn.Client implements it.
 type Resolver interface {
-	// ResolveLock resolves the lock if its transaction is decided, expired or of a dead
-	// worker; false if it is alive.
+	// ResolveLock resolves the lock if its transaction is decided or expired, or its worker
+	// is dead. It returns false if the transaction is alive.
 	ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error)
 }
 
-// Hints says what is done with hints.
+// Hints is what the hinter does with hints.
 type Hints uint8
 
-// What is done with hints. The last two are for tests: neither may change what is computed.
+// The last two are for tests: neither may change what observers compute.
 const (
 	HintsOn Hints = iota
 	HintsOff
-	HintsTwice // every hint is acted on two times
+	HintsTwice // every hint is passed on twice
 )
 
-// Config of a node's scanners. Zero fields take the defaults.
+// Config configures a node's scanners. Dispatcher, Places and Walker are required; other zero
+// fields take their defaults.
 type Config struct {
-	Name    string          // prefix of the actors' names; "scanner"
+	Name    string          // prefix of the actors' names; default "scanner"
 	Targets []notify.Target // observed columns with an observer in this process
-	// Paused reports that nothing runs for the column now: its hints are dropped, and its
-	// dirty cells are not walked. The scans find them when that is over. It must not
-	// block; any goroutine may ask. nil: nothing is ever paused.
+	// Paused reports whether the column's observer is paused. Then its hints are dropped and
+	// its dirty cells are not walked; scans find them when it is resumed. Paused must not
+	// block and may be called on any goroutine. If it is nil nothing is ever paused.
 	Paused     func(notify.Target) bool
 	Dispatcher Dispatcher
 	Places     Places
 	Walker     Walker
-	Resolver   Resolver // nil: nothing is swept
-	Locker     Locker   // nil: no advisory locks
-	Survey     Survey   // nil: everything is walked all the time
-	// Observed lists the columns of a tablet led on this node that any observer of the
-	// cluster watches, by the catalogue that the tablet itself goes by: the sweeper looks
-	// after them whether or not this process runs those observers. It must not block, and
-	// the list is not changed. nil: the sweeper looks after the targets' columns only.
+	Resolver   Resolver // if nil nothing is swept
+	Locker     Locker   // if nil no advisory locks are taken
+	Survey     Survey   // if nil all tablets are walked all the time
+	// Observed returns the columns of a tablet led on this node that any observer of the
+	// cluster watches, by the tablet's catalogue. The sweeper looks after them whether or
+	// not this process runs those observers. Observed must not block, and the caller does
+	// not change the list. If it is nil the sweeper looks after the targets' columns only.
 	Observed func(tablet uint64) []notify.Target
 
 	Hints     Hints
-	HintQueue int // most cells that wait to be passed on; beyond it hints are dropped
-	Scanners  int // negative: none
+	HintQueue int // limit of the cells that wait to be passed on; more hints are dropped
+	Scanners  int // number of scanners; none if negative
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
-	Window    int // cells of one scanner and one column that are with the dispatcher
-	// Owner is the first of Scanners+1 owner numbers for advisory locks; 0 takes random ones.
+	Window    int // limit of one scanner's cells of one column that the dispatcher has
+	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0 they are
+	// random.
 	Owner   uint64
 	PaceMin time.Duration // pause after a turn that found nothing; doubled each time
 	PaceMax time.Duration
-	// Young: scanners leave changes younger than this to the hints, unless those are off.
-	// 0 takes the default, a negative value leaves none.
+	// Young is the age up to which scanners leave changes to the hints, unless those are
+	// off. If it is negative they leave none.
 	Young  time.Duration
-	Seed   uint64 // of all random choices; 0 takes one from the clock
+	Seed   uint64 // of all random choices; if 0 it is taken from the clock
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -166,7 +169,7 @@ func positive[N int | time.Duration](v *N, def N) {
 
 func (c Config) check() error {
 	if c.Dispatcher == nil || c.Places == nil || c.Walker == nil {
-		return fmt.Errorf("%w: dispatcher, places and walker are needed", ErrInvalid)
+		return fmt.Errorf("%w: Dispatcher, Places and Walker are required", ErrInvalid)
 	}
 	return nil
 }

@@ -12,23 +12,22 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Bounds of the hinter: cells passed on in one message, and how often and after what
-// pause a cell is tried again whose lock another worker has (doubled each time).
 const (
-	hintBatch   = 256
-	hintTries   = 6
-	hintPause   = 5 * time.Millisecond
-	hintLockFor = 200 * time.Millisecond // longest wait for lockd: hints are about milliseconds
+	hintBatch   = 256                    // most cells in one message to the dispatcher
+	hintTries   = 6                      // tries of a cell whose lock another worker has
+	hintPause   = 5 * time.Millisecond   // pause before the second try; doubled each time
+	hintLockFor = 200 * time.Millisecond // longest wait for lockd
 )
 
-// hint is cells that have become dirty; tried counts how often their locks were refused.
+// hint is a message with cells that have become dirty. tried counts how often their locks were
+// refused.
 type hint struct {
 	cells []mvcc.Cell
 	tried int
 }
 
-// hinter passes hints on to the dispatcher. It may block for the dispatcher and lockd:
-// what waits meanwhile is bounded, and droppable.
+// hinter is the actor that passes hints on to the dispatcher. It blocks while it waits for the
+// dispatcher and lockd; the hints that arrive meanwhile are bounded and may be dropped.
 type hinter struct {
 	cfg     Config
 	ctx     context.Context
@@ -39,10 +38,10 @@ type hinter struct {
 	stats   *counters
 	done    chan struct{} // closed when it has ended
 	backlog backlogs
-	untaken func(notify.Target) // a hint was dropped for want of room
+	untaken func(notify.Target) // called when a hint was dropped for lack of room
 }
 
-// Receive dispatches.
+// Receive handles one message.
 func (h *hinter) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *hint:
@@ -58,7 +57,7 @@ func (h *hinter) Receive(c actor.Context) {
 	}
 }
 
-// flush passes on what waits, each cell once.
+// flush passes on the waiting cells, each once.
 func (h *hinter) flush(c actor.Context) {
 	tries := make(map[mvcc.Cell]int)
 	var cells []mvcc.Cell
@@ -69,7 +68,7 @@ func (h *hinter) flush(c actor.Context) {
 			if _, dup := tries[cell]; dup || !h.targets[t] {
 				continue
 			}
-			if h.backlog[t].on.Load() { // it waits in line
+			if h.backlog[t].on.Load() { // the scanners hand it out in its turn
 				h.stats.hintsDropped.Add(1)
 			} else {
 				cells = append(cells, cell)
@@ -93,7 +92,7 @@ func (h *hinter) flush(c actor.Context) {
 	}
 }
 
-// pass offers cells to the dispatcher and returns those that another worker is at.
+// pass offers cells to the dispatcher and returns those that another worker is handling.
 func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	ctx, cancel := context.WithTimeout(h.ctx, hintLockFor)
 	states := h.locks.take(ctx, cells)
@@ -108,8 +107,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	defer cancel()
 	answers, err := h.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// Whether Done will be called is not known; the lease ends the locks, and the
-		// next scan finds the cells.
+		// It is not known whether Done will be called. The locks end with their leases, and
+		// the next scan finds the cells.
 		for i, cell := range cells {
 			if states[i] == lockGranted {
 				h.locks.drop(cell)
@@ -139,8 +138,8 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 	return refused
 }
 
-// later tries cells again whose locks were refused: the other worker may be at an older
-// change. After hintTries they are left to the scans.
+// later tries again cells whose locks were refused, because the other worker may be handling
+// an older change. After hintTries they are left to the scans.
 func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
 	if tried >= hintTries || h.waiting.Load() > int64(h.cfg.HintQueue) {
 		h.stats.hintsDropped.Add(uint64(len(cells)))

@@ -8,9 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// holder takes advisory locks for one owner and remembers which of them its own cells in
-// flight hold: lockd grants an owner its own lock again, and giving that back would
-// uncover the run that is under way. A nil locker grants all.
+// holder takes advisory locks for one owner and remembers those of its cells in flight. It has
+// to, because lockd grants an owner its own lock again, and releasing that would expose the
+// run under way. If locker is nil every lock is granted. Any goroutine may use it.
 type holder struct {
 	locker Locker
 	owner  uint64
@@ -24,15 +24,15 @@ type lockState uint8
 
 const (
 	lockGranted lockState = iota
-	lockRefused           // another owner has it
-	lockOwn               // a cell of this owner's is in flight
+	lockRefused           // another owner holds it
+	lockOwn               // the owner's cell is in flight already
 )
 
 func newHolder(locker Locker, owner uint64) *holder {
 	return &holder{locker: locker, owner: owner, held: make(map[mvcc.Cell]struct{})}
 }
 
-// take tries to lock each cell; cells has no duplicates. What is granted must be given to release.
+// take tries to lock each cell. cells has no duplicates. Granted locks must be released.
 func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 	out := make([]lockState, len(cells))
 	var keys []string
@@ -55,7 +55,7 @@ func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 	}
 	granted, err := h.locker.TryLock(ctx, h.owner, lease, keys...)
 	if err != nil || len(granted) != len(keys) {
-		return out // lost locks may double work, never stop it
+		return out // a failure of lockd may duplicate work but must not prevent it
 	}
 	for k, i := range which {
 		if !granted[k] {
@@ -66,7 +66,7 @@ func (h *holder) take(ctx context.Context, cells []mvcc.Cell) []lockState {
 	return out
 }
 
-// own reports whether a cell of this owner's is in flight.
+// own reports whether the owner has the cell in flight.
 func (h *holder) own(c mvcc.Cell) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *holder) own(c mvcc.Cell) bool {
 	return own
 }
 
-// release gives a granted lock back. Safe from any goroutine.
+// release releases a granted lock.
 func (h *holder) release(c mvcc.Cell) {
 	h.drop(c)
 	if h.locker != nil {

@@ -11,29 +11,29 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file hands out what waits in the order in which it became dirty, as the tablet's
-// leader knows it. Several scanners of several nodes do so at once: each passes over what
-// its own run, or the advisory lock of another, shows to be under way, so that what they
-// hand out together is the head of the queue.
+// This file hands out cells in the order in which they became dirty, as the tablet's leader
+// knows it. Several scanners of several nodes do so at once. Each passes over cells that it
+// handles already or that another worker has locked, so that together they hand out the head
+// of the queue. It runs on the scanners' goroutines.
 
-// randomWalks is one in how many walks of a place whose queue is through looks at random,
-// too: for what the leader's order may lack.
+// randomWalks is how rarely a place whose queue is finished is also walked from a random key,
+// for cells that the leader's order may lack: once in so many walks.
 const randomWalks = 16
 
-// backlogMargin is how far the clock that a backlog ends by may be behind the timestamps
-// of changes.
+// backlogMargin is how far the clock may be behind the timestamps of changes when a backlog
+// ends.
 const backlogMargin = 50 * time.Millisecond
 
-// backlog is whether a column has more dirty cells than its observer takes at once in
-// this process. While it has, hints are dropped: they would overtake what waits. A node's
-// hinter and scanners share it.
+// backlog records whether a column has more dirty cells than its observer takes in this
+// process. While it has, hints are dropped, because they would overtake the waiting cells. A
+// node's hinter and scanners share it.
 type backlog struct {
 	on    atomic.Bool
-	seen  atomic.Int64 // when something was last left untaken, by Config.Now, in milliseconds
-	ended atomic.Int64 // when the backlog was last over
+	seen  atomic.Int64 // when a cell was last left, by Config.Now, in Unix milliseconds
+	ended atomic.Int64 // when the backlog last ended, in Unix milliseconds
 }
 
-// backlogs has one for each target; the map does not change.
+// backlogs has the backlog of each target. The map does not change.
 type backlogs map[notify.Target]*backlog
 
 func newBacklogs(targets []notify.Target) backlogs {
@@ -44,16 +44,16 @@ func newBacklogs(targets []notify.Target) backlogs {
 	return out
 }
 
-// untaken notes that something was left for later, and reports whether that is new.
+// untaken records that a cell was left for later, and reports whether a backlog begins.
 func (b *backlog) untaken(nowMillis int64) (begins bool) {
 	b.seen.Store(nowMillis)
 	return !b.on.Swap(true)
 }
 
-// taken notes that nothing was left: of all there is, or of a part of it. It ends the
-// backlog then, or when none was seen for so long; ends reports whether it did. Hints may
-// have been dropped after this walk has looked, so what is not much newer has to be
-// looked for once more.
+// taken records that a walk has left no cell; all says whether it has seen all cells. The
+// backlog ends then, or if no cell was left for the time of quiet. ends reports whether it
+// did. Hints may have been dropped after the walk has looked, so cells that are not much
+// newer have to be looked for once more.
 func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bool) {
 	if !b.on.Load() || (!all && nowMillis-b.seen.Load() < quiet.Milliseconds()) {
 		return false
@@ -63,12 +63,12 @@ func (b *backlog) taken(nowMillis int64, all bool, quiet time.Duration) (ends bo
 	return true
 }
 
-// hinted reports whether a change of that time has been hinted, as far as the backlog goes.
+// hinted reports whether the hint of a change at ts was not dropped because of a backlog.
 func (b *backlog) hinted(ts mvcc.Timestamp) bool {
 	return b == nil || (!b.on.Load() && ts.Millis() > b.ended.Load())
 }
 
-// untaken notes that this turn has left something of the target.
+// untaken records that this turn has left a cell of the target.
 func (s *scan) untaken(t notify.Target) {
 	s.left[t] = true
 	if b := s.backlog[t]; b != nil {
@@ -76,9 +76,9 @@ func (s *scan) untaken(t notify.Target) {
 	}
 }
 
-// through ends the backlogs of which this turn has left nothing; all says whether it has
-// seen everything. It reports whether it has ended one: what came while it did is to be
-// looked for at once.
+// through ends the backlogs of the targets of which this turn has left no cell. all says
+// whether it has seen all cells. It reports whether a backlog has ended: then the next turn
+// has to follow at once, for cells that became dirty meanwhile.
 func (s *scan) through(all bool) (ended bool) {
 	now := s.cfg.Now().UnixMilli()
 	for t, b := range s.backlog {
@@ -89,12 +89,12 @@ func (s *scan) through(all bool) (ended bool) {
 	return ended
 }
 
-// oldest walks a place in the order in which its cells became dirty, until Window of them
-// are taken or none is left; resp is the first page.
+// oldest walks a place in the order in which its cells became dirty, until Window cells are
+// accepted or none is left. resp is the first page.
 func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v verdict) {
 	for before := s.accepted; ; {
-		// A refused lock means that another worker is at it, as is to be expected at the
-		// head of the queue.
+		// A refused lock means that another worker handles the cell, which is to be expected
+		// at the head of the queue.
 		if v = s.offer(ctx, resp.Entries); v != goOn && v != teleport {
 			return v
 		}
@@ -111,7 +111,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 		if v != goOn {
 			return v
 		}
-		if !resp.Ordered { // the leader has changed, or the order is not known any more
+		if !resp.Ordered { // the leader has changed or does not know the order any more
 			return leave
 		}
 	}

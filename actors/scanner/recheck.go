@@ -6,18 +6,17 @@ import (
 )
 
 const (
-	// maxRechecks bounds the walks a second of what the survey says is empty, by one
-	// node's scanners or by its sweeper.
+	// maxRechecks limits the walks per second of tablets that the survey says are clean, by
+	// one node's scanners or by its sweeper.
 	maxRechecks = 4
-	// sweepRechecks is how many times longer the sweeper takes than the scanners: what it
-	// believes is no older than the tablet's last turn, and whoever meets a lock resolves
-	// it.
+	// sweepRechecks is how many times longer the sweeper takes than the scanners. Its
+	// information is no older than the tablet's last turn, and whoever meets a lock resolves
+	// it anyway.
 	sweepRechecks = 15
 )
 
-// rechecks says which tablets are walked although the survey rules them out: one after
-// the other, so that all have their turn. A node's scanners share one. Safe for
-// concurrent use.
+// rechecks chooses tablets that are walked although the survey says that they are clean, one
+// after the other. A node's scanners share one and may use it concurrently.
 type rechecks struct {
 	every time.Duration // for all tablets, by one node alone
 
@@ -27,7 +26,7 @@ type rechecks struct {
 	next int
 }
 
-// take gives the tablets that are due: of so many, count from first on, around the end.
+// take returns which of the tablets are due: count of them from first on, modulo their number.
 // nodes share the work; a tablet costs up to walks requests.
 func (r *rechecks) take(now time.Time, tablets, nodes, walks int) (first, count int) {
 	if tablets == 0 {

@@ -8,10 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Bounds of what a scanner remembers: rows per place, and places.
 const (
-	sampleRows = 16
-	maxSamples = 1024
+	sampleRows = 16   // rows that a scanner remembers of a place
+	maxSamples = 1024 // places that a scanner remembers
 )
 
 // place is one observed column in one tablet.
@@ -20,12 +19,12 @@ type place struct {
 	target notify.Target
 }
 
-// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Rows
-// in it may be clean by now: a walk from there finds the next dirty one.
+// sample is a uniform sample of the dirty rows met in a place (reservoir sampling). Its rows may
+// be clean by now; a walk from there finds the next dirty one.
 type sample struct {
 	rows []string
 	seen int
-	// rest is where the last walk was cut short, if it was.
+	// rest is the row where the last walk was cut short, if hasRest.
 	rest    string
 	hasRest bool
 }
@@ -45,7 +44,7 @@ func (s *sample) add(rng *rand.Rand, row string) {
 	}
 }
 
-// cut remembers where a walk was when the turn's requests were used up.
+// cut records where a walk was when the turn's requests were used up.
 func (s *sample) cut(from string, after *pb.Cell) {
 	s.rest, s.hasRest = from, true
 	if after != nil {
@@ -53,7 +52,7 @@ func (s *sample) cut(from string, after *pb.Cell) {
 	}
 }
 
-// start is where a walk of more than a page begins; see doc.go for the choice.
+// start returns the row where a walk of more than a page begins, as doc.go describes.
 func (s *sample) start(rng *rand.Rand, span mvcc.Span) string {
 	if s.hasRest && rng.IntN(2) == 0 {
 		s.hasRest = false
@@ -69,8 +68,8 @@ func (s *sample) start(rng *rand.Rand, span mvcc.Span) string {
 	return between(rng, span)
 }
 
-// between is a random row of the span: what its ends have in common, then eight random
-// bytes between them, taken as a number.
+// between returns a random row of the span: the common prefix of its ends, and then eight
+// random bytes between them as numbers.
 func between(rng *rand.Rand, span mvcc.Span) string {
 	n := 0
 	if span.HasEnd {
@@ -96,7 +95,7 @@ func between(rng *rand.Rand, span mvcc.Span) string {
 	return row
 }
 
-// number is the eight bytes of row from position at, filled up with zero bytes.
+// number returns the eight bytes of row from position at, padded with zeros, as a number.
 func number(row string, at int) uint64 {
 	var v uint64
 	for i := range 8 {

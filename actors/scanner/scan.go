@@ -11,36 +11,35 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// maxTeleports bounds the jumps of one turn, offerCells the cells that are locked and
-// offered in one message each, slotWait how long a scanner waits for a slow observer to
-// take more before it goes on to other places. slotGather is how much longer it waits,
-// once one place is free, for others to get free with it.
 const (
-	maxTeleports = 4
-	offerCells   = 64
-	slotWait     = 100 * time.Millisecond
-	slotGather   = time.Millisecond
+	maxTeleports = 4  // jumps in one turn
+	offerCells   = 64 // cells locked and offered in one message
+	// slotWait is how long a scanner waits for a slow observer before it continues with other
+	// places, and slotGather how much longer, once one slot is free, for more of them.
+	slotWait   = 100 * time.Millisecond
+	slotGather = time.Millisecond
 )
 
-// scan is one scanner: the paper's scanning thread (§2.4). It belongs to its actor.
+// scan is one scanner, the paper's scanning thread (§2.4). Only its actor's goroutine uses it,
+// except give.
 type scan struct {
 	cfg   Config
 	rng   *rand.Rand
 	locks *holder
 	stats *counters
-	// slots hold a token for each cell that is with the dispatcher, a channel for each
-	// target: an observer that is slow or stuck keeps the scanner from finding its own
-	// cells only. The map does not change.
+	// slots has for each target a channel with a token for each cell that the dispatcher has.
+	// So a slow or stuck observer keeps the scanner only from its own cells. The map does
+	// not change.
 	slots   map[notify.Target]chan struct{}
 	samples map[place]*sample
 	choice  *choice       // the node's
 	backlog backlogs      // the node's
-	walks   int           // places that a tablet of one table may have
-	pause   time.Duration // the last one, after a turn that found nothing
+	walks   int           // most places that a tablet of one table has
+	pause   time.Duration // the last pause after a turn that found nothing
 
 	budget   int // walk requests left in this turn
 	accepted int // cells that the dispatcher took in this turn
-	// left are the targets of which this turn has left something that no run takes yet.
+	// left has the targets of which this turn has left cells that no run takes yet.
 	left map[notify.Target]bool
 }
 
@@ -60,18 +59,17 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 	return s
 }
 
-// verdict says how a walk goes on.
+// verdict is how a walk continues.
 type verdict uint8
 
 const (
 	goOn     verdict = iota
-	teleport         // another worker is here: go on at another random place
-	// no more of this place: its observer's queue is full, or the tablet does not answer
-	leave
-	stop // the turn is over
+	teleport         // another worker is here: continue at another random place
+	leave            // skip the place: the observer's queue is full or the tablet silent
+	stop             // the turn is over
 )
 
-// turn walks from a random place until its requests are used up or everything has been seen once.
+// turn walks from a random place until its requests are used up or every place was walked once.
 func (s *scan) turn(ctx context.Context) time.Duration {
 	s.stats.turns.Add(1)
 	s.budget, s.accepted = s.cfg.Requests, 0
@@ -85,7 +83,7 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 	return s.pause/2 + time.Duration(s.rng.Int64N(int64(s.pause/2)+1))
 }
 
-// walk reports whether it has been through all there is.
+// walk walks the tablets that the survey leaves, and reports whether it has seen all of them.
 func (s *scan) walk(ctx context.Context) (all bool) {
 	if len(s.cfg.Targets) == 0 {
 		return false
@@ -115,8 +113,8 @@ type spot struct {
 	span   mvcc.Span
 }
 
-// places lists what there is to walk, in range order, without the columns that nothing
-// runs for. The order of the columns in a tablet is rotated at random.
+// places returns the places of the tablets, in range order, without paused columns. The order
+// of the columns in a tablet is rotated at random.
 func (s *scan) places(tablets []*pb.TabletDescriptor) []spot {
 	var out []spot
 	for _, d := range tablets {
@@ -151,8 +149,8 @@ func (s *scan) around(ctx context.Context, places []spot) verdict {
 	return goOn
 }
 
-// place hands out what waits longest. If the tablet's leader does not know that order,
-// and sometimes when it has nothing more, the place is walked from a random key.
+// place hands out the cells that have waited longest. If the tablet's leader does not know the
+// order, and sometimes when it has no more, the place is walked from a random key.
 func (s *scan) place(ctx context.Context, p *spot) verdict {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(p.span.Start), Oldest: true})
 	if v != goOn {
@@ -170,7 +168,7 @@ func (s *scan) place(ctx context.Context, p *spot) verdict {
 	return s.anywhere(ctx, p, resp)
 }
 
-// page asks for one page of a place's dirty cells, by row. A page that is not the last has entries.
+// page asks for one page of a place's dirty cells by row. Unless done there are entries.
 func (s *scan) page(ctx context.Context, p *spot, from string,
 	after *pb.Cell) (entries []*pb.WalkEntry, done bool, v verdict) {
 	resp, v := s.ask(ctx, p, &pb.WalkRequest{FromRow: wire.Bytes(from), After: after})
@@ -202,7 +200,8 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	return resp, goOn
 }
 
-// offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots get free.
+// offer locks the dirty cells and hands them to the dispatcher, a few at a time, as slots
+// become free.
 func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	var batch []notify.Dirty
 	now := s.cfg.Now().UnixMilli()
@@ -229,17 +228,17 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 	return s.hand(ctx, batch)
 }
 
-// young reports whether the change is so recent that its hint is probably being acted on.
-// What lies in the future, by a clock that is behind the oracle's, is not young: no clock
-// may keep a cell from being found.
+// young reports whether the change is so recent that its hint is probably being handled. A
+// change in the future, by a clock that is behind the oracle's, is not young: no clock may
+// keep a cell from being found.
 func (s *scan) young(n *mvcc.Notify, nowMillis int64) bool {
 	age := nowMillis - n.TS.Millis()
 	return s.cfg.Hints != HintsOff && n.Attempts == 0 && age >= 0 &&
 		age < s.cfg.Young.Milliseconds()
 }
 
-// hand takes a slot and the advisory lock for each cell, all of one column, and submits
-// those that it got.
+// hand takes a slot and the advisory lock of each cell, and submits the cells that got both.
+// All cells are of one column.
 func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	result := goOn
 	for len(batch) > 0 && result == goOn {
@@ -254,7 +253,7 @@ func (s *scan) hand(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// acquire waits for a slot, not for ever, and takes up to want of them.
+// acquire waits up to slotWait for a slot and takes up to want of them.
 func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n int, v verdict) {
 	slots := s.slots[target]
 	select {
@@ -270,7 +269,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 		case <-ctx.Done():
 			return 0, stop
 		}
-		if want > 1 { // not a message for each
+		if want > 1 { // rather than a message for each
 			enough.Reset(slotGather)
 			<-enough.C
 		}
@@ -285,7 +284,7 @@ func (s *scan) acquire(ctx context.Context, target notify.Target, want int) (n i
 	return n, goOn
 }
 
-// submit offers cells for each of which a slot is taken.
+// submit offers the cells, for each of which a slot is taken.
 func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -299,7 +298,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 		if state != lockGranted {
 			select {
 			case <-slots:
-			default: // a cell that gave its slot back twice has taken this one
+			default: // taken by a cell that gave its slot back twice
 			}
 			if state == lockRefused {
 				result = teleport
@@ -316,8 +315,8 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx was at its end some may have been accepted and give their slot back
-		// twice: give tolerates that.
+		// If ctx has ended some may have been accepted, and will give their slots back twice,
+		// which give tolerates.
 		for i := range items {
 			s.give(items[i].Cell)
 		}
@@ -343,7 +342,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// give returns a cell's lock and slot. Safe from any goroutine; never blocks.
+// give releases a cell's lock and slot. It never blocks and may be called on any goroutine.
 func (s *scan) give(c mvcc.Cell) {
 	s.locks.release(c)
 	select {

@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// Scanners are a node's hinter, scanners and sweeper. Its methods may be used concurrently.
+// Scanners is a node's hinter, scanners and sweeper. Its methods may be called concurrently.
 type Scanners struct {
 	cfg     Config
 	system  *actor.ActorSystem
@@ -26,30 +26,29 @@ type Scanners struct {
 	hinted  chan struct{} // closed when the hinter has ended
 	cancel  context.CancelFunc
 	backlog backlogs
-	sweeper *actorkit.Turns // nil: there is nothing to sweep
-	// scanners are set before the first hint can come.
+	sweeper *actorkit.Turns // nil if there is nothing to sweep
+	// scanners is set before the first hint can arrive.
 	scanners []*actorkit.Turns
-	waiting  atomic.Int64 // cells of hints under way
+	waiting  atomic.Int64 // cells sent to the hinter and not yet passed on
 	stats    counters
 }
 
-// Stats are counters since the scanners began.
+// Stats are counters since the scanners started.
 type Stats struct {
 	Hints        uint64 // cells hinted
-	HintsPassed  uint64 // of these, those that the dispatcher has taken note of
-	HintsDropped uint64 // those left to the scans
-	Turns        uint64 // of scanners
-	Requests     uint64 // walk requests, the sweeper's too
-	Found        uint64 // entries of the notify group seen
-	Accepted     uint64 // of these, those that the dispatcher took
+	HintsPassed  uint64 // of these, cells that the dispatcher took or knew
+	HintsDropped uint64 // of these, cells left to the scans
+	Turns        uint64 // turns of scanners
+	Requests     uint64 // walk requests, including the sweeper's
+	Found        uint64 // entries of the notify group seen by scanners
+	Accepted     uint64 // of these, cells that the dispatcher accepted
 	Parked       uint64 // of these, parked ones, which are left alone
-	Young        uint64 // of these, those left to their hints
-	Teleports    uint64 // jumps away from a row that another worker has
-	Resolved     uint64 // locks and intents that the sweeper has had resolved
-	Alive        uint64 // those that the sweeper asked about and that are alive
+	Young        uint64 // of these, cells left to their hints
+	Teleports    uint64 // jumps away from a row that another worker has locked
+	Resolved     uint64 // locks and intents resolved for the sweeper
+	Alive        uint64 // locks and intents of live transactions that the sweeper met
 	Errors       uint64 // requests that failed
-	// tablets not walked, by scanners, for the survey says that there is nothing
-	Clean uint64
+	Clean        uint64 // tablets that scanners skipped because the survey says they are clean
 }
 
 type counters struct {
@@ -57,7 +56,7 @@ type counters struct {
 	resolved, alive, errors, clean atomic.Uint64
 }
 
-// Spawn starts the actors. They begin at once. Errors: ErrInvalid, or a name is taken.
+// Spawn starts the actors, which begin at once. It fails with ErrInvalid, or if a name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -76,7 +75,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Scanners, error) {
 	return s, nil
 }
 
-// spawn starts the actors, as long as their names are not taken.
+// spawn starts the actors until one fails.
 func (s *Scanners) spawn() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hinter{
@@ -86,7 +85,7 @@ func (s *Scanners) spawn() error {
 		stats:   &s.stats,
 		untaken: s.untaken, backlog: s.backlog, done: make(chan struct{}),
 	}
-	// One instance for good: a restart after a panic goes on with what it knows.
+	// Always the same instance: a restart after a panic keeps its state.
 	props := actor.PropsFromProducer(func() actor.Actor { return h })
 	pid, err := s.system.Root.SpawnNamed(props, s.cfg.Name+"-hinter")
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Scanners) spawn() error {
 		return fmt.Errorf("scanner: spawn: %w", err)
 	}
 	s.hinter, s.hinted, s.cancel = pid, h.done, cancel
-	// Where nothing can be observed there is nothing to look for: no timer wakes the node up.
+	// Without observers there is nothing to sweep, and no timer should wake the node.
 	if s.cfg.Resolver != nil && (len(s.cfg.Targets) > 0 || s.cfg.Observed != nil) {
 		if s.sweeper, err = s.turns("sweeper", newSweeper(s.cfg, &s.stats).turn); err != nil {
 			return err
@@ -103,7 +102,7 @@ func (s *Scanners) spawn() error {
 	if len(s.cfg.Targets) == 0 {
 		return nil
 	}
-	// Each node begins somewhere else: what one has just walked another comes to later.
+	// Each node begins elsewhere, so that they recheck a tablet at different times.
 	first := rand.New(rand.NewPCG(s.cfg.Seed, 0)).IntN(1 << 30)
 	choice := &choice{again: &rechecks{every: recheck, next: first}}
 	for i := range max(s.cfg.Scanners, 0) {
@@ -119,16 +118,16 @@ func (s *Scanners) spawn() error {
 	return nil
 }
 
-// turns starts an actor that works in turns, the first at once.
+// turns starts an actor that works in turns, with the first turn at once.
 func (s *Scanners) turns(name string, turn func(context.Context) time.Duration) (*actorkit.Turns,
 	error) {
 	return actorkit.SpawnTurns(s.system,
 		actorkit.TurnsConfig{Name: s.cfg.Name + "-" + name, Turn: turn})
 }
 
-// Hint passes cells on that have just become dirty. It never blocks, and drops what is
-// over the bound. Leaders should hint only entries that are neither parked nor counted as
-// failed: those have their backoff. The slice is copied.
+// Hint passes on cells that have just become dirty. It never blocks, and drops hints beyond
+// HintQueue. Leaders should not hint entries that are parked or have failed, because those
+// have their backoff. Hint copies the slice.
 func (s *Scanners) Hint(cells []mvcc.Cell) {
 	if s.cfg.Hints == HintsOff || len(s.targets) == 0 {
 		return
@@ -138,7 +137,7 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 		t := notify.TargetOf(c)
 		switch {
 		case !s.targets[t] || s.cfg.Paused(t):
-		case s.backlog[t].on.Load(): // it waits in line
+		case s.backlog[t].on.Load(): // the scanners hand it out in its turn
 			s.stats.hints.Add(1)
 			s.stats.hintsDropped.Add(1)
 		default:
@@ -161,9 +160,9 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 	s.system.Root.Send(s.hinter, &hint{cells: mine})
 }
 
-// untaken notes that a hint of the target was dropped for want of room. If that is new
-// the scanners begin at once: from now on it is they who find what waits. It never
-// blocks; any goroutine may call it.
+// untaken records that a hint of the target was dropped for lack of room. If a backlog begins
+// the scanners, which now have to find the cells, are woken. It never blocks and may be
+// called on any goroutine.
 func (s *Scanners) untaken(t notify.Target) {
 	if b := s.backlog[t]; b == nil || s.cfg.Scanners <= 0 || !b.untaken(s.cfg.Now().UnixMilli()) {
 		return
@@ -187,8 +186,8 @@ func (s *Scanners) Stats() Stats {
 	}
 }
 
-// Stop ends the actors; a turn that goes on is cut short. Errors: ctx's, when they have
-// not all ended by then. Stop it before the dispatcher.
+// Stop cancels the turns under way and ends the actors. It returns ctx's error if they have
+// not all ended by the end of ctx. Call it before the dispatcher is stopped.
 func (s *Scanners) Stop(ctx context.Context) error {
 	var g errgroup.Group
 	for _, t := range append(slices.Clone(s.scanners), s.sweeper) {

@@ -11,36 +11,39 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Survey says where there is nothing to find. What it says may be old, or wrong: it saves
-// work, and recheck bounds what it can hide.
+// Survey says where there is nothing to find. It saves work. It may be outdated or wrong, and
+// rechecks limit for how long it can hide a cell.
 type Survey interface {
-	// Look is what the leaders of tablets have said, no longer ago than age. It may ask them.
+	// Look returns what the leaders of tablets have said within the last age. It may ask
+	// them.
 	Look(ctx context.Context, age time.Duration) View
-	// Settled reports whether a tablet that is led on this node surely holds neither
+	// Settled reports whether a tablet that is led on this node certainly holds neither
 	// locks nor weak intents.
 	Settled(tablet uint64) bool
-	// SettledVersion changes with what Settled says, and with the tablets that are led
+	// SettledVersion changes when answers of Settled change, or the tablets that are led
 	// here. It is never 0.
 	SettledVersion() uint64
 }
 
-// View is what a survey has found. Safe for concurrent use.
+// View is what a survey has found. It may be used concurrently.
 type View interface {
 	// Clean reports whether the tablet's leader says that it has no dirty cell.
 	Clean(tablet uint64) bool
-	// Scanning is how many nodes look for dirty cells of the target, this one included.
+	// Scanning returns how many nodes, including this one, look for dirty cells of the
+	// target.
 	Scanning(target notify.Target) int
-	// Version: two views of one version say the same of the same tablets. It is never 0.
+	// Version is the same in two views only if they say the same of all tablets. It is never
+	// 0.
 	Version() uint64
 }
 
-// choice is what a survey leaves of the tablets. A node's scanners share it, so that an
-// idle node does not go through its tablets in every turn. Safe for concurrent use.
+// choice caches which tablets a survey leaves to be walked. A node's scanners share it, so that
+// an idle node does not go through its tablets in every turn. It may be used concurrently.
 type choice struct {
 	again *rechecks
 
 	mu      sync.Mutex
-	version uint64 // of the view that the rest is of; 0: of none
+	version uint64 // version of the view that last was made from; 0 before the first
 	last    *chosen
 }
 
@@ -51,10 +54,10 @@ type chosen struct {
 	dirty    []*pb.TabletDescriptor // those of observed that are not clean
 }
 
-// of is what there is by the view; tablets lists all tablets.
+// of returns the tablets that the view leaves. tablets returns all tablets.
 func (c *choice) of(view View, targets []notify.Target,
 	tablets func() ([]*pb.TabletDescriptor, error)) (*chosen, error) {
-	version := view.Version() // before looking: what changes meanwhile is of a later one
+	version := view.Version() // before looking, as later changes belong to a later version
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.version == version {
@@ -89,9 +92,8 @@ func observes(d *pb.TabletDescriptor, targets []notify.Target) bool {
 	return false
 }
 
-// choose gives the tablets that the survey does not rule out, and those of the others
-// that have their turn to be walked all the same. Without a survey that is all of them,
-// and none.
+// choose returns the tablets that may be dirty, and those of the clean ones that are due to be
+// walked again. Without a survey all tablets may be dirty.
 func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor, err error) {
 	tablets := func() ([]*pb.TabletDescriptor, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -102,8 +104,8 @@ func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor,
 		dirty, err = tablets()
 		return dirty, nil, err
 	}
-	// A scanner that finds work wants to know more exactly. Those of a node share what
-	// one of them has asked.
+	// A scanner that finds work needs newer answers. A node's scanners share the answers that
+	// one of them has asked for.
 	view := s.cfg.Survey.Look(ctx, max(s.pause/2, s.cfg.PaceMin))
 	c, err := s.choice.of(view, s.cfg.Targets, tablets)
 	if err != nil {

@@ -13,32 +13,30 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of the sweeper: resolutions at once, and transactions found alive that it
-// remembers so as not to ask again for a while.
 const (
-	sweepResolvers = 8
-	maxAlive       = 4096
-	alivePause     = time.Second
+	sweepResolvers = 8           // most resolutions at once
+	maxAlive       = 4096        // live transactions that the sweeper remembers
+	alivePause     = time.Second // pause before it asks about a live transaction again
 )
 
-// sweeper walks the lock and intent groups of this node's tablets. It belongs to its actor.
+// sweeper walks the lock and intent groups of this node's tablets. Only its actor's goroutine
+// uses it.
 //
-// It asks about every lock whose transaction began more than sweepAge ago, expired or
-// not: if the primary is committed the lock is rolled forward at once; else it stays
-// until it has expired, which the resolver decides by oracle time (invariant 6 of design
-// section 4). A clock that differs from the oracle's only makes it ask too early or too
-// late.
+// It has every lock resolved whose transaction began more than sweepAge ago, whether it has
+// expired or not: if the primary is committed the lock is rolled forward at once; otherwise
+// it stays until it has expired, which the resolver decides by oracle time (invariant 6 of
+// design section 4). A clock that differs from the oracle's only makes the sweeper ask too
+// early or too late.
 type sweeper struct {
 	cfg   Config
 	stats *counters
-	alive map[mvcc.Timestamp]time.Time // by start timestamp: do not ask before
-	next  int                          // place to begin with
+	alive map[mvcc.Timestamp]time.Time // by start timestamp: when to ask again
+	next  int                          // the place to begin with
 	again *rechecks
 
-	// What there is by the survey's word of a version; 0: of none.
-	version     uint64
-	local, open []*pb.TabletDescriptor
-	walks       int // places that one of local may have
+	version     uint64                 // of the survey that the rest was made from; 0 if none
+	local, open []*pb.TabletDescriptor // this node's tablets, and those that may hold locks
+	walks       int                    // most places that one of local has
 }
 
 func newSweeper(cfg Config, stats *counters) *sweeper {
@@ -80,11 +78,12 @@ func (w *sweeper) turn(ctx context.Context) time.Duration {
 	return sweepPause
 }
 
-// choose gives the tablets of this node that may hold something, and some of the others, in turn.
+// choose returns the tablets of this node that may hold locks or intents, and those of the
+// others that are due to be walked again.
 func (w *sweeper) choose(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	version := uint64(0)
 	if w.cfg.Survey != nil {
-		// before looking: what changes meanwhile is of a later one
+		// Before looking, as later changes belong to a later version.
 		version = w.cfg.Survey.SettledVersion()
 	}
 	if version == 0 || version != w.version {
@@ -134,9 +133,8 @@ func (w *sweeper) places(tablets []*pb.TabletDescriptor) []swept {
 	return out
 }
 
-// observed lists the columns to look after in a tablet: not only those whose observers
-// this process runs, for a change that stays locked is seen by nobody until it is swept,
-// whoever would run its observer.
+// observed returns the columns to look after in a tablet. They are not only those whose
+// observers this process runs, because no node sees a change while it is locked.
 func (w *sweeper) observed(tablet uint64) []notify.Target {
 	if w.cfg.Observed == nil {
 		return w.cfg.Targets
@@ -168,7 +166,7 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 			return resolved
 		}
 		last := resp.Entries[len(resp.Entries)-1]
-		// A new message: the old one may still be looked at by its receiver.
+		// A new message, because its receiver may still use the old one.
 		req = &pb.WalkRequest{
 			Group: req.Group, Table: req.Table, Column: req.Column, Limit: req.Limit,
 			FromRow: last.GetCell().GetRow(),
@@ -178,7 +176,7 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 	return resolved
 }
 
-// old picks what is worth asking about.
+// old returns the locks and intents that are worth asking about.
 func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 	now := w.cfg.Now()
 	before := now.Add(-sweepAge).UnixMilli()
@@ -193,7 +191,7 @@ func (w *sweeper) old(entries []*pb.WalkEntry) []mvcc.LockInfo {
 	return out
 }
 
-// lockInfo is the entry as those see it that met it.
+// lockInfo converts an entry to what a transaction that meets it gets.
 func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	if in := e.GetIntent(); in != nil {
 		return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Intent: true, Lock: mvcc.Lock{
@@ -205,7 +203,7 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 	return mvcc.LockInfo{Cell: wire.Cell(e.GetCell()), Lock: wire.Lock(e.GetLock())}
 }
 
-// resolve asks about each lock, a few at once, and reports whether any was resolved.
+// resolve has the locks resolved, a few at once, and reports whether any was.
 func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 	answers := make([]sweepAnswer, len(locks))
 	var group errgroup.Group
@@ -241,7 +239,7 @@ type sweepAnswer struct {
 	err      error
 }
 
-// spare leaves a transaction alone for a while.
+// spare leaves a live transaction alone for alivePause.
 func (w *sweeper) spare(start mvcc.Timestamp) {
 	if len(w.alive) >= maxAlive {
 		clear(w.alive)

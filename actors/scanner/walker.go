@@ -7,13 +7,13 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Sender carries one operation to a tablet: txn.Transport does.
+// Sender carries one operation to a tablet. txn.Transport implements it.
 type Sender interface {
 	Send(ctx context.Context, tablet *pb.TabletDescriptor,
 		req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
-// NewWalker is the Walker that sends a message for each page.
+// NewWalker returns a Walker that sends an operation for each page.
 func NewWalker(s Sender) Walker { return walker{s} }
 
 type walker struct{ sender Sender }
@@ -33,7 +33,8 @@ func (w walker) Walk(ctx context.Context, tablet *pb.TabletDescriptor,
 			e.Message, e.Code)
 	}
 	if resp.GetWalk() == nil {
-		return nil, fmt.Errorf("scanner: walk of tablet %d: no answer to it", tablet.GetTabletId())
+		return nil, fmt.Errorf("scanner: walk of tablet %d: a response of another type",
+			tablet.GetTabletId())
 	}
 	return resp.GetWalk(), nil
 }

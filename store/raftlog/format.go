@@ -32,8 +32,7 @@ const (
 	alignment   = 8
 )
 
-// MaxBatchBytes is the most that one batch may encode to: entries' data and some bytes
-// for each.
+// MaxBatchBytes limits the size of a batch: its entries' data and some bytes for each.
 const MaxBatchBytes = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -45,7 +44,7 @@ type logID [idBytes]byte
 type header struct {
 	id       logID
 	sequence uint64
-	before   int64 // where the segment before ends: all up to there was synced
+	before   int64 // where the segment before ends; everything up to there was synced
 }
 
 func (h header) encode() []byte {
@@ -75,19 +74,19 @@ func decodeHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// seed is what the CRCs of a segment's frames begin with.
+// seed returns the value with which the CRCs of the segment's frames begin.
 func (h header) seed() uint32 {
 	var sequence [8]byte
 	binary.LittleEndian.PutUint64(sequence[:], h.sequence)
 	return crc32.Update(crc32.Checksum(h.id[:], castagnoli), castagnoli, sequence[:])
 }
 
-// frame is what a frame's head says.
+// frame is the decoded head of a frame.
 type frame struct {
 	length, number, sum uint32
 }
 
-// span is how many bytes the frame takes in the segment.
+// span returns how many bytes the frame takes in the segment.
 func (f frame) span() int64 { return align(frameHead + int64(f.length)) }
 
 func align(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
@@ -108,7 +107,7 @@ func headSum(b []byte, seed uint32, offset int64) uint32 {
 	return crc32.Update(crc32.Update(seed, castagnoli, place[:]), castagnoli, b[:12])
 }
 
-// decodeFrame reads the head of a frame at an offset. It is not ok if there is none of
+// decodeFrame decodes the head of a frame at an offset. ok is false if there is no frame of
 // this segment.
 func decodeFrame(b []byte, seed uint32, offset int64) (f frame, ok bool) {
 	if len(b) < frameHead {

@@ -11,37 +11,37 @@ import (
 
 // Kinds of items.
 const (
-	itemState      = 1 + iota // a replica as it is where a segment begins
-	itemNote                  // a note; without bytes: it is gone
-	itemBegin                 // a log that begins after a position
-	itemEntry                 // an entry, which replaces what was there from its index on
-	itemMoved                 // an entry that is there, written once more
+	itemState      = 1 + iota // the head of a replica at the beginning of a segment
+	itemNote                  // a note; an empty one deletes it
+	itemBegin                 // the log begins after a position
+	itemEntry                 // an entry, which replaces those from its index on
+	itemMoved                 // a live entry, written once more
 	itemHard                  // a HardState
-	itemTruncate              // the entries up to a position go
+	itemTruncate              // the entries up to a position are removed
 	itemCheckpoint            // the state is durable up to an index
-	itemDestroy               // the replica is gone
+	itemDestroy               // the replica is removed
 )
 
 // Position is a place in a Raft log.
 type Position struct{ Index, Term uint64 }
 
-// item is one change to one replica. Which fields count depends on the kind.
+// item is one change to one replica. Which fields are used depends on the kind.
 type item struct {
 	kind    byte
 	replica uint64
-	at      Position // of an entry, where a log begins, up to where it goes, or of a checkpoint
+	at      Position // of the entry, begin, truncation or checkpoint
 	head    head     // itemState: all of it; itemHard: the HardState
 	entry   *raftpb.Entry
 	key     string // of an itemNote
 	note    []byte // itemNote; the figures of itemBegin and itemCheckpoint
-	offset  uint32 // of an entry: where the item is, from the payload's begin
+	offset  uint32 // of an entry's item, from the beginning of the payload
 	length  uint32
 }
 
 const itemSumBytes = 4
 
-// append encodes the item behind b, which begins where the payload does less frameHead.
-// An entry has a CRC of its own, so that it can be read without the rest of its frame.
+// append appends the encoded item to b, which holds the frame from its beginning. An entry has
+// a CRC of its own, so that it can be read without the rest of its frame.
 func (it *item) append(b []byte) []byte {
 	begin := len(b)
 	b = append(b, it.kind)
@@ -78,7 +78,7 @@ func appendBytes[T []byte | string](b []byte, data T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
-// size bounds what append adds.
+// size returns a bound of what append adds.
 func (it *item) size() int64 {
 	const fixed = 1 + 8*binary.MaxVarintLen64 + itemSumBytes
 	if it.entry != nil {
@@ -186,7 +186,7 @@ func (r *reader) hardState() hardState {
 	return hardState{term: r.uvarint(), vote: r.uvarint(), commit: r.uvarint()}
 }
 
-// cloneEntry is the entry with data of its own.
+// cloneEntry returns a copy of the entry.
 func (it *item) cloneEntry() *raftpb.Entry {
 	at, typ := it.at, it.entry.GetType()
 	e := &raftpb.Entry{Term: &at.Term, Index: &at.Index, Type: &typ}

@@ -15,49 +15,52 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Defaults of Options, and what is not one.
+// Defaults of Options.
 const (
-	// DefaultSegmentBytes is large enough that what a new segment costs, three syncs, is
-	// nothing beside what is written to it, and small enough to be let go of soon.
+	// DefaultSegmentBytes is large enough to make the cost of a new segment, three syncs,
+	// negligible beside that of its contents, and small enough for segments to be freed soon.
 	DefaultSegmentBytes = 16 << 20
 	// DefaultCacheBytes serves followers and applies that are at most 160 ms behind at 50
-	// MB a second. Whoever is further behind reads the segments, from the page cache.
+	// MB/s. Others read the segments from the page cache.
 	DefaultCacheBytes = 8 << 20
-	// DefaultSpares is what two checkpoints need in between at 50 MB a second.
+	// DefaultSpares is the number of segments written between two checkpoints at 50 MB/s.
 	DefaultSpares = 4
+)
 
-	// reserveBytes is the end of a segment that only batches without entries use, when
-	// there is no room for another: truncations and checkpoints, which give room.
+const (
+	// reserveBytes is the end of a segment that only batches without entries may use when
+	// there is no room for another segment: truncations and checkpoints, which free space.
 	reserveBytes = 64 << 10
-	// smallBytes is what a segment has at least that is made on a full disk, for the same:
-	// when the log is opened, and when such a batch does not fit there.
+	// smallBytes is the least room in a segment that is made on a full disk for that purpose:
+	// when the log is opened, or when such a batch does not fit into the reserve.
 	smallBytes = 16 << 10
-	// minSegmentBytes leaves room for something beside that.
+	// minSegmentBytes leaves room beside the reserve.
 	minSegmentBytes = 4 * reserveBytes
-	// keptBuffer bounds the memory that is kept from one Append to the next.
+	// keptBuffer limits the buffer that is kept from one Append to the next.
 	keptBuffer = 1 << 20
 	dirMode    = 0o700
 )
 
 // Options configure a Log. The zero value of every field is a sensible default.
 type Options struct {
-	Create       bool  // begin a log where there is none; otherwise that is ErrNoLog
-	SegmentBytes int64 // of a segment's file; a batch that is larger gets a larger one
-	CacheBytes   int64 // of the newest entries that are held in memory, of all replicas together
-	Spares       int   // files that are kept for new segments; < 0: none
+	Create       bool  // create the log if there is none, instead of failing with ErrNoLog
+	SegmentBytes int64 // size of a segment's file; a larger batch gets a larger one
+	CacheBytes   int64 // memory for the newest entries of all replicas together
+	Spares       int   // how many files are kept for new segments; none if negative
 
-	// of the log to be opened, or made: another one is ErrForeign. Zero: any, or random
+	// ID is the id of the log to be opened or created. Opening another is ErrForeign. If ID
+	// is zero any log is opened, and a new one gets a random id.
 	ID        [16]byte
-	InMemory  bool          // nothing on disk. For tests.
-	NoSync    bool          // never sync. Loses acknowledged writes; for the tests of the tests.
-	SyncDelay time.Duration // slept after each sync: benchmarks of slower disks
+	InMemory  bool          // keep nothing on disk. For tests.
+	NoSync    bool          // never sync, which loses acknowledged writes. For tests of tests.
+	SyncDelay time.Duration // sleep after each sync, for benchmarks of slower disks
 
-	// Room says whether a new file of so many bytes may be made: ErrDiskFull, wrapped, if
-	// not. nil: as long as the file system has room. Small ones are made without asking,
-	// for a log to be opened and for what gives room.
+	// Room returns an error that wraps ErrDiskFull if no new file of so many bytes may be
+	// made. If it is nil only the file system decides. Small files, for opening a log and
+	// for batches that free space, are made without asking.
 	Room func(bytes int64) error
 
-	fs fileSystem // of tests
+	fs fileSystem // for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -77,16 +80,16 @@ type Log struct {
 
 	writing sync.Mutex // held by Append, Rewrite and Close, and taken before mu
 
-	mu       sync.RWMutex // state, segments and counts; never held during I/O
+	mu       sync.RWMutex // guards state, segments and counts; never held during I/O
 	state    *state
 	segments []*segment // oldest first; the last is written to
 	counts   counts
 	synced   metrics.Durations
 
-	spareCount atomic.Int64 // of spares, for Stats
+	spareCount atomic.Int64 // len(spares), for Stats
 
-	// reading is held by readers of segments, and taken before a file is closed or used
-	// again. It is acquired while mu is held, never the other way round.
+	// reading is read-locked by readers of segments, and locked to close a file or use it
+	// again. It may be acquired while mu is held, never the other way round.
 	reading sync.RWMutex
 
 	// The rest is guarded by writing.
@@ -98,9 +101,9 @@ type Log struct {
 
 type counts struct{ batches, bytes uint64 }
 
-// Open opens the log in a directory, reads all of it and begins a new segment. It returns
-// a *DamageError where a frame is not what was written and was surely synced. What the
-// last process was writing when it ended is there as a whole or not at all.
+// Open opens the log in a directory, reads all of it and begins a new segment. It returns a
+// *DamageError if a frame that was certainly synced is not what was written. A batch that
+// the last process was writing when it ended is there as a whole or not at all.
 func Open(dir string, o Options) (*Log, error) {
 	o = o.withDefaults()
 	l := &Log{opts: o, dir: dir, fs: o.fs, state: newState(o.CacheBytes), next: 1}
@@ -123,8 +126,8 @@ func Open(dir string, o Options) (*Log, error) {
 }
 
 func (l *Log) open() error {
-	// What a killed process has renamed must not come back under its old name once it is
-	// written over.
+	// A file that a killed process has renamed must not reappear under its old name after it
+	// has been overwritten.
 	err := l.fs.sync()
 	if err != nil {
 		return fmt.Errorf("raftlog: sync directory: %w", err)
@@ -152,14 +155,14 @@ func (l *Log) open() error {
 	return nil
 }
 
-// Append makes the batch durable and then visible, by one write and one sync. ErrInvalid,
-// ErrBatchTooLarge and ErrDiskFull mean that nothing was written and nothing has changed.
-// After any other error the log fails for good with ErrFailed: what is on disk of the
-// batch is known when it is opened again.
+// Append makes the batch durable and then visible, with one write and one sync. After
+// ErrInvalid, ErrBatchTooLarge and ErrDiskFull nothing was written and nothing has changed.
+// After any other error the log fails for good with ErrFailed, and only opening it again
+// shows what is on disk of the batch.
 //
-// Batches that need no sync of their own, such as a HardState in which only the commit
-// index has moved, are added to a later one by the caller: nothing is ever written behind
-// what is not synced.
+// The caller adds changes that need no sync of their own, such as a HardState in which only
+// the commit index has moved, to a later batch: nothing is ever written after something that
+// is not synced.
 func (l *Log) Append(b *Batch) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -215,7 +218,7 @@ func (l *Log) write(b *Batch) error {
 	l.mu.Lock()
 	for i := range b.items {
 		if err = l.state.apply(&b.items[i], s, at+frameHead, b.items[i].entry); err != nil {
-			break // check has allowed what apply refuses
+			break // never, as check has allowed it
 		}
 	}
 	l.counts.batches++
@@ -227,7 +230,7 @@ func (l *Log) write(b *Batch) error {
 	return l.free()
 }
 
-// room returns the segment that a frame of so many bytes goes to: the last, or a new one.
+// room returns the segment for a frame of so many bytes: the last one, or a new one.
 func (l *Log) room(bytes int64, housekeeping bool) (*segment, error) {
 	s := l.segments[len(l.segments)-1]
 	if s.end+bytes <= s.bytes-reserveBytes {
@@ -258,8 +261,8 @@ func (l *Log) sync(s *segment) error {
 	return err
 }
 
-// Close writes a last, empty frame, so that damage to any other is told from an end that
-// was cut short, and closes the files. No reader may be under way.
+// Close writes a last, empty frame, so that damage to any earlier frame can be told from an
+// unfinished write, and closes the files. No reader may be under way.
 func (l *Log) Close() error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -291,18 +294,18 @@ func (l *Log) Notes() map[string][]byte {
 	return maps.Clone(l.state.notes)
 }
 
-// State is what the log knows of a replica beside its entries.
+// State is what the log holds of a replica beside its entries.
 type State struct {
 	Replica    uint64
 	Term, Vote uint64
 	Commit     uint64
 	Truncated  Position // the entry before the first that is kept
-	Checkpoint uint64   // the state is durable up to here: it is replayed from the next entry on
-	Figures    string   // of the last Checkpoint or Begin
+	Checkpoint uint64   // the state is durable up to this index; a replay begins after it
+	Figures    string   // those of the last Checkpoint or Begin
 	Last       uint64   // index of the last entry
 }
 
-// Replicas returns what there is of all replicas, by id.
+// Replicas returns the states of all replicas by id.
 func (l *Log) Replicas() []State {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

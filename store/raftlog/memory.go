@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// memory is a directory in memory, of a log that is on no disk. A file knows what was
-// written since its last sync, so that a power loss can be simulated (powerloss.go).
-// Names need no sync.
+// memory is a directory in memory. Its files record what was written since their last sync,
+// so that a power loss can be simulated (powerloss.go). Names need no sync.
 type memory struct {
 	mu    sync.RWMutex
 	files map[string]*memoryFile
@@ -65,7 +64,7 @@ func (m *memory) remove(name string) error {
 
 func (m *memory) sync() error { return nil }
 
-// memoryFile takes memory for what is written to it; behind that are zeros.
+// memoryFile takes memory only for what was written to it. The rest of it reads as zeros.
 type memoryFile struct {
 	mu       sync.RWMutex
 	data     []byte
@@ -73,11 +72,11 @@ type memoryFile struct {
 	unsynced []overwritten // oldest first
 }
 
-// overwritten is what a write has replaced; behind it there was nothing.
+// overwritten is what a write has replaced.
 type overwritten struct {
 	at  int64
 	old []byte
-	end int64 // of data before the write
+	end int64 // length of data before the write
 }
 
 func (f *memoryFile) ReadAt(b []byte, at int64) (n int, err error) {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// This file simulates crashes of a log in memory, for tests of what uses it; the log's own
+// This file simulates crashes of a log in memory, for tests of what uses a log. The log's own
 // tests cut the power of a simulated disk at every step (model_test.go). No node runs it.
 
-// Reopen returns what would be found of a log in memory if the process ended now: all that
-// was written, or, if the power fails, what was written before each file's last sync. l
-// goes on as if nothing had happened; the two share nothing. Any goroutine may call it.
+// Reopen returns the log that would be found if the process ended now: with all that was
+// written, or, if the power fails, with what was written before each file's last sync. l
+// continues as if nothing had happened, and the two share nothing. Any goroutine may call it.
 func (l *Log) Reopen(powerFails bool) (*Log, error) {
 	m, ok := l.fs.(*memory)
 	if !ok {
@@ -21,8 +21,7 @@ func (l *Log) Reopen(powerFails bool) (*Log, error) {
 	return Open(l.dir, o)
 }
 
-// copy returns the files as they are, or as they were synced. Only the last segment is
-// written to, and none is made meanwhile: what is missing is at the log's end.
+// copy returns copies of the files as they are, or as they were synced.
 func (m *memory) copy(syncedOnly bool) *memory {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -2,13 +2,13 @@ package raftlog
 
 import "go.etcd.io/raft/v3/raftpb"
 
-// recent bounds the entries that are held in memory, of all replicas together: the last
-// ones that were appended. It counts those that were overwritten or truncated as well
-// until their turn comes. It is guarded by Log.mu.
+// recent limits the memory of cached entries: of all replicas together, those appended last
+// are kept. Entries that were overwritten or truncated count until their turn comes. Log.mu
+// guards it.
 type recent struct {
 	limit, bytes int64
 	queue        []held
-	first        int // in queue: the ones before are gone
+	first        int // index in queue of the oldest that is still cached
 }
 
 type held struct {
@@ -16,12 +16,12 @@ type held struct {
 	entry          *raftpb.Entry
 }
 
-// heldOverhead is about what an entry takes in memory beside its data.
+// heldOverhead is about the memory of an entry beside its data.
 const heldOverhead = 160
 
 func (h held) bytes() int64 { return int64(len(h.entry.Data)) + heldOverhead }
 
-// remember notes that an entry is in memory, and forgets the oldest ones.
+// remember adds a cached entry, and drops the oldest ones from memory.
 func (s *state) remember(replica, index uint64, entry *raftpb.Entry) {
 	if entry == nil {
 		return

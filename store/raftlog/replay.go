@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// maxMissing bounds how many entries of one replica may have been let go of before a
-// segment begins.
+// This file reads a log when it is opened, on the caller's goroutine.
+
+// maxMissing limits how many entries of one replica may be in segments that were freed.
 const maxMissing = 1 << 26
 
-// find opens the segments that are in the directory and reads their headers, and removes
-// what a process left unfinished once it is known that the directory is this log's.
+// find opens the segments in the directory and reads their headers. Once it is known that the
+// directory is this log's it removes what a process has left unfinished.
 func (l *Log) find(names []string) error {
 	var segments []*segment
 	var spares []string
@@ -67,7 +68,7 @@ func (l *Log) openFiles(segments []*segment) error {
 	return nil
 }
 
-// checkSpares removes spares of another size, and those that are too many.
+// checkSpares keeps the spares of the right size up to Options.Spares, and removes the others.
 func (l *Log) checkSpares(found []string) error {
 	for _, name := range found {
 		f, err := l.fs.open(name)
@@ -87,7 +88,7 @@ func (l *Log) checkSpares(found []string) error {
 	return nil
 }
 
-// damage is an error about a place in a segment.
+// damage returns an error about a place in a segment.
 func (l *Log) damage(s *segment, offset int64, format string, args ...any) error {
 	return &DamageError{
 		Segment: filepath.Join(l.dir, s.name), Offset: offset, What: fmt.Sprintf(format, args...),
@@ -124,10 +125,9 @@ func (l *Log) replay() error {
 	return nil
 }
 
-// seal ends the segment that the last process wrote to. What was read from it is made
-// durable before the next segment says that it ends there: a killed process may have left
-// it in the page cache alone. What is behind was never acknowledged, and its place on the
-// disk is of no use any more.
+// seal ends the segment that the last process wrote to. What was read from it becomes durable
+// before the next segment records that it ends there, because a killed process may have left
+// it only in the page cache. What follows was never acknowledged, and its space is freed.
 func (l *Log) seal(s *segment) error {
 	if s.end < s.bytes {
 		if err := s.file.truncate(s.end); err != nil {
@@ -138,8 +138,8 @@ func (l *Log) seal(s *segment) error {
 	return l.sync(s)
 }
 
-// readHeader checks that the segment is the one that its name says and follows the one
-// before.
+// readHeader checks that the segment is the one that its name says and follows the previous
+// one.
 func (l *Log) readHeader(i int) error {
 	s, b := l.segments[i], make([]byte, headerBytes)
 	if _, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -162,9 +162,9 @@ func (l *Log) readHeader(i int) error {
 	return nil
 }
 
-// readFrames applies the segment's frames. Where the next one begins, it says where this
-// one ends: all up to there was synced. In the last segment every frame that another one
-// follows was synced, and only the last one may have been cut short.
+// readFrames applies the segment's frames. The header of the next segment says where this one
+// ends, and everything up to there was synced. In the last segment every frame that another
+// one follows was synced, and only the last one may be incomplete.
 func (l *Log) readFrames(s, next *segment, b []byte) error {
 	seed, at, end := s.seed(), headerBytes, int64(len(b))
 	if next != nil {
@@ -178,7 +178,7 @@ func (l *Log) readFrames(s, next *segment, b []byte) error {
 		}
 		if !ok {
 			if behind, found := findFrame(b, seed, s.frames, at); found {
-				return l.damage(s, at, "frame %d is not what was written, and there is one behind it, at %d",
+				return l.damage(s, at, "frame %d is not what was written, and another one follows at %d",
 					s.frames, behind)
 			}
 			break
@@ -206,7 +206,7 @@ func readable(b []byte, seed uint32, at int64) (f frame, ok bool) {
 	return f, f.whole(b[at+frameHead:][:f.length], seed)
 }
 
-// findFrame looks for a frame behind a place where there is none: then that place was
+// findFrame looks for a frame after a place where there is none. If there is one the place was
 // synced.
 func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found bool) {
 	for o := at + alignment; o+frameHead <= int64(len(b)); o += alignment {
@@ -222,7 +222,7 @@ func findFrame(b []byte, seed, number uint32, at int64) (offset int64, found boo
 	return 0, false
 }
 
-// readFrame applies one payload, which is at an offset of the segment.
+// readFrame applies the payload at an offset of the segment.
 func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 	for at := 0; at < len(b); {
 		it, n, err := decodeItem(b[at:])
@@ -251,8 +251,8 @@ var (
 	errKind  = errors.New("an item that does not belong in a segment's first frame")
 )
 
-// readState takes the state of a replica, or a note, from the first segment there is, and
-// compares it with what was read so far in every other.
+// readState takes the state of a replica, or a note, from the oldest segment. In every other
+// segment it compares them with what was read so far.
 func (l *Log) readState(it *item, s *segment) error {
 	first := s == l.segments[0]
 	switch {
@@ -282,8 +282,7 @@ func (l *Log) readState(it *item, s *segment) error {
 	return nil
 }
 
-// checkWhole makes sure that all entries are there which replicas keep: none was in a
-// segment that is missing.
+// checkWhole checks that every live entry was in one of the segments.
 func (l *Log) checkWhole() error {
 	for id, r := range l.state.replicas {
 		for i := range r.slots {

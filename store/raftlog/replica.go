@@ -8,9 +8,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Replica reads one replica's log. It implements raft.Storage and belongs to the
-// replica's goroutine; what Log.Append has made durable meanwhile is there at the next
-// call.
+// Replica reads one replica's log. It implements raft.Storage and belongs to the replica's
+// goroutine. Each call sees what Log.Append has made durable by then.
 type Replica struct {
 	log      *Log
 	id       uint64
@@ -21,18 +20,18 @@ type Replica struct {
 
 var _ raft.Storage = (*Replica)(nil)
 
-// Replica returns the log of the replica, which Begin has begun. Without one, or when it
-// is destroyed later, calls return ErrNoReplica.
+// Replica returns the log of the replica. Its methods return ErrNoReplica before the replica's
+// Begin and after its Destroy.
 func (l *Log) Replica(id uint64) *Replica {
 	return &Replica{log: l, id: id, conf: new(raftpb.ConfState)}
 }
 
-// SetConfState sets what InitialState returns beside the HardState: it is kept with the
-// state.
+// SetConfState sets the ConfState that InitialState returns. The caller keeps it durably with
+// the state.
 func (r *Replica) SetConfState(cs *raftpb.ConfState) { r.conf = cs }
 
-// SetApplied says that all up to index was applied, and so is committed, whatever the
-// HardState says: a commit index that moves alone need not be appended.
+// SetApplied records that everything up to index was applied. It is then committed even if
+// the HardState lags, because a change of the commit index alone need not be appended.
 func (r *Replica) SetApplied(index uint64) { r.applied = index }
 
 // SetSnapshot sets what Snapshot returns.
@@ -60,8 +59,8 @@ func (r *Replica) InitialState() (hs *raftpb.HardState, cs *raftpb.ConfState, er
 	return hs, r.conf, err
 }
 
-// Checkpoint is the index up to which the replica's state is durable. Up to there the log
-// may be truncated.
+// Checkpoint returns the index up to which the replica's state is durable and its log may be
+// truncated.
 func (r *Replica) Checkpoint() (index uint64, err error) {
 	err = r.view(func(s *replica) error { index = s.checkpoint; return nil })
 	return index, err
@@ -79,7 +78,7 @@ func (r *Replica) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// Snapshot implements raft.Storage with what SetSnapshot has set. If that is nothing,
+// Snapshot implements raft.Storage with the function that SetSnapshot has set. Without one
 // raft asks again later.
 func (r *Replica) Snapshot() (*raftpb.Snapshot, error) {
 	if r.snapshot == nil {
@@ -106,8 +105,7 @@ func (r *Replica) Term(i uint64) (term uint64, err error) {
 	return term, err
 }
 
-// entryOverhead bounds what protobuf adds to an entry's data, for the sizes that raft
-// asks for.
+// entryOverhead bounds what protobuf adds to an entry's data, for raft's limits of size.
 const entryOverhead = 32
 
 // Entries implements raft.Storage.
@@ -128,7 +126,7 @@ func (r *Replica) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 			}
 			slots = append(slots, *sl)
 		}
-		r.log.reading.RLock() // before a segment can be let go of
+		r.log.reading.RLock() // before a segment can be freed
 		return nil
 	})
 	if err != nil {
@@ -146,7 +144,7 @@ func (r *Replica) Entries(lo, hi, maxBytes uint64) ([]*raftpb.Entry, error) {
 	return entries, nil
 }
 
-// readEntry reads an entry from its segment, which is held by the caller.
+// readEntry reads an entry from its segment. The caller ensures that the segment stays open.
 func (l *Log) readEntry(replica, index uint64, sl *slot) (*raftpb.Entry, error) {
 	b := make([]byte, sl.length)
 	if _, err := sl.segment.file.ReadAt(b, int64(sl.offset)); err != nil {

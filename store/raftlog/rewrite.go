@@ -10,10 +10,10 @@ import (
 type Stats struct {
 	Segments  int    // files with entries or state
 	Bytes     int64  // of these files
-	LiveBytes int64  // of them, of entries that are kept
-	Spares    int    // files that are kept to be used again
-	Batches   uint64 // appended since Open
-	Written   uint64 // bytes of them
+	LiveBytes int64  // bytes of live entries in them
+	Spares    int    // files that are kept for reuse
+	Batches   uint64 // batches appended since Open
+	Written   uint64 // bytes of these batches
 	Syncs     metrics.Histogram
 }
 
@@ -32,14 +32,14 @@ func (l *Log) Stats() Stats {
 	return st
 }
 
-// rewriteBytes bounds a batch of Rewrite's.
+// rewriteBytes limits the size of Rewrite's batches.
 const rewriteBytes = 1 << 20
 
-// Rewrite lets go of the oldest segment: it writes the entries in it that are kept once
-// more, at the end of the log, and returns how many bytes that were. Nothing is done if
-// there is only one segment. A few entries of a replica that lags or rests thus cost
-// their own bytes, not all that was written since. The caller does it while Stats.Bytes
-// is above what it allows, and Stats.LiveBytes well below.
+// Rewrite frees the oldest segment by writing its live entries once more, at the end of the
+// log. It returns how many bytes that were. It does nothing if there is only one segment.
+// Thus a few entries of a replica that lags or rests cost only their own bytes, and not
+// everything that was written since. The caller repeats it while Stats.Bytes is too high and
+// Stats.LiveBytes much lower.
 func (l *Log) Rewrite() (moved int64, err error) {
 	var oldest *segment
 	for {
@@ -50,8 +50,8 @@ func (l *Log) Rewrite() (moved int64, err error) {
 	}
 }
 
-// rewrite moves one batch of entries out of the oldest segment, which it notes at the first
-// call; 0: there is nothing left in it. Appends may come between two calls.
+// rewrite moves one batch of entries out of the oldest segment, which the first call stores in
+// oldest. It returns 0 if nothing is left there. Appends may come between two calls.
 func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -64,7 +64,7 @@ func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 		*oldest = l.segments[0]
 	}
 	if l.segments[0] != *oldest || (*oldest).live == 0 {
-		return 0, nil // let go of
+		return 0, nil // it is free
 	}
 	b, err := l.collect(*oldest)
 	if err != nil {
@@ -73,7 +73,7 @@ func (l *Log) rewrite(oldest **segment) (moved int64, err error) {
 	return b.Size(), l.appendBatch(b)
 }
 
-// collect makes a batch of entries that are kept in the segment.
+// collect returns a batch with live entries of the segment.
 func (l *Log) collect(s *segment) (*Batch, error) {
 	b := new(Batch)
 	for id, r := range l.state.replicas { // nobody else changes it
@@ -94,7 +94,7 @@ func (l *Log) collect(s *segment) (*Batch, error) {
 		}
 	}
 	if len(b.items) == 0 {
-		return nil, errors.New("raftlog: a segment is said to hold entries that no replica has")
+		return nil, errors.New("raftlog: a segment counts live entries that no replica has")
 	}
 	return b, nil
 }

@@ -9,18 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A segment's name says its sequence number. A spare is a file whose segment was let go
-// of and that is to be used again. A new segment has a name of its own until its header
-// and its first frame are durable.
+// The name of a segment is its sequence number. A spare is the file of a freed segment that is
+// kept for reuse. A new segment is called newName until its header and first frame are
+// durable. Everything here runs under Log.writing, or while the log is being opened.
 const (
 	segmentExt = ".log"
 	spareExt   = ".free"
 	newName    = "next.new"
 )
 
-// aheadBytes is how much of a new segment is written with zeros at once: a sync of what
-// has its place on the disk, but was never written, makes the file system write its own
-// journal as well.
+// aheadBytes is how far ahead a new segment is filled with zeros. Syncing a range that is
+// allocated but was never written would make the file system write its journal as well.
 const aheadBytes = 512 << 10
 
 // segment is one file of the log. Only Append and Open write to it, only its last one.
@@ -29,17 +28,17 @@ type segment struct {
 	name   string
 	file   file
 	bytes  int64 // the file's size
-	end    int64 // place of the next frame
-	placed int64 // up to here it has been written before
+	end    int64 // offset of the next frame
+	placed int64 // up to this offset the file has been written before
 	frames uint32
 
-	live      int   // entries in it that are kept; guarded by Log.mu, as the next
-	liveBytes int64 // of their items
+	live      int   // number of live entries; guarded by Log.mu
+	liveBytes int64 // bytes of their items; guarded by Log.mu
 }
 
 func segmentName(sequence uint64) string { return fmt.Sprintf("%016x%s", sequence, segmentExt) }
 
-// parseSegmentName is the inverse.
+// parseSegmentName is the inverse of segmentName.
 func parseSegmentName(name string) (sequence uint64, ok bool) {
 	digits, ok := strings.CutSuffix(name, segmentExt)
 	if !ok {
@@ -67,9 +66,8 @@ func wrapFull(err error) error {
 	return err
 }
 
-// take gets a file of the size at least for a new segment: a spare, or a new one. It
-// fails with ErrDiskFull, and nothing has changed, if there is no room, or if ask is set
-// and Options.Room says so.
+// take returns a file for a new segment: a spare, or a new file. If there is no room, or if
+// ask is set and Options.Room refuses, it fails with ErrDiskFull and nothing has changed.
 func (l *Log) take(size int64, ask bool) (f file, bytes, placed int64, err error) {
 	if n := len(l.spares); n > 0 && size == l.opts.SegmentBytes {
 		f, err := l.takeSpare(l.spares[n-1])
@@ -104,10 +102,10 @@ func (l *Log) takeSpare(name string) (file, error) {
 	return f, nil
 }
 
-// begin makes the next segment, whose first frame holds the state, and appends go there
-// from then on. It has room for a frame of so many bytes; if small is set and the disk is
-// full, for not much more, whatever Options.Room says of that. An error other than
-// ErrDiskFull leaves it open whether the segment is there.
+// begin makes the next segment, whose first frame contains the state, and directs appends
+// there. The segment has room for a frame of room bytes. If small is set and the disk is full
+// it has little more than that, and Options.Room is not asked. After an error other than
+// ErrDiskFull the segment may or may not exist.
 func (l *Log) begin(room int64, small bool) error {
 	h := header{id: l.id, sequence: l.next}
 	if n := len(l.segments); n > 0 {
@@ -163,8 +161,8 @@ func (s *segment) write(b []byte, at int64) error {
 	return err
 }
 
-// free lets go of the oldest segments that nobody needs any more: from the first on, one
-// durably after the other, so that those that are left always follow one another.
+// free retires the oldest segments without live entries, one durably after the other, so that
+// the rest is always contiguous.
 func (l *Log) free() error {
 	for len(l.segments) > 1 && l.segments[0].live == 0 {
 		s := l.segments[0]
@@ -172,7 +170,7 @@ func (l *Log) free() error {
 		l.segments = l.segments[1:]
 		l.mu.Unlock()
 		if err := l.retire(s); err != nil {
-			return fmt.Errorf("let go of segment %s: %w", s.name, err)
+			return fmt.Errorf("free segment %s: %w", s.name, err)
 		}
 	}
 	return nil
@@ -183,8 +181,7 @@ func (l *Log) setSpares(names []string) {
 	l.spareCount.Store(int64(len(names)))
 }
 
-// retire makes the segment's file a spare, or removes it. Readers that still have it are
-// waited for.
+// retire makes the segment's file a spare or removes it. It waits for readers of the file.
 func (l *Log) retire(s *segment) error {
 	l.reading.Lock()
 	defer l.reading.Unlock()

@@ -12,17 +12,17 @@ import (
 // hardState is raftpb's, without pointers.
 type hardState struct{ term, vote, commit uint64 }
 
-// head is what the log knows of a replica beside its entries.
+// head is what the log holds of a replica beside its entries.
 type head struct {
 	hard       hardState
-	truncated  Position // the entries behind it are kept
-	checkpoint uint64   // the state is durable up to here; never before truncated
+	truncated  Position // the entries after it are live
+	checkpoint uint64   // the state is durable up to this index; never before truncated
 	last       uint64   // index of the last entry, or truncated.Index
 	figures    string   // the caller's, as of checkpoint
 }
 
-// The methods below are the rules: what they refuse is the caller's error in a batch, and
-// damage in a segment.
+// The methods of head are the rules of a log. What they refuse is the caller's error in a
+// batch, and damage in a segment.
 
 func (h *head) begin(at Position, figures []byte) error {
 	if at.Index < h.checkpoint {
@@ -84,8 +84,8 @@ var (
 	errMoved   = errors.New("the log does not have the entry that was moved")
 )
 
-// change applies an item to a head, nil where there is none, and returns what it is then.
-// It does not look at entries.
+// change applies an item to a head, which is nil if there is no such replica, and returns the
+// head as it is then. It does not look at entries.
 func (h *head) change(it *item) (*head, error) {
 	if h == nil {
 		if it.kind != itemBegin {
@@ -116,20 +116,20 @@ func (h *head) change(it *item) (*head, error) {
 
 // slot is where an entry is.
 type slot struct {
-	segment *segment // nil during replay: in one that was let go of since
+	segment *segment // nil during a replay, if the segment was freed since
 	term    uint64
 	entry   *raftpb.Entry // nil: not in memory
-	offset  uint32        // of the item in the segment
-	length  uint32        // of the item
+	offset  uint32        // offset of the item in the segment
+	length  uint32        // length of the item
 }
 
-// replica is a head with its entries: slots[i] is that of index truncated.Index+1+i.
+// replica is a head with its entries. slots[i] is the slot of index truncated.Index+1+i.
 type replica struct {
 	head
 	slots []slot
 }
 
-// state is everything that the log knows. It is guarded by Log.mu.
+// state is everything that the log holds. Log.mu guards it.
 type state struct {
 	replicas map[uint64]*replica
 	notes    map[string][]byte
@@ -144,8 +144,8 @@ func newState(cacheBytes int64) *state {
 	}
 }
 
-// check applies items to copies, and fills in the terms of truncations. The state stays
-// as it is.
+// check applies the items to copies of the heads, and fills in the terms of truncations. It
+// does not change the state.
 func (s *state) check(items []item) error {
 	heads := map[uint64]*head{}
 	for i := range items {
@@ -172,8 +172,8 @@ func (s *state) check(items []item) error {
 	return nil
 }
 
-// fillTerm looks up the term where a truncation ends: of an entry that is in the log
-// before the batch.
+// fillTerm sets the term at which a truncation ends, from an entry that was in the log before
+// the batch.
 func (s *state) fillTerm(it *item) error {
 	r := s.replicas[it.replica]
 	if r == nil {
@@ -191,8 +191,8 @@ func (s *state) fillTerm(it *item) error {
 	return nil
 }
 
-// apply applies an item of a frame whose payload begins at an offset of a segment. entry
-// is what to keep in memory of it, or nil.
+// apply applies an item of a frame whose payload begins at an offset of a segment. entry is
+// cached unless it is nil.
 func (s *state) apply(it *item, seg *segment, payload int64, entry *raftpb.Entry) error {
 	if it.kind == itemNote {
 		if delete(s.notes, it.key); len(it.note) > 0 {
@@ -259,7 +259,7 @@ func (r *replica) put(it *item, seg *segment, payload int64, entry *raftpb.Entry
 	return nil
 }
 
-// release lets go of the slots from n on.
+// release frees the slots from n on.
 func (r *replica) release(n int) {
 	for i := n; i < len(r.slots); i++ {
 		r.slots[i].free()
@@ -268,7 +268,7 @@ func (r *replica) release(n int) {
 	r.slots = r.slots[:n]
 }
 
-// drop lets go of the first n slots.
+// drop frees the first n slots.
 func (r *replica) drop(n int) {
 	for i := range n {
 		r.slots[i].free()
@@ -288,7 +288,7 @@ func (sl *slot) free() {
 	}
 }
 
-// slot returns the entry's, or nil if there is none.
+// slot returns the slot of the entry, or nil if there is none.
 func (r *replica) slot(index uint64) *slot {
 	if index <= r.truncated.Index || index > r.last {
 		return nil
@@ -296,7 +296,7 @@ func (r *replica) slot(index uint64) *slot {
 	return &r.slots[index-r.truncated.Index-1]
 }
 
-// items are all heads and notes, as a segment's first frame holds them.
+// items returns all heads and notes, as a segment's first frame contains them.
 func (s *state) items() []item {
 	items := make([]item, 0, len(s.replicas)+len(s.notes))
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
