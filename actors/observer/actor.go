@@ -14,30 +14,32 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// submit is one Submit in its envelope.
+// submit is one call of Submit.
 type submit = actorkit.Call[[]notify.Dirty, []notify.Admission]
 
 // Messages that the dispatcher gets besides submit.
 type (
-	// finished: the run has ended. From its invocation actor.
+	// finished is sent by the invocation actor when the run has ended.
 	finished struct {
 		run *run
 		out outcome
 	}
-	// overdue: the run's function has not returned a grace after its deadline. From its timer.
+	// overdue is sent by the run's timer when its function has not returned by Grace after its
+	// deadline.
 	overdue struct{ run *run }
-	// reported: the failure of an overdue run is recorded. From its invocation actor.
+	// reported is sent by an invocation actor that has recorded the failure of an overdue run.
 	reported struct {
 		run *run
 		out outcome
 	}
-	// wake: a backoff has ended. From the timer.
+	// wake is sent by the timer when a backoff has ended.
 	wake struct{}
-	// drain: start nothing more, close idle when nothing runs. From Stop.
+	// drain is sent by Stop: nothing more is started, and idle is closed when nothing runs.
 	drain struct{ idle chan struct{} }
 )
 
-// dispatcherActor decides what runs when. All fields are its own.
+// dispatcherActor decides what runs when. Only the actor's goroutine uses its fields, except
+// byTarget.
 type dispatcherActor struct {
 	cfg     Config
 	base    context.Context
@@ -47,15 +49,15 @@ type dispatcherActor struct {
 
 	byTarget atomic.Pointer[map[notify.Target]*linked] // the map does not change
 	order    []*linked
-	next     int // in order: whose turn it is
+	next     int // index in order of the observer whose turn it is
 	entries  map[mvcc.Cell]*entry
 	runs     map[*run]*entry
 	waiting  waitHeap
 	running  int
 	stuck    int
-	armed    time.Time // when the timer goes off; zero: not set
+	armed    time.Time // when the timer fires; zero if it is not set
 	timer    *time.Timer
-	draining []chan struct{} // not empty: nothing new starts
+	draining []chan struct{} // if not empty, no run starts any more
 	ended    bool
 }
 
@@ -75,7 +77,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	return a
 }
 
-// Receive dispatches.
+// Receive handles one message, and then starts the runs that may start.
 func (a *dispatcherActor) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *submit:
@@ -104,7 +106,7 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 	a.schedule(c)
 }
 
-// submit admits each cell; see notify.Admission.
+// submit answers each cell with an admission.
 func (a *dispatcherActor) submit(m *submit) {
 	out := make([]notify.Admission, len(m.Req))
 	for i := range m.Req {
@@ -143,13 +145,13 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 	return notify.Accepted
 }
 
-// collapse adds a notification to the entry that its cell has already.
+// collapse adds a notification to the existing entry of its cell.
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	if e.state == waiting && e.failedTS != 0 {
 		if d.Notify == nil || d.Notify.TS <= e.failedTS {
 			return notify.Deferred
 		}
-		// A newer change: its count begins anew, and it need not wait for the older one's backoff.
+		// A newer change has a count of its own and does not wait for the older one's backoff.
 		heap.Remove(&a.waiting, e.index)
 		e.obs.stats.waiting.Add(-1)
 		e.failedTS, e.attempts = 0, 0
@@ -162,7 +164,7 @@ func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	return notify.Collapsed
 }
 
-// enqueue lets the entry wait for a slot, if its observer may run.
+// enqueue queues the entry for a slot, or forgets it if its observer may not run.
 func (a *dispatcherActor) enqueue(e *entry) {
 	if e.obs.held.Load() {
 		a.forget(e)
@@ -177,8 +179,8 @@ func (a *dispatcherActor) enqueue(e *entry) {
 	e.obs.stats.queued.Add(1)
 }
 
-// delay lets the entry wait for a backoff. Beyond the bound it is let go: it stays dirty,
-// and a scan finds it again.
+// delay makes the entry wait for a backoff of d. If too many wait it forgets the entry, whose
+// cell stays dirty and is found again by a scan.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
 	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting) >= a.cfg.Queue {
 		a.forget(e)
@@ -200,7 +202,7 @@ func (a *dispatcherActor) wake() {
 	}
 }
 
-// forget lets the entry go.
+// forget drops the entry and releases its advisory lock.
 func (a *dispatcherActor) forget(e *entry) {
 	delete(a.entries, e.cell)
 	e.settled()

@@ -7,28 +7,27 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A run that ends its process cannot count itself. So an attempt is written before a run
-// whose change may have been met before, by an earlier process of this node or by a node
-// that has died since: Config.Suspect says up to when. Other runs cost no write more. The
-// attempt is taken off by success like any other, with the entry.
+// A run that ends its process cannot count itself. So an attempt is recorded before a run whose
+// change may have been met before, by an earlier process of this node or by a node that has
+// died since; Config.Suspect says up to which timestamp. Other runs cost no extra write.
+// Success removes the attempt with the entry, like any other.
 //
-// Those who were running beside the one that ends the process are charged with it. They
-// are told apart by running alone, of their observer, next time: from then on only the
-// one that does it is charged.
+// Runs beside the one that ends the process are charged as well. To tell them apart, each runs
+// alone of its observer next time: from then on only the one that ends the process is charged.
 
-// unfinished is the error of an attempt that was written before its run, until that has ended.
+// unfinished is the error of an attempt that was recorded before its run, until the run ends.
 const unfinished = "observer: a run was begun and has not ended: its process died, or it is still running"
 
 var errUnfinished = errors.New(unfinished)
 
-// isUnfinished reports whether the entry's last attempt was written before a run of whose
-// end nothing is known.
+// isUnfinished reports whether the entry's last attempt was recorded before a run that is not
+// known to have ended.
 func isUnfinished(n *mvcc.Notify) bool {
 	return n != nil && n.Attempts > 0 && n.Error == unfinished
 }
 
-// charge writes the attempt, if one is to be, before the run for the change at ts. The
-// run goes on only if goOn.
+// charge records an attempt before the run for the change at ts, if that is necessary. Unless
+// goOn the run ends with the outcome.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
 	if ts > r.suspect || r.charged != 0 {
 		return true, outcome{}
@@ -37,9 +36,9 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	switch {
 	case err != nil:
 		return false, r.retry(err)
-	case !there || n.ParkedTS != 0: // another worker was here
+	case !there || n.ParkedTS != 0: // another worker has run it
 		return false, outcome{kind: clean}
-	case n.TS > r.suspect: // renewed: its count begins anew
+	case n.TS > r.suspect: // a newer change, with a count of its own
 		return true, outcome{}
 	}
 	r.known = &n
@@ -60,8 +59,8 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	return true, outcome{}
 }
 
-// uncharge takes the attempt back when the process is stopped in good order before the
-// run could end; one that others were counted before stays.
+// uncharge removes the recorded attempt when the process stops in an orderly way before the run
+// has ended. An attempt that follows others stays.
 func (r *run) uncharge() {
 	if r.charged != 1 {
 		return

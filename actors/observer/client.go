@@ -11,18 +11,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Client is what runs need of the transaction layer. All methods may be used concurrently.
+// Client is what runs need of the transaction layer. Its methods may be called concurrently.
 type Client interface {
-	// Begin starts a transaction, grouped by the observer's name. It has its start
-	// timestamp from Start or GetRecords, whichever comes first.
+	// Begin starts a transaction in the observer's name. Its start timestamp is taken by
+	// Start or GetRecords, whichever is called first.
 	Begin(ctx context.Context, observer string) (Txn, error)
-	// Notification reads the cell's entry in the notify group: a raw read, not of any snapshot.
+	// Notification reads the present entry of the cell in the notify group.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
-	// ClearNotify removes the entry if it is not newer than upTo; left is the timestamp
-	// of the entry that stays, or 0.
+	// ClearNotify removes the entry if it is not newer than upTo. left is the timestamp of a
+	// newer entry, which stays, or 0.
 	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp,
 		err error)
-	// FailNotify records a failed run, see mvcc.FailNotify.
+	// FailNotify records a failed run as mvcc.FailNotify does.
 	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
 }
 
@@ -30,7 +30,7 @@ type Client interface {
 type Txn interface {
 	// Start takes the start timestamp now.
 	Start(ctx context.Context) (mvcc.Timestamp, error)
-	// StartTS is the start timestamp, once there is one.
+	// StartTS returns the start timestamp; 0 before it is taken.
 	StartTS() mvcc.Timestamp
 	// GetRecords reads the newest write record of each cell visible at StartTS, deletes
 	// included. It waits for or resolves locks, never skips them.
@@ -38,20 +38,20 @@ type Txn interface {
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
-	// Failed is why the transaction cannot commit, though Commit was not called: its
-	// first failed read, most often; nil if it can.
+	// Failed returns why the transaction cannot commit any more, before Commit is called:
+	// usually the error of its first failed read. It is nil if it can commit.
 	Failed() error
 	Rollback(ctx context.Context) error
-	// User is the transaction as user code sees it: it can neither commit nor roll back.
+	// User returns the transaction for user code, which can neither commit nor roll it back.
 	User() *percolator.Tx
 }
 
-// runBytes bounds what one run buffers. It is less than what a client may: as many runs
-// as there are slots go on at once, for all observers in one process, and one that writes
-// without end must not take the memory of the others.
+// runBytes limits what one run may buffer. It is less than a client's limit, because all
+// slots of all observers may run at once in one process, and a function that writes without
+// end must not take the others' memory.
 const runBytes = 32 << 20
 
-// NewClient is the Client over the process's coordinator.
+// NewClient returns a Client that uses the process's coordinator.
 func NewClient(c *txn.Client) Client { return client{c} }
 
 type client struct{ c *txn.Client }
@@ -114,7 +114,7 @@ func (c client) send(ctx context.Context, cell mvcc.Cell,
 	if err != nil {
 		return nil, err
 	}
-	if e := resp.GetError(); e != nil { // never, by its contract
+	if e := resp.GetError(); e != nil { // never, by Send's contract
 		return nil, fmt.Errorf("observer: %s: %w", e.Message, percolator.ErrUnavailable)
 	}
 	return resp, nil

@@ -23,56 +23,56 @@ const (
 	retryBase = 2 * time.Millisecond
 )
 
-// hintsAhead is how many cells of an observer may wait, or four for each of its runs if
-// that is more, for a hint to be taken: beyond it there is a backlog, which scanners hand
-// out in order.
+// hintsAhead is how many cells of an observer, or four for each of its runs if that is more,
+// may wait before hints are refused. More cells are a backlog, which scanners hand out in
+// order.
 const hintsAhead = 256
 
 // Errors of this package.
 var (
 	ErrInvalid = errors.New("observer: invalid configuration")
-	// ErrStillRunning: Stop's context ended before all runs did.
+	// ErrStillRunning is returned by Stop if its context ends before all runs have.
 	ErrStillRunning = errors.New("observer: runs still going on")
 )
 
 // Registered is an observer of this process, with the id of its table.
 type Registered struct {
 	Spec  percolator.ObserverSpec
-	Table mvcc.TableID // 0: there is none yet, and nothing is found for the observer until Relink
+	Table mvcc.TableID // 0 if there is none yet; then nothing is found until Relink
 }
 
-// Config of a dispatcher. Zero fields take the defaults.
+// Config configures a dispatcher. Client is required; other zero fields take their defaults.
 type Config struct {
 	Observers []Registered
 	Client    Client
-	// Context is called once for each run to add values to its context: the database for
-	// percolator.DBFrom.
+	// Context adds the values of all runs' contexts: the database for percolator.DBFrom.
 	Context func(context.Context) context.Context
 
-	// Suspect is the timestamp up to which notifications may have been met by a process
-	// that has died since: an attempt is written before their runs. It must not block,
-	// and never falls. nil: there are none.
+	// Suspect returns the timestamp up to which a process that has died since may have met
+	// notifications; an attempt is recorded before their runs. It must not block and must
+	// not decrease. If it is nil there are none.
 	Suspect func() mvcc.Timestamp
 
-	Workers int // most runs at once, apart from one that each observer may always have
-	// most cells of one observer that wait for a slot, and most that wait for their
-	// backoff
+	Workers int // limit of runs at once, besides one that each observer may always have
+	// Queue limits the cells of one observer that wait for a slot, and all cells that wait
+	// for their backoff.
 	Queue int
-	// MaxStuck is how many slots, taken by functions that ignore the end of their
-	// context, are replaced; default Workers.
+	// MaxStuck limits how many slots are replaced because their functions ignore the end of
+	// their contexts; default Workers.
 	MaxStuck int
-	// Grace is how long after its deadline a function may take to return before it counts as stuck.
+	// Grace is how long after its deadline a function may still return before it counts as
+	// stuck.
 	Grace time.Duration
-	// CommitTimeout bounds each step of the framework around the user's function: begin
-	// and check, commit, clear.
+	// CommitTimeout limits each step around the user's function: begin and check, commit,
+	// clear.
 	CommitTimeout time.Duration
-	// FailureBase and FailureMax bound the backoff after a failed run: base, doubled with
-	// every attempt, at most max.
+	// FailureBase and FailureMax are the first and the longest backoff after failed runs. It
+	// doubles with each attempt.
 	FailureBase, FailureMax time.Duration
-	// RetryMax bounds the jittered backoff after a conflict, or when a node does not
-	// answer, which begins with retryBase.
+	// RetryMax limits the jittered backoff after a conflict, or when a node does not answer.
+	// It begins with retryBase.
 	RetryMax time.Duration
-	// Seed of the jitter; 0 takes one from the clock.
+	// Seed is the seed of the jitter; if 0 it is taken from the clock.
 	Seed   uint64
 	Logger *slog.Logger
 }

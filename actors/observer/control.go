@@ -35,13 +35,13 @@ func (d *Dispatcher) inTurn(ctx context.Context, do func(a *dispatcherActor)) er
 	}
 }
 
-// Control makes the dispatcher honour what the catalogue says of its observers: paused,
-// limit, retired. It returns when no further run of a paused or retired one starts; runs
-// that go on end by themselves. Observers that are not registered here are passed over;
-// of one that infos leaves out nothing changes. Calls must not overlap: the last one to
-// come counts. Errors: ctx's, or that the dispatcher has stopped.
+// Control applies what the catalogue says of observers: whether they are paused or retired, and
+// their limits. When it returns no further run of a paused or retired observer starts; runs
+// under way end by themselves. It ignores observers that are not registered here, and does
+// not change those that infos leaves out. Calls must not overlap, because the last one to
+// arrive counts. It fails with ctx's error, or if the dispatcher has stopped.
 //
-// In a cluster every node calls it for itself, when it learns of a newer version of the catalogue.
+// Every node calls it when it learns of a newer version of the catalogue.
 func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) error {
 	return d.inTurn(ctx, func(a *dispatcherActor) {
 		for _, info := range infos {
@@ -54,14 +54,14 @@ func (d *Dispatcher) Control(ctx context.Context, infos []*pb.ObserverInfo) erro
 	})
 }
 
-// Paused reports whether the column's observer may not run: what is found of it need not
-// be submitted. Any goroutine may ask.
+// Paused reports whether the column's observer may not run, so that its cells need not be
+// submitted. It may be called on any goroutine.
 func (d *Dispatcher) Paused(t notify.Target) bool {
 	l := (*d.byTarget.Load())[t.Key()]
 	return l != nil && l.held.Load()
 }
 
-// adjust takes in one observer's entry of the catalogue.
+// adjust applies one observer's entry of the catalogue.
 func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 	l.limit = l.spec.Concurrency
 	if n := int(info.GetLimit()); n > 0 {
@@ -80,8 +80,8 @@ func (a *dispatcherActor) adjust(l *linked, info *pb.ObserverInfo) {
 	}
 }
 
-// letGo forgets the observer's cells that do not run: they stay dirty, nobody holds
-// memory or advisory locks for them, and scans find them when the observer is resumed.
+// letGo forgets the observer's cells that are not running, with their memory and advisory
+// locks. They stay dirty, and scans find them when the observer is resumed.
 func (a *dispatcherActor) letGo(l *linked) {
 	for _, e := range a.entries {
 		if e.obs != l || e.state == running {

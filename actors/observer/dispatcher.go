@@ -15,7 +15,7 @@ import (
 
 type spec = percolator.ObserverSpec
 
-// Dispatcher runs a node's observers. Its methods may be used concurrently.
+// Dispatcher runs a node's observers. Its methods may be called concurrently.
 type Dispatcher struct {
 	system *actor.ActorSystem
 	port   *actorkit.Port[[]notify.Dirty, []notify.Admission]
@@ -26,7 +26,7 @@ type Dispatcher struct {
 	stopped  chan struct{}      // closed when the actor has ended
 }
 
-// Spawn starts a dispatcher. Errors: ErrInvalid, or the actor's name is taken.
+// Spawn starts a dispatcher. It fails with ErrInvalid, or if the actor's name is taken.
 func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	cfg = cfg.withDefaults()
 	if err := check(cfg); err != nil {
@@ -38,7 +38,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Dispatcher, error) {
 	d.cancel = cancel
 	a := newDispatcherActor(ctx, cfg, d.stopped)
 	d.linked, d.byTarget = a.order, &a.byTarget
-	// One instance for good: a restart by the supervisor after a panic must not forget what runs.
+	// Always the same instance: a restart after a panic must not forget what runs.
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return a
 	}), "observer")
@@ -69,7 +69,7 @@ func check(cfg Config) error {
 	return nil
 }
 
-// Targets lists the columns whose observers are registered here: what scanners look for.
+// Targets returns the columns whose observers are registered here, for scanners to look for.
 func (d *Dispatcher) Targets() []notify.Target {
 	out := make([]notify.Target, 0, len(d.linked))
 	for _, l := range d.linked {
@@ -82,10 +82,10 @@ func (d *Dispatcher) Targets() []notify.Target {
 	return out
 }
 
-// Submit offers dirty cells, at most Queue of them, and returns one admission each. It
-// waits for the dispatcher's turn only, never for a run. Errors: actorkit's (Stop has
-// been called, or far too many callers), ctx's: some of the cells may have been accepted
-// then, and their Done will be called.
+// Submit offers at most Queue dirty cells and returns one admission for each. It waits only for
+// the dispatcher's turn, never for a run. It fails with an error of actorkit if the
+// dispatcher has stopped or there are far too many callers, or with ctx's error; then some
+// of the cells may have been accepted, and their Done will be called.
 func (d *Dispatcher) Submit(ctx context.Context, items []notify.Dirty) ([]notify.Admission, error) {
 	return d.port.Ask(ctx, items, false)
 }
@@ -99,10 +99,9 @@ func (d *Dispatcher) Stats() []Stats {
 	return out
 }
 
-// Stop starts no more runs, waits until those that go on have ended, and ends the
-// dispatcher. What was queued stays dirty. When ctx ends first, the runs' contexts are
-// cancelled, the rest is left behind, and the error wraps ErrStillRunning. A second call
-// waits for the same end.
+// Stop starts no more runs, waits for those under way, and ends the dispatcher. Queued cells
+// stay dirty. If ctx ends first Stop cancels the runs' contexts, does not wait for them, and
+// returns an error that wraps ErrStillRunning. A second call waits for the same end.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	idle := make(chan struct{})
 	d.system.Root.Send(d.port.PID(), &drain{idle: idle})
@@ -121,7 +120,7 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 	return nil
 }
 
-// going names what runs, for an error.
+// going returns which observers run and how often, for an error.
 func (d *Dispatcher) going() string {
 	text := ""
 	for _, s := range d.Stats() {
@@ -132,7 +131,7 @@ func (d *Dispatcher) going() string {
 	return text
 }
 
-// backoff is base doubled n times, at most most.
+// backoff returns base doubled n times, but at most most.
 func backoff(base, most time.Duration, n int) time.Duration {
 	d := base
 	for ; n > 0 && d < most; n-- {
