@@ -1,11 +1,12 @@
-// Package cluster holds what its subpackages share: the members of the cluster, and its
-// first tablets:
+// Package cluster holds what its subpackages share: the members of the cluster and its
+// first tablets. The subpackages are:
 //
-//   - gossip: who is alive; remoting and peer: how nodes talk to each other
-//   - join: how a node becomes one of the cluster, and comes back to it
-//   - route: where each tablet is reached, and the oracle
-//   - meta: the cluster's own tables, in the meta tablet
-//   - admin: what operators order and ask
+//   - gossip: which nodes are alive
+//   - remoting and peer: messages between nodes
+//   - join: how a node founds or joins a cluster, and comes back to it
+//   - route: the way to each tablet and to the oracle
+//   - meta: the cluster's own records, in the meta tablet
+//   - admin: the operators' service
 //
-// It keeps nothing. Called by: node and all of them.
+// It keeps no state. Called by: node and the subpackages.
 package cluster

@@ -7,23 +7,23 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file holds what gossip tells the other rooms (Members), and the stand-in for a
-// node that has no gossip (Alone). Both are read on any goroutine. Watchers are called on
-// a goroutine of the implementation's, and what they hear may be out of date already.
+// This file declares what gossip tells other packages (Members), and the implementation for
+// a node without gossip (Alone). Both are read on any goroutine. Watchers are called on a
+// goroutine of the implementation, and what they are told may be out of date already.
 
-// Member is a node as gossip knows it: a hint, never a ground for a decision that must be
-// right (design section 9).
+// Member is a node as gossip knows it. It is a hint: no decision that must be right may
+// depend on it (design section 9).
 type Member struct {
 	NodeID, Incarnation        uint64
 	Listen, Peer, Gossip, HTTP string // host:port
 	Zone                       string // the label "zone"
 	Draining                   bool
-	// LeadsMeta is the term in which the node says it leads meta; 0: it does not.
+	// LeadsMeta is the term in which the node says that it leads meta, else 0.
 	LeadsMeta uint64
 	Load      MemberLoad
 }
 
-// MemberLoad is what a node says of itself, a few times a minute.
+// MemberLoad is the load of a node, which the node reports a few times a minute.
 type MemberLoad struct {
 	Replicas, Leaders uint32
 	SizeBytes         uint64 // of its replicas
@@ -31,17 +31,19 @@ type MemberLoad struct {
 	DiskFree          uint64 // bytes
 }
 
-// Members is who is in the cluster, this node included. All methods may be used concurrently.
+// Members are the nodes of the cluster, this node included. Its methods may be called
+// concurrently.
 type Members interface {
-	// Alive are the members that gossip believes to be alive, by node id.
+	// Alive returns the members that are believed to be alive, by node id.
 	Alive() []Member
-	// Member is one of them; false if it is not believed to be alive.
+	// Member returns one of them, false if the node is not believed to be alive.
 	Member(node uint64) (Member, bool)
-	// Dead reports positive knowledge that the incarnation has ended: it was seen to die,
-	// or a later one was seen. Never knowing it is not knowing it dead (design section 4,
-	// invariant 7).
+	// Dead reports whether the incarnation is known to have ended: it was seen to die, or a
+	// later one was seen. An incarnation that was never heard of is not known dead (design
+	// section 4, invariant 7).
 	Dead(w mvcc.Worker) bool
-	// Watch calls fn after a member has come, gone or changed, until cancel. fn must not block.
+	// Watch calls fn after a member has come, gone or changed, until cancel is called. fn must
+	// not block.
 	Watch(fn func(MemberEvent)) (cancel func())
 }
 
@@ -51,7 +53,7 @@ type MemberEvent struct {
 	Alive  bool // false: it has died or left
 }
 
-// Alone is the membership of a node that has no gossip: itself.
+// Alone is the Members of a node without gossip: only the node itself.
 type Alone struct {
 	mu   sync.Mutex
 	self Member
@@ -59,11 +61,10 @@ type Alone struct {
 
 var _ Members = (*Alone)(nil)
 
-// NewAlone returns the membership of that node.
+// NewAlone returns the Members of a node that is alone.
 func NewAlone(self Member) *Alone { return &Alone{self: self} }
 
-// Set changes what this node says of itself, as gossip's does: nobody else hears of it,
-// but who asks this node.
+// Set changes what this node says of itself, as Gossip.Set does.
 func (a *Alone) Set(change func(m *Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,24 +86,24 @@ func (a *Alone) Member(node uint64) (Member, bool) {
 	return self, node == self.NodeID
 }
 
-// Dead implements Members: its own earlier incarnations have ended, for the store is held
-// by one process at a time.
+// Dead implements Members. The node's own earlier incarnations have ended, because one
+// process at a time holds the store.
 func (a *Alone) Dead(w mvcc.Worker) bool {
 	self := a.now()
 	return w.Node == self.NodeID && w.Node != 0 && w.Incarnation < self.Incarnation
 }
 
-// Watch implements Members: nobody comes or goes, and what the node says of itself it knows.
+// Watch implements Members. There are no events.
 func (*Alone) Watch(func(MemberEvent)) (cancel func()) { return func() {} }
 
-// Why a node is not registered in meta: its process must end. Each comes with a
+// Reasons why meta does not register a node, whose process must then end. Each comes with a
 // txn.ServerError that names the node.
 var (
 	// ErrStaleIncarnation: a later incarnation of the node has registered.
 	ErrStaleIncarnation = errors.New("cluster: a later incarnation of the node has registered")
 	// ErrDuplicateNode: another process has registered with the same node id and
-	// incarnation: a copied directory.
+	// incarnation, because a directory was copied.
 	ErrDuplicateNode = errors.New("cluster: another process has this node's identity")
-	// ErrForgotten: the node was forgotten; its directory is of no use any more.
+	// ErrForgotten: the node was forgotten, and its directory cannot be used any more.
 	ErrForgotten = errors.New("cluster: the node was forgotten")
 )

@@ -5,8 +5,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// FirstTablets are the tablets that a new cluster begins with, on its first node: meta,
-// and one for all user tables.
+// FirstTablets returns the tablets of a new cluster, on its first node: the meta tablet, and
+// one for all user tables.
 func FirstTablets(node uint64) []*pb.TabletDescriptor {
 	replicas := func() []*pb.Replica { return []*pb.Replica{{ReplicaId: 1, NodeId: node}} }
 	users := uint32(mvcc.FirstUserTable)
@@ -21,8 +21,8 @@ func FirstTablets(node uint64) []*pb.TabletDescriptor {
 const (
 	MetaTablet      = 1
 	firstUserTablet = 2
-	FirstFreeTablet = 3 // and all after it
+	FirstFreeTablet = 3 // the first id for further tablets
 )
 
-// MaxNodes bounds the nodes of a cluster, with those that are away and not forgotten.
+// MaxNodes is the most nodes of a cluster, including those that are gone and not forgotten.
 const MaxNodes = 1024

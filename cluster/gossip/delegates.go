@@ -11,10 +11,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// This file is what memberlist calls back, on goroutines of its own and mostly under its
-// lock, so nothing here calls memberlist or waits: callbacks copy into the table and
-// return. Who is let in is decided here as well (admission), before memberlist believes a
-// word.
+// This file holds memberlist's callbacks. They run on its goroutines and mostly under its
+// lock, so they neither call memberlist nor wait: they copy into the table and return.
+// admission decides which members memberlist accepts.
 
 // Why a member is not let in.
 var (
@@ -24,11 +23,11 @@ var (
 	errName         = errors.New("gossip: its name is not that of the incarnation it says it is")
 )
 
-// delegate gives memberlist what this node says of itself. No other user data travels.
+// delegate gives memberlist this node's metadata. No other user data is sent.
 type delegate struct{ g *Gossip }
 
-// NodeMeta is called when the node joins and after Set, and may block. memberlist owns
-// the bytes that it returns.
+// NodeMeta returns the metadata. memberlist calls it when the node joins and after Set, and
+// owns the bytes.
 func (d delegate) NodeMeta(limit int) []byte {
 	d.g.mu.Lock()
 	self := d.g.self
@@ -51,7 +50,7 @@ func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 // LocalState returns none.
 func (delegate) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState drops what another node sends: there should be none.
+// MergeRemoteState drops the state of another node: there is none.
 func (delegate) MergeRemoteState([]byte, bool) {}
 
 // events copies changes of members into the table. memberlist calls it under its lock:
@@ -65,14 +64,14 @@ func (e events) NotifyJoin(n *memberlist.Node) { e.NotifyUpdate(n) }
 func (e events) NotifyUpdate(n *memberlist.Node) {
 	_, m, err := decodeMeta(n.Meta)
 	if err != nil {
-		return // admission has checked it
+		return // cannot happen: admission has decoded it
 	}
 	if m.NodeID == e.g.cfg.Self.NodeID {
-		// Another process runs with this node's identity, and is the later one.
+		// Another, later process has this node's identity.
 		if m.Incarnation > e.g.cfg.Self.Incarnation {
 			e.g.replace(m)
 		}
-		return // Set has put this node itself into the table
+		return // Set keeps this node's own entry
 	}
 	if e.g.table.up(m) {
 		e.g.cfg.Logger.Info("a member is alive", "node", m.NodeID, "incarnation", m.Incarnation,
@@ -101,11 +100,13 @@ func (a admission) check(n *memberlist.Node) error {
 		return err
 	}
 	if hash != a.g.hash {
-		a.g.mourn.tell(n.Address(), "gossip: a node of another cluster was refused; give each cluster its own addresses and keys",
+		a.g.faults.log(n.Address(),
+			"gossip: a node of another cluster was refused; give each cluster its own addresses and keys",
 			"addr", n.Address(), "node", m.NodeID)
 		return fmt.Errorf("%w: %s", errOtherCluster, n.Address())
 	}
-	// memberlist goes by the name and the table by the metadata: they must mean the same.
+	// memberlist uses the name and the table the metadata: they must name the same
+	// incarnation.
 	if n.Name != nameOf(workerOf(m)) {
 		return errName
 	}
@@ -113,23 +114,23 @@ func (a admission) check(n *memberlist.Node) error {
 	switch {
 	case m.Incarnation < newest:
 		return errStale
-	// Nodes that are known stay, and come back; only a further one is turned away.
+	// A full table refuses only nodes that it does not know.
 	case !room:
 		return errFull
 	}
 	return nil
 }
 
-// NotifyAlive is called under memberlist's lock for every word of a living member, this
-// one included. An error leaves the member out.
+// NotifyAlive is called under memberlist's lock for every report of a living member, this
+// node included. An error keeps the member out.
 func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 
-// NotifyMerge is called when a node wants to join, and by the node that joins. An error
-// refuses all of it. What is merely stale is left out one by one.
+// NotifyMerge is called on both sides of an exchange of members. An error refuses the whole
+// exchange, so stale members do not count here; NotifyAlive keeps them out one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
-		// Old incarnations are in every exchange for a while; refusing all of it would
-		// keep nodes apart.
+		// Exchanges contain old incarnations for a while; refusing them would keep nodes
+		// apart.
 		if err := a.check(n); err != nil && !errors.Is(err, errStale) {
 			return err
 		}
@@ -137,20 +138,21 @@ func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	return nil
 }
 
-// NotifyConflict is called under memberlist's lock when one incarnation shows up at two
-// addresses: two processes run on copies of one directory. The one that was known first
-// is kept.
+// NotifyConflict is called under memberlist's lock when one incarnation is reported at two
+// addresses: two processes run on copies of one directory. memberlist keeps the one that
+// it knew first.
 func (a admission) NotifyConflict(have, other *memberlist.Node) {
-	a.g.mourn.tell(have.Name, "gossip: two processes have one identity: a directory was copied; stop one of them",
+	a.g.faults.log(have.Name,
+		"gossip: two processes have one identity: a directory was copied; stop one of them",
 		"incarnation", have.Name, "kept", have.Address(), "refused",
 		net.JoinHostPort(other.Addr.String(), fmt.Sprint(other.Port)))
 }
 
-// mourner logs each lasting fault once a minute.
-type mourner struct {
+// faultLog logs each lasting fault once a minute.
+type faultLog struct {
 	logger *slog.Logger
 
-	// told has when a fault was last logged, by what it is about; mu guards it.
+	// told is the time at which each fault was last logged; mu guards it.
 	mu   sync.Mutex
 	told map[string]time.Time
 }
@@ -160,21 +162,20 @@ const (
 	maxTold   = 1024
 )
 
-// tell logs the text unless the same fault, named by about, was logged within tellEvery.
-func (m *mourner) tell(about, text string, args ...any) {
-	m.mu.Lock()
+// log logs the text unless the fault with the key was logged within tellEvery.
+func (f *faultLog) log(key, text string, args ...any) {
+	f.mu.Lock()
 	now := time.Now()
-	late := now.Sub(m.told[about]) >= tellEvery
+	late := now.Sub(f.told[key]) >= tellEvery
 	if late {
-		// Starting over is simpler than forgetting the oldest, and some lines come twice
-		// at worst.
-		if m.told == nil || len(m.told) >= maxTold {
-			m.told = map[string]time.Time{}
+		// When the map is full it is emptied; at worst some lines are logged again.
+		if f.told == nil || len(f.told) >= maxTold {
+			f.told = map[string]time.Time{}
 		}
-		m.told[about] = now
+		f.told[key] = now
 	}
-	m.mu.Unlock()
+	f.mu.Unlock()
 	if late {
-		m.logger.Warn(text, args...)
+		f.logger.Warn(text, args...)
 	}
 }

@@ -16,43 +16,51 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Config is what gossip needs to know.
+// Config configures a Gossip.
 type Config struct {
 	// ClusterID: members of another cluster are refused.
 	ClusterID string
-	// Self is what this node says of itself at first. Self.Gossip is where others reach
-	// it; empty: what the Listener bound.
+	// Self is what this node says of itself at first. Self.Gossip is the address at which
+	// others reach it, by default the one that the Listener bound.
 	Self cluster.Member
 	// Certs is the folder that holds the gossip keys (internal/certs). They are read
 	// again while the node runs. Empty: plain.
 	Certs string
-	// Known returns the gossip addresses of nodes that may be there, such as the node
-	// table's. Those that are no members are asked now and then to take this node in. It
-	// must not block; may be nil.
+	// Known returns the gossip addresses of nodes that may be alive, such as the node
+	// table's. Those at which no member is known are asked now and then to take this node
+	// in. Known must not block; it may be nil.
 	Known func() []string
-	// Replaced is called once, on the goroutine of the watchers, when a later incarnation
-	// of this very node has come alive: a process on a copy of its directory, or on the
-	// directory itself after it was taken from this one. This process must end.
+	// Replaced is called once, on the watchers' goroutine, when a later incarnation of this
+	// node has come alive: a process on a copy of its directory, or on the directory itself
+	// after it was taken from this process. This process must then end.
 	Replaced func(by cluster.Member)
-	// Timing tunes it. The zero value is what a cluster needs.
+	// Timing is for tests; the zero value suits a cluster.
 	Timing Timing
 	Logger *slog.Logger // nil: discarded
 }
 
-// Timing says how often things are done. Zero fields take the defaults, with which a
-// death is known after about a second.
+// Timing holds gossip's intervals and timeouts. Zero fields take the defaults, with which a
+// death is noticed after about a second.
 type Timing struct {
-	Probe        time.Duration // between two probes by one member; default 200 ms
-	ProbeTimeout time.Duration // after which others are asked to probe; default 100 ms
-	// between two rounds of gossip, which probes carry as well; default 500 ms
-	Gossip   time.Duration
-	PushPull time.Duration // between two exchanges of everything with one member; default 5 s
-	// least time between two changes of what this node says of itself; default 1 s
+	// Probe is the interval between two probes by one member; default 200 ms.
+	Probe time.Duration
+	// ProbeTimeout is the wait for an answer before others are asked to probe; default
+	// 100 ms.
+	ProbeTimeout time.Duration
+	// Gossip is the interval between two rounds of gossip; default 500 ms. Probes carry
+	// gossip as well.
+	Gossip time.Duration
+	// PushPull is the interval between two exchanges of the whole state with one member;
+	// default 5 s.
+	PushPull time.Duration
+	// Update is the least time between two changes of what this node says of itself;
+	// default 1 s.
 	Update time.Duration
-	// between two attempts to reach known nodes that are no members; default 5 s, a tenth
-	// of it when alone
+	// Rejoin is the interval between two attempts to reach known nodes that are no members;
+	// default 5 s. A node that is alone takes a tenth of it.
 	Rejoin time.Duration
-	Keys   time.Duration // between two looks at the keys; default 5 s
+	// Keys is the interval between two reads of the keys; default 5 s.
+	Keys time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -68,10 +76,11 @@ func (t Timing) withDefaults() Timing {
 
 // Gossip is this node's membership. Its methods may be used concurrently.
 //
-// Reads are of the table alone and never wait for memberlist. Four goroutines run from
-// Open to Close (upkeep.go): one calls watchers, one spreads changes of this node's own
-// word, one looks for members that are missing, and one re-reads the keys. memberlist has
-// more, and calls back mostly under its lock (delegates.go). The mutex guards self.
+// Reads use the table alone and never wait for memberlist. Four goroutines run from Open to
+// Close (upkeep.go): one calls watchers, one spreads changes of what this node says of
+// itself, one looks for missing members, and one reads the keys again. memberlist has
+// goroutines of its own and calls back mostly under its lock (delegates.go). The mutex
+// guards self.
 type Gossip struct {
 	cfg    Config
 	hash   uint64
@@ -79,13 +88,13 @@ type Gossip struct {
 	ring   *memberlist.Keyring // nil: plain
 	list   *memberlist.Memberlist
 	table  *table
-	mourn  *mourner
+	faults *faultLog
 
 	mu    sync.Mutex
 	self  cluster.Member
 	dirty chan struct{} // one token when self has changed
 
-	// once lets the first word of a later incarnation through, into replaced.
+	// once lets the first report of a later incarnation into replaced.
 	once     sync.Once
 	replaced chan cluster.Member
 	closed   atomic.Bool
@@ -112,8 +121,8 @@ func Open(cfg Config, l *Listener) (*Gossip, error) {
 	}
 	g := &Gossip{
 		cfg: cfg, hash: clusterHash(cfg.ClusterID), listen: l, table: newTable(cfg.Self),
-		mourn: &mourner{logger: cfg.Logger},
-		self:  cfg.Self, dirty: make(chan struct{}, 1), replaced: make(chan cluster.Member, 1),
+		faults: &faultLog{logger: cfg.Logger},
+		self:   cfg.Self, dirty: make(chan struct{}, 1), replaced: make(chan cluster.Member, 1),
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	conf, err := g.memberlist()
@@ -135,7 +144,7 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Others would be told an address that means themselves.
+	// To other nodes such an address would mean themselves.
 	if ip.IsUnspecified() || port == 0 {
 		return nil, fmt.Errorf("gossip: %s is no address that others can reach; advertise one",
 			g.cfg.Self.Gossip)
@@ -156,15 +165,16 @@ func (g *Gossip) memberlist() (*memberlist.Config, error) {
 	c.Transport, c.Keyring = g.listen, g.ring
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), port
 	c.BindPort = g.listen.GetAutoBindPort()
-	// pings are too small to gain by it, and it was an eighth of what an idle node did
+	// Pings are too small to gain from compression, which was an eighth of an idle node's
+	// work.
 	c.EnableCompression = false
 	c.ProbeInterval, c.ProbeTimeout, c.GossipInterval, c.PushPullInterval = t.Probe, t.ProbeTimeout,
 		t.Gossip, t.PushPull
-	// Shorter suspicion than memberlist's own: a death is to be known after about a
-	// second.
+	// Suspicion is shorter than memberlist's default, so that a death is noticed after
+	// about a second.
 	c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.RetransmitMult = 3, 2, 4
 	c.TCPTimeout = 2 * time.Second
-	c.Logger = slog.NewLogLogger(newQuiet(g.cfg.Logger), slog.LevelInfo)
+	c.Logger = slog.NewLogLogger(newLibraryLog(g.cfg.Logger), slog.LevelInfo)
 	c.Delegate, c.Events, c.Merge, c.Alive, c.Conflict = delegate{g}, events{g}, admission{g},
 		admission{g}, admission{g}
 	return c, nil
@@ -189,8 +199,8 @@ func (g *Gossip) Dead(w mvcc.Worker) bool { return g.table.isDead(w) }
 // this node itself. It may be called once more just after cancel.
 func (g *Gossip) Watch(fn func(cluster.MemberEvent)) (cancel func()) { return g.table.watch(fn) }
 
-// Set changes what this node says of itself: Draining, LeadsMeta and Load; the rest is
-// fixed. It does not block: others hear of it within Timing.Update.
+// Set changes what this node says of itself: Draining, LeadsMeta and Load. Changes of other
+// fields are ignored. It does not block; others are told within Timing.Update.
 func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.mu.Lock()
 	next := g.self
@@ -199,7 +209,7 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	g.self.Draining, g.self.LeadsMeta, g.self.Load = next.Draining, next.LeadsMeta, next.Load
 	self := g.self
 	g.mu.Unlock()
-	// This node's own readers see it at once; the others when refresh has spread it.
+	// This node's own readers see the change at once, other nodes after refresh.
 	g.table.up(self)
 	select {
 	case g.dirty <- struct{}{}:
@@ -207,16 +217,16 @@ func (g *Gossip) Set(change func(m *cluster.Member)) {
 	}
 }
 
-// Close tells the others that this incarnation ends, and ends gossip. It must be called
-// when the node holds no lock that it still means to use: from then on the others take
-// its locks for abandoned. A second call does nothing.
+// Close tells the others that this incarnation ends, and ends gossip. From then on others
+// take the node's locks for abandoned, so the node must not need them any more. A second
+// call does nothing.
 func (g *Gossip) Close() error { return g.stop(true) }
 
-// leaveTimeout bounds how long a leaving node waits until its word is out.
+// leaveTimeout limits a leaving node's wait until the others have been told.
 const leaveTimeout = time.Second
 
-// stop ends gossip once, with or without a word to the others; tests end it without, as a
-// crash would.
+// stop ends gossip once. With leave it tells the others first; tests call it without, which
+// looks like a crash.
 func (g *Gossip) stop(leave bool) error {
 	if g.closed.Swap(true) {
 		return nil
@@ -227,8 +237,8 @@ func (g *Gossip) stop(leave bool) error {
 			g.cfg.Logger.Debug("gossip: not all heard that this node leaves", "error", e)
 		}
 	}
-	// Our goroutines are told to end here and waited for last: one may be inside a call
-	// of memberlist's, which closing the transport cuts short.
+	// This package's goroutines are waited for last, because one may be in a call of
+	// memberlist that ends when the transport is closed.
 	g.end()
 	g.listen.cancel()
 	err = g.list.Shutdown()

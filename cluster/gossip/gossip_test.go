@@ -228,7 +228,7 @@ func TestWrongKeyStaysOut(t *testing.T) {
 	for _, file := range []string{wrong, ""} {
 		out := tries(file)
 		eventually(t, "it is told that it is not taken in", func() bool {
-			return out.has("does not take this one in")
+			return out.has("cannot be joined")
 		})
 	}
 	b, _ := start(t, 2, 1, listen(t, "127.0.0.1:0"), func(c *Config) {

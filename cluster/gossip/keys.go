@@ -11,15 +11,14 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file reads the gossip keys and changes the ring while memberlist uses it. It runs
-// on Open's goroutine first, then on that of rereadKeys alone, so the ring has one
-// writer.
+// This file reads the gossip keys and changes the ring while memberlist uses it. It runs on
+// Open's goroutine first and then on that of rereadKeys, so the ring has one writer.
 
 // ErrKeys: the gossip keys cannot be used.
 var ErrKeys = errors.New("gossip: no usable keys")
 
-// keyBytes is the length of every key: AES-256. Keys of several lengths could not be
-// rotated under readers of the ring.
+// keyBytes is the length of every key: AES-256. Keys of different lengths could not be
+// exchanged while the ring is read.
 const keyBytes = 32
 
 // readKeys reads the keys in a folder of certificates: the first encrypts, all decrypt.
@@ -45,15 +44,15 @@ func CheckKeys(dir string) error {
 }
 
 // rotate makes the ring hold these keys in this order while it is in use. It removes keys
-// only from the ring's end: elsewhere memberlist would move the others within an array
-// that readers may be going through.
+// only from the ring's end, because memberlist would otherwise move keys within an array
+// that is being read.
 func rotate(ring *memberlist.Keyring, keys [][]byte) error {
 	for _, key := range keys {
 		if err := ring.AddKey(key); err != nil {
 			return fmt.Errorf("%w: %w", ErrKeys, err)
 		}
 	}
-	// Each key that is used goes to the front, so the ones to be removed end up last.
+	// UseKey moves a key to the front, so the keys to be removed end up last.
 	for _, key := range slices.Backward(keys) {
 		if err := ring.UseKey(key); err != nil {
 			return fmt.Errorf("%w: %w", ErrKeys, err)

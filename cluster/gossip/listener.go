@@ -13,17 +13,17 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// This file binds gossip's port and bounds what comes in over it. The transport is
-// memberlist's, with goroutines of its own; ours alone hands on connections (streams.go)
-// and ends in Shutdown, which joins it.
+// This file binds gossip's port and bounds the connections to it. The transport is
+// memberlist's, with its own goroutines. One goroutine of this package passes connections
+// on (streams.go); Shutdown joins it.
 
-// Listener is gossip's port, TCP and UDP. It is bound before the node knows its cluster,
-// because a node that asks to join says where it gossips. It belongs to Open once that
-// has returned without an error, else to its caller.
+// Listener is gossip's TCP and UDP port. It is bound before the node knows its cluster,
+// because a node that asks to join says where it gossips. The Gossip owns it after Open has
+// succeeded, until then the caller does.
 type Listener struct {
 	*memberlist.NetTransport
 	ip      net.IP
-	ctx     context.Context // ends with Close: nothing is dialled any more, nobody let in
+	ctx     context.Context // ends with Close: no connection is made or accepted any more
 	cancel  context.CancelFunc
 	streams *inboundStreams
 	drained chan struct{} // closed when no connection can come in any more
@@ -32,23 +32,23 @@ type Listener struct {
 
 var _ memberlist.NodeAwareTransport = (*Listener)(nil)
 
-// Listen binds host:port. The host is an address, or a name with one; empty means all
-// interfaces. Port 0 is a free one.
+// Listen binds host:port. The host is an IP address or a name; empty means all interfaces.
+// Port 0 means a free port.
 func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 	ip, port, err := resolve(bind)
 	if err != nil {
 		return nil, err
 	}
-	// A port that is free for TCP may be taken for UDP: another is tried.
+	// A port that is free for TCP may be in use for UDP; then another is tried.
 	for try := 0; ; try++ {
 		t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
 			BindAddrs: []string{ip.String()}, BindPort: port,
-			Logger: slog.NewLogLogger(newQuiet(logger), slog.LevelInfo),
+			Logger: slog.NewLogLogger(newLibraryLog(logger), slog.LevelInfo),
 		})
 		if err == nil {
 			return newListener(t, ip), nil
 		}
-		// A port that was asked for is not exchanged for another.
+		// Only a free port may be replaced by another.
 		if port != 0 || try >= 10 {
 			return nil, fmt.Errorf("gossip: listen on %s: %w", bind, err)
 		}
@@ -74,7 +74,7 @@ func (l *Listener) StreamCh() <-chan net.Conn { return l.streams.out }
 func (l *Listener) Shutdown() error {
 	l.cancel()
 	err := l.NetTransport.Shutdown()
-	// Nothing is accepted any more, so the goroutine may stop closing what comes in.
+	// No connection is accepted any more, so the goroutine may end.
 	close(l.drained)
 	l.done.Wait()
 	return err
@@ -87,7 +87,7 @@ func (l *Listener) Addr() string {
 
 // Close ends a Listener that no Gossip owns.
 func (l *Listener) Close() error {
-	// Its goroutines may be handing over what nobody takes.
+	// memberlist's goroutines may be blocked on packets that nobody receives.
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -114,8 +114,8 @@ func (l *Listener) DialAddressTimeout(a memberlist.Address,
 	return d.DialContext(l.ctx, "tcp", a.Addr)
 }
 
-// resolve returns the address and the port of host:port, an IPv4 address where a name has
-// one.
+// resolve returns the IP address and the port of host:port. Of a name's addresses it prefers
+// IPv4.
 func resolve(addr string) (net.IP, int, error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -141,7 +141,6 @@ func resolve(addr string) (net.IP, int, error) {
 		return nil, 0, fmt.Errorf("gossip: look up %s: %w", host, err)
 	}
 	for _, ip := range ips {
-		// IPv4 first, whatever order the resolver has.
 		if ip.To4() != nil {
 			return ip, int(port), nil
 		}
@@ -149,5 +148,5 @@ func resolve(addr string) (net.IP, int, error) {
 	return ips[0], int(port), nil
 }
 
-// lookupTimeout bounds the search for a name's address.
+// lookupTimeout limits the lookup of a name.
 const lookupTimeout = 5 * time.Second

@@ -8,35 +8,34 @@ import (
 	"time"
 )
 
-// This file passes memberlist's log on to the node's. memberlist writes lines on any of
-// its goroutines; the mutex guards the count of those left out.
+// This file passes memberlist's log to the node's. memberlist writes lines on any of its
+// goroutines; the mutex guards the count of dropped lines.
 
-// quiet passes memberlist's log on: faults as warnings, one a second at most, for anyone
-// can send garbage to the port; all else for debugging. memberlist writes lines such as
-// "[WARN] memberlist: text"; slog.NewLogLogger hands them over.
-type quiet struct {
+// libraryLog is a slog.Handler for memberlist's lines, such as "[WARN] memberlist: text",
+// which slog.NewLogLogger passes to it. Errors become warnings, at most one a second, since
+// anyone can send garbage to the port. All other lines are for debugging.
+type libraryLog struct {
 	slog.Handler // the node's
 
 	mu      sync.Mutex
-	next    time.Time // when a fault may be told of again
-	dropped int       // those that were left out
+	next    time.Time // when the next warning may be logged
+	dropped int       // warnings since the last one logged
 }
 
-func newQuiet(logger *slog.Logger) slog.Handler {
-	return &quiet{Handler: logger.Handler()}
+func newLibraryLog(logger *slog.Logger) slog.Handler {
+	return &libraryLog{Handler: logger.Handler()}
 }
 
 const warnEvery = time.Second
 
-// Enabled implements slog.Handler: a line's level is known when it has been read.
-func (q *quiet) Enabled(context.Context, slog.Level) bool { return true }
+// Enabled implements slog.Handler. The level of a line is known only to Handle.
+func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
 
-// Handle takes one line.
-func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
+// Handle implements slog.Handler for one line.
+func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	text := strings.TrimSpace(r.Message)
 	level := slog.LevelDebug
-	// Of memberlist's levels only errors are faults; its warnings are part of normal
-	// work.
+	// memberlist's own warnings are part of normal work.
 	if kind, rest, ok := strings.Cut(text, "] "); ok && strings.HasPrefix(kind, "[") {
 		text = rest
 		if kind == "[ERR" {
@@ -45,26 +44,26 @@ func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
 	}
 	out := slog.NewRecord(r.Time, level, "gossip: "+strings.TrimPrefix(text, "memberlist: "), 0)
 	if level == slog.LevelWarn {
-		dropped, tell := q.fault(time.Now())
-		if !tell {
+		dropped, ok := l.admit(time.Now())
+		if !ok {
 			return nil
 		}
 		out.Add("left_out", dropped)
 	}
-	if !q.Handler.Enabled(ctx, level) {
+	if !l.Handler.Enabled(ctx, level) {
 		return nil
 	}
-	return q.Handler.Handle(ctx, out)
+	return l.Handler.Handle(ctx, out)
 }
 
-// fault reports whether to tell of one more, and how many were left out before.
-func (q *quiet) fault(now time.Time) (dropped int, tell bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if now.Before(q.next) {
-		q.dropped++
+// admit reports whether one more warning may be logged, and how many were dropped before.
+func (l *libraryLog) admit(now time.Time) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.dropped++
 		return 0, false
 	}
-	dropped, q.dropped, q.next = q.dropped, 0, now.Add(warnEvery)
+	dropped, l.dropped, l.next = l.dropped, 0, now.Add(warnEvery)
 	return dropped, true
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file is the form in which members travel in memberlist's metadata. It has no
-// state.
+// This file encodes and decodes members as memberlist's metadata. It has no state.
 
-// ErrTooLong: the node's addresses and zone do not fit into what gossip carries of a node.
+// ErrTooLong: the node's addresses and zone do not fit into its metadata.
 var ErrTooLong = errors.New("gossip: addresses and zone are too long")
 
 // clusterHash returns the number that stands for the cluster's id in 8 bytes.
@@ -26,7 +25,7 @@ func clusterHash(id string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// encodeMeta encodes what a member says of itself.
+// encodeMeta encodes a member as metadata.
 func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 	return proto.Marshal(&wire.GossipMeta{
 		Cluster: hash, NodeId: m.NodeID, Incarnation: m.Incarnation,
@@ -37,14 +36,14 @@ func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 	})
 }
 
-// decodeMeta decodes what encodeMeta made, and refuses a member without id or
-// incarnation.
+// decodeMeta decodes what encodeMeta returned. A member without an id or an incarnation is
+// an error.
 func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 	g := &wire.GossipMeta{}
 	if err := proto.Unmarshal(b, g); err != nil {
 		return 0, m, fmt.Errorf("gossip: a member's metadata is damaged: %w", err)
 	}
-	// The empty message decodes without an error, and so might one of another program.
+	// The empty message decodes without an error, as may that of another program.
 	if g.NodeId == 0 || g.Incarnation == 0 {
 		return 0, m, errors.New("gossip: a member's metadata names no node")
 	}

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// maxStreams bounds the connections that others hold to the gossip port. Each is one exchange of a
+// maxStreams limits the connections of others to the gossip port. Each is one exchange of a
 // few milliseconds; memberlist closes them after TCPTimeout (2 s) at the latest.
 const maxStreams = 64
 
-// inboundStreams holds the connections that others have made to the gossip port, between
-// memberlist's transport, which accepts without bound, and memberlist. When there are too
-// many the oldest is closed: a member says what it wants at once, so the oldest are those
-// that say nothing, and new members get through while a stranger holds as many as there
-// may be. It runs on a goroutine of its own, from Listen to Shutdown; connections leave
-// on the goroutines that close them.
+// inboundStreams passes connections to the gossip port from memberlist's transport, which
+// accepts without bound, to memberlist. When there are too many the oldest is closed: a
+// member sends its request at once, so the oldest connections are silent ones, and members
+// get through even while a stranger opens as many as it can. run has a goroutine of its
+// own, from Listen to Shutdown; connections are removed by whoever closes them.
 type inboundStreams struct {
 	out chan net.Conn
 
@@ -27,10 +26,11 @@ type inboundStreams struct {
 type inboundStream struct {
 	net.Conn
 	streams *inboundStreams
-	place   *list.Element // nil: it is not counted any more; the streams' mu protects it
+	place   *list.Element // nil once it is closed; the streams' mu guards it
 }
 
-// run hands on what comes in until ended is closed; from then on it closes it, until drained is.
+// run passes connections on until ended is closed. From then on it closes them, until
+// drained is closed.
 func (s *inboundStreams) run(in <-chan net.Conn, ended, drained <-chan struct{}) {
 	for {
 		select {
@@ -47,7 +47,7 @@ func (s *inboundStreams) run(in <-chan net.Conn, ended, drained <-chan struct{})
 	}
 }
 
-// add counts a connection, and closes the oldest if there is one too many.
+// add counts a connection, and closes the oldest if there are too many.
 func (s *inboundStreams) add(c net.Conn) *inboundStream {
 	stream := &inboundStream{Conn: c, streams: s}
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -8,20 +9,20 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file is what the node believes of its members. memberlist's callbacks write it,
-// Set writes this node's own entry, and anybody reads it, all under one mutex that is
-// never held during a call to memberlist or to a watcher. Events wait here, in order and
-// bounded, until the goroutine of deliver takes them.
+// This file holds the table of members. memberlist's callbacks write it, Set writes this
+// node's own entry, and any goroutine reads it, under one mutex that is never held during
+// a call to memberlist or to a watcher. Events wait here, in order and bounded, until the
+// goroutine of deliver takes them.
 
-// Bounds of the table. A cluster has 1,024 nodes at most; the rest is for what comes and goes.
+// Bounds of the table. A cluster has at most 1,024 nodes; the rest is for nodes that come
+// and go.
 const (
 	maxNodes  = 4096
 	maxDead   = 16384
 	maxEvents = 4096
 )
 
-// table is what is known of the members. It never calls memberlist, so that callbacks may
-// use it.
+// table holds the known members. It never calls memberlist, so that callbacks may use it.
 type table struct {
 	mu     sync.Mutex
 	alive  map[uint64]cluster.Member // by node: its newest incarnation
@@ -29,7 +30,7 @@ type table struct {
 	dead   map[mvcc.Worker]bool      // incarnations seen to die
 	order  []mvcc.Worker             // of dead, oldest first
 
-	events   []cluster.MemberEvent // that no watcher has been told of
+	events   []cluster.MemberEvent // not yet given to the watchers
 	wake     chan struct{}         // one token while there are any
 	watchers map[int]func(cluster.MemberEvent)
 	nextID   int
@@ -50,8 +51,8 @@ func workerOf(m cluster.Member) mvcc.Worker {
 	return mvcc.Worker{Node: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// newestOf returns the highest incarnation of the node that was heard of, and whether
-// there is room for it if it is new.
+// newestOf returns the highest incarnation of the node that was heard of, and whether the
+// node is known or the table has room for it.
 func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,51 +60,50 @@ func (t *table) newestOf(node uint64) (incarnation uint64, room bool) {
 	return incarnation, known || len(t.newest) < maxNodes
 }
 
-// up takes what a living member says of itself. It returns true if the member was not
-// alive before.
+// up stores a living member. It returns true if the member was not alive before.
 func (t *table) up(m cluster.Member) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// An earlier incarnation's word, overtaken on its way.
+	// A late report of an earlier incarnation.
 	if m.Incarnation < t.newest[m.NodeID] {
 		return false
 	}
 	old, was := t.alive[m.NodeID]
 	// A later incarnation ends the earlier one at once, before memberlist notices.
 	if was && old.Incarnation < m.Incarnation {
-		t.bury(old)
+		t.markDead(old)
 		was = false
 	}
 	t.newest[m.NodeID] = m.Incarnation
 	t.alive[m.NodeID] = m
-	delete(t.dead, workerOf(m)) // it was paused, or cut off
+	delete(t.dead, workerOf(m)) // a member that was paused or cut off is back
 	if !was || old != m {
-		t.tell(cluster.MemberEvent{Member: m, Alive: true})
+		t.queue(cluster.MemberEvent{Member: m, Alive: true})
 	}
 	return !was
 }
 
-// down takes the word of a member's end. It may come late, after the next incarnation's
-// first.
+// down records a member's end. It may be called after up for the next incarnation.
 func (t *table) down(m cluster.Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if have, ok := t.alive[m.NodeID]; ok && have.Incarnation == m.Incarnation {
 		delete(t.alive, m.NodeID)
-		t.bury(have)
+		t.markDead(have)
 		return
 	}
-	t.remember(workerOf(m))
+	t.addDead(workerOf(m))
 }
 
-// bury records an incarnation's death and queues the event. The caller holds mu.
-func (t *table) bury(m cluster.Member) {
-	t.remember(workerOf(m))
-	t.tell(cluster.MemberEvent{Member: m})
+// markDead records an incarnation's death and queues the event. The caller holds mu.
+func (t *table) markDead(m cluster.Member) {
+	t.addDead(workerOf(m))
+	t.queue(cluster.MemberEvent{Member: m})
 }
 
-// remember adds to the dead and forgets the oldest beyond maxDead. The caller holds mu.
-func (t *table) remember(w mvcc.Worker) {
+// addDead adds an incarnation to the dead and removes the oldest beyond maxDead. The caller
+// holds mu.
+func (t *table) addDead(w mvcc.Worker) {
 	if t.dead[w] {
 		return
 	}
@@ -121,17 +121,17 @@ func (t *table) isDead(w mvcc.Worker) bool {
 	return w.Node != 0 && (w.Incarnation < t.newest[w.Node] || t.dead[w])
 }
 
-// tell queues an event for the watchers, or replaces the last one if it is of the same
+// queue adds an event for the watchers, or replaces the last one if that is of the same
 // living member. The caller holds mu.
-func (t *table) tell(e cluster.MemberEvent) {
+func (t *table) queue(e cluster.MemberEvent) {
 	last := len(t.events) - 1
 	if last >= 0 && e.Alive && t.events[last].Alive &&
 		workerOf(t.events[last].Member) == workerOf(e.Member) {
-		t.events[last] = e // the same member, newer
+		t.events[last] = e
 		return
 	}
 	if t.events = append(t.events, e); len(t.events) > maxEvents {
-		t.events = t.events[1:] // a watcher hangs; who was told nothing asks
+		t.events = t.events[1:] // a watcher hangs; it can still ask for the members
 	}
 	select {
 	case t.wake <- struct{}{}:
@@ -139,7 +139,7 @@ func (t *table) tell(e cluster.MemberEvent) {
 	}
 }
 
-// deliver calls the watchers with what waits. Only the goroutine of Gossip.deliver calls
+// deliver gives the watchers the events that wait. Only the goroutine of Gossip.deliver calls
 // it, so events keep their order.
 func (t *table) deliver() {
 	t.mu.Lock()
@@ -186,11 +186,6 @@ func (t *table) members() []cluster.Member {
 	for _, m := range t.alive {
 		out = append(out, m)
 	}
-	slices.SortFunc(out, func(a, b cluster.Member) int {
-		if a.NodeID < b.NodeID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b cluster.Member) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	return out
 }

@@ -9,11 +9,10 @@ import (
 )
 
 // This file holds the goroutines of a Gossip. Each runs one loop from Open until life
-// ends; Close joins them. Apart from memberlist, which they may call because no lock of
-// theirs is held, they share only the table and the channels.
+// ends; Close joins them. They share the table, the channels and memberlist, which they
+// call without holding a lock.
 
-// deliver calls watchers on a goroutine apart from memberlist's, and Replaced on the
-// same.
+// deliver calls the watchers and Replaced, on a goroutine that is not memberlist's.
 func (g *Gossip) deliver() {
 	for {
 		select {
@@ -51,7 +50,8 @@ func (g *Gossip) refresh() {
 		case <-g.dirty:
 		}
 		if err := g.list.UpdateNode(g.cfg.Timing.Update); err != nil {
-			g.cfg.Logger.Debug("gossip: an update was not spread in time; the next exchange of everything carries it", "error", err)
+			g.cfg.Logger.Debug("gossip: an update was not spread in time; the next full exchange carries it",
+				"error", err)
 		}
 		if !g.pause(g.cfg.Timing.Update) {
 			return
@@ -59,30 +59,27 @@ func (g *Gossip) refresh() {
 	}
 }
 
-// maxAsked bounds how many known nodes are asked in one round: each that hangs delays it
-// by seconds.
+// maxAsked limits the known nodes that are asked in one round: each that hangs delays the
+// round by seconds.
 const maxAsked = 8
 
-// rejoin asks known nodes that are no members to take this node in, for as long as it
-// runs: that is how two halves of a cluster that were cut off from each other merge
-// again.
+// rejoin asks known nodes that are no members to take this node in, as long as gossip
+// runs. It joins the two halves of a cluster that were cut off from each other.
 func (g *Gossip) rejoin() {
 	for {
-		strangers := g.strangers()
-		for _, addr := range strangers {
+		for _, addr := range g.missing() {
 			if g.life.Err() != nil {
 				return
 			}
 			if _, err := g.list.Join([]string{addr}); err != nil {
-				g.mourn.tell(addr, "gossip: a known node does not take this one in", "addr", addr,
+				g.faults.log(addr, "gossip: a known node cannot be joined", "addr", addr,
 					"error", err)
 			}
 		}
 		wait := g.cfg.Timing.Rejoin
 		if len(g.table.members()) < 2 {
-			// A node that knows nobody tries more often: it is of no use until it has
-			// been let in.
-			wait /= 10 // alone
+			// A node that is alone is of no use, and tries more often.
+			wait /= 10
 		}
 		if !g.pause(wait/2 + rand.N(wait)) {
 			return
@@ -90,9 +87,9 @@ func (g *Gossip) rejoin() {
 	}
 }
 
-// strangers returns some known addresses at which there is no living member, in random
+// missing returns some known addresses at which there is no living member, in random
 // order.
-func (g *Gossip) strangers() []string {
+func (g *Gossip) missing() []string {
 	if g.cfg.Known == nil {
 		return nil
 	}
@@ -102,7 +99,7 @@ func (g *Gossip) strangers() []string {
 	}
 	found := slices.Clone(g.cfg.Known())
 	found = slices.DeleteFunc(found, func(addr string) bool {
-		// Each address once, however many sources name it.
+		// Each address is returned once, however many sources name it.
 		again := skip[addr]
 		skip[addr] = true
 		return again
@@ -111,7 +108,7 @@ func (g *Gossip) strangers() []string {
 	return found[:min(len(found), maxAsked)]
 }
 
-// rereadKeys looks at the key file now and then. Keys that cannot be used change nothing.
+// rereadKeys reads the key file now and then. Unusable keys leave the ring as it is.
 func (g *Gossip) rereadKeys() {
 	if g.ring == nil {
 		return
@@ -125,7 +122,7 @@ func (g *Gossip) rereadKeys() {
 			err = rotate(g.ring, keys)
 		}
 		if err != nil {
-			g.mourn.tell("keys", "gossip: the keys stay as they are", "error", err)
+			g.faults.log("keys", "gossip: the new keys cannot be used; the old ones stay", "error", err)
 			continue
 		}
 		g.cfg.Logger.Info("gossip: the keys have changed", "keys", len(keys))

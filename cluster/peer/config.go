@@ -15,7 +15,7 @@ import (
 // remoting receives in one piece.
 const MaxMessage = 24 << 20
 
-// Self says who this node is to others.
+// Self identifies this node to others.
 type Self struct {
 	ClusterID           string
 	NodeID, Incarnation uint64
@@ -29,7 +29,7 @@ type Config struct {
 	// BatchMessages and BatchBytes close a batch; defaults, which are also the most:
 	// 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
-	// Linger is how long a batch waits for more messages; 0: not at all.
+	// Linger is how long a batch waits for more messages. With 0 it does not wait.
 	Linger time.Duration
 	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384
 	// and 64 MiB. Those beyond it fail.
@@ -40,8 +40,8 @@ type Config struct {
 	// Incoming and IncomingBytes bound the requests that are handled for one node;
 	// defaults 16,384 and 128 MiB. Those beyond it are answered with CODE_OVERLOADED.
 	Incoming, IncomingBytes int
-	// AnswerBytes bounds the answers that wait; default 128 MiB. Those beyond it, and those
-	// of more than 64 KiB beyond half of it, are replaced by one that says nothing.
+	// AnswerBytes bounds the answers that wait; default 128 MiB. An answer beyond it is
+	// replaced by CODE_UNKNOWN, as is one of more than 64 KiB beyond half of it.
 	AnswerBytes int
 	// Timeout is how long a request without a deadline waits, at the asking and at the
 	// answering node; default 30 s.
@@ -53,15 +53,16 @@ type Config struct {
 const (
 	maxBatchMessages = 1000
 	maxBatchBytes    = 16 << 20
-	// maxTimeout bounds what another node may ask this one to keep a request for.
+	// maxTimeout limits the timeout that another node may give a request.
 	maxTimeout = 10 * time.Minute
-	// largeAnswer is the size in bytes above which an answer counts as large; only reads
-	// have such answers.
+	// largeAnswer is the size in bytes above which an answer counts as large. Only reads
+	// have large answers.
 	largeAnswer = 64 << 10
-	// maxNodes bounds the outboxes.
+	// maxNodes is the most nodes that have an outbox.
 	maxNodes = 4096
-	// maxHanded is how many batches the link has at once: one on its way, one ready to follow.
-	maxHanded = 2
+	// maxInLink is the most batches that the link has at once: one that it sends, and one
+	// that is ready to follow.
+	maxInLink = 2
 )
 
 func (c Config) withDefaults() Config {

@@ -13,19 +13,18 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file takes apart what other nodes send. receive runs on the link's goroutine, one
+// This file takes the batches of other nodes. receive runs on the link's goroutine, for one
 // batch of each node at a time, and does not block: the handler replies later, on any
-// goroutine. In flight are the requests being handled, counted per node until they are
-// replied to or their time is over; the atomic figures in the outbox bound them.
+// goroutine. The requests that are being handled are counted for each node until they are
+// answered or time out; the atomic counts in the outbox bound them.
 
-// unknown is the code of an answer that says nothing of what was done.
+// unknown is the code of an answer that does not tell whether the request was done.
 const unknown = pb.Error_CODE_UNKNOWN
 
-// grace is how long after its deadline a request keeps its room if the handler has not
-// replied.
+// grace is how long after its deadline a request without a reply keeps its room.
 const grace = time.Second
 
-// receive takes a batch of another node apart. The link calls it.
+// receive passes on the messages of a batch. The link calls it.
 func (p *Peers) receive(b *wire.PeerBatch) {
 	tooMany := len(b.GetRaft())+len(b.GetResponses())+len(b.GetRequests()) > maxBatchMessages
 	if tooMany || b.GetClusterId() != p.self.ClusterID || b.GetToNode() != p.self.NodeID ||
@@ -39,8 +38,8 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 		return
 	}
 	for _, m := range b.GetRaft() {
-		// Raft knows replicas by their nodes: a batch must not carry words of a third
-		// node.
+		// Raft identifies replicas by their nodes, so a batch may carry only messages of
+		// the node that sent it.
 		if m.GetFromNode() == box.node && m.GetToNode() == p.self.NodeID {
 			p.takeRaft(m)
 		}
@@ -67,15 +66,15 @@ func (p *Peers) takeRaft(m *wire.RaftMessage) {
 	p.handler.Raft(m)
 }
 
-// handled is a request of another node that is being handled here. done decides who
-// replies, the handler or the timer; whoever does gives the room back.
+// handled is a request of another node that is being handled here. The handler or the
+// timer replies, whichever sets done first, and gives the room back.
 type handled struct {
 	box   *outbox
 	id    uint64
 	bytes int64
 	done  atomic.Bool
-	mu    sync.Mutex  // so that the timer is set before it is stopped
-	timer *time.Timer // answers for a handler that does not
+	mu    sync.Mutex  // makes sure that the timer is set before it is stopped
+	timer *time.Timer // replies if the handler does not
 }
 
 // take hands a request to the handler, or refuses it for want of room.
@@ -83,15 +82,15 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 	h := &handled{box: box, id: req.GetId(), bytes: int64(proto.Size(req))}
 	if box.incoming.Add(1) > int64(p.cfg.Incoming) {
 		box.incoming.Add(-1)
-		p.refuse(h, "node %d handles %d requests of yours", p.self.NodeID, p.cfg.Incoming)
+		p.refuse(h, "node %d is handling %d requests of this node", p.self.NodeID, p.cfg.Incoming)
 		return
 	}
-	// One alone always fits, whatever the bound.
+	// One request alone always fits, whatever its size.
 	if total := box.incomingBytes.Add(h.bytes); total > int64(p.cfg.IncomingBytes) &&
 		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
 		box.incoming.Add(-1)
-		p.refuse(h, "node %d handles %d bytes of requests of yours", p.self.NodeID, total)
+		p.refuse(h, "node %d is handling %d bytes of requests of this node", p.self.NodeID, total)
 		return
 	}
 	p.counts.handled.Add(1)
@@ -100,7 +99,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		timeout = min(time.Duration(ms)*time.Millisecond, maxTimeout)
 	}
 	deadline := time.Now().Add(timeout)
-	// An actor whose handler panics loses the message, and nobody would give its room back.
+	// An actor that panics loses the message; without the timer its room would be lost.
 	h.mu.Lock()
 	h.timer = time.AfterFunc(timeout+grace, func() {
 		h.reply(refusal(h.id, unknown, "no answer in time"))

@@ -13,15 +13,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file bounds what waits for one node and finds the request that an answer is for.
+// This file bounds what waits for one node and pairs answers with requests.
 // Callers on any goroutine put messages in (admit, admitRaft, reply); the outbox's actor
 // (sender.go) alone takes them out. A request stays in pending from admit until it is
 // settled by its answer, its deadline, or news of its node; callbacks run without the
 // mutex.
 
-// outbox is what is on its way to one node, and what is handled for it. Figures are
-// atomic, the table of requests is under the mutex, so that any goroutine may use them;
-// the actor behind pid (sender) makes batches.
+// outbox holds what is in flight to one node and counts what is handled for it. The counts
+// are atomic and the mutex guards the other fields, so any goroutine may use them. The
+// actor behind pid (sender) makes the batches.
 type outbox struct {
 	peers *Peers
 	node  uint64
@@ -82,8 +82,8 @@ func (b *outbox) admit(w *waiting) error {
 	}
 	b.pending[w.id] = w
 	b.bytes += w.bytes
-	// Whatever runs there now, or later: the end of an earlier incarnation does not
-	// concern it.
+	// The request goes to the newest incarnation, or to a later one, so that the end of
+	// an earlier one does not concern it.
 	w.to = max(b.incarnation, b.down+1)
 	// The mutex makes sure that the timer is set before anybody can want to stop it.
 	w.timer = time.AfterFunc(time.Until(w.deadline), w.timeout)
@@ -109,7 +109,7 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 		b.raft.Add(-1)
 		return false
 	}
-	// one alone always fits
+	// One message alone always fits.
 	if total := b.raftBytes.Add(int64(size)); total > int64(cfg.RaftBytes) && total > int64(size) {
 		b.raftBytes.Add(-int64(size))
 		b.raft.Add(-1)
@@ -119,9 +119,9 @@ func (b *outbox) admitRaft(m *wire.RaftMessage) bool {
 	return true
 }
 
-// reply posts an answer. One that is too large, or for which there is no room, is
-// replaced: what was asked may have been done, so that nothing is known. Large answers,
-// those of reads, leave half of the room to the others.
+// reply posts an answer. An answer that is too large, or for which there is no room, is
+// replaced by CODE_UNKNOWN, since the request may have been done. Large answers, which
+// only reads have, may take half of the room.
 func (b *outbox) reply(r *wire.PeerResponse) {
 	size, room := proto.Size(r), int64(b.peers.cfg.AnswerBytes)
 	if size > largeAnswer {
@@ -131,7 +131,7 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 		total > int64(size) {
 		b.answerBytes.Add(-int64(size))
 		b.peers.counts.answersDropped.Add(1)
-		r = refusal(r.GetId(), unknown, "the answer of %d bytes has no room", size)
+		r = refusal(r.GetId(), unknown, "no room for the answer of %d bytes", size)
 		size = proto.Size(r)
 		b.answerBytes.Add(int64(size))
 	}
@@ -159,7 +159,7 @@ func (b *outbox) ended(incarnation uint64) {
 	known := incarnation <= b.down
 	b.down = max(b.down, incarnation)
 	b.mu.Unlock()
-	// Gossip and batches both tell of an end; the second word changes nothing.
+	// Gossip and a batch may both report the end; the second report changes nothing.
 	if known {
 		return
 	}
@@ -169,7 +169,7 @@ func (b *outbox) ended(incarnation uint64) {
 // lost fails what was on its way when a connection ended. What has not been sent yet
 // waits for the next connection.
 func (b *outbox) lost() {
-	b.failWhere(func(w *waiting) bool { return w.state.Load() == onWay })
+	b.failWhere(func(w *waiting) bool { return w.state.Load() == onItsWay })
 }
 
 // failWhere fails the requests for which matches returns true. The callers are told

@@ -16,21 +16,22 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// ErrLost: the request was on its way when the connection or the node went. The outcome is unknown.
+// ErrLost: the connection or the node ended while the request was on its way. The outcome is
+// unknown.
 var ErrLost = errors.New("peer: the node has gone without an answer")
 
-// Handler is what a node does with what others send it.
+// Handler handles what other nodes send.
 type Handler interface {
-	// Request handles another node's question; reply is called once, on any goroutine. It
-	// must not block. The message is the handler's own. After the deadline the asker has
-	// gone, and an answer is as good as none.
+	// Request handles a request of another node and calls reply once, on any goroutine. It
+	// must not block. The message belongs to the handler. After the deadline nobody waits
+	// for the answer.
 	Request(from uint64, deadline time.Time, req *wire.PeerRequest, reply func(*wire.PeerResponse))
 	// Raft takes a Raft message; it must not block.
 	Raft(m *wire.RaftMessage)
 }
 
-// Peers are the other nodes. All methods may be used concurrently, on any goroutine; only
-// Call and Close block.
+// Peers sends messages to the other nodes. Its methods may be called on any goroutine, also
+// concurrently; only Call and Close block.
 //
 // The mutex guards boxes and closed alone. Each outbox has a mutex of its own for what is
 // in flight to its node.
@@ -41,7 +42,7 @@ type Peers struct {
 	handler Handler
 	cfg     Config
 	system  *actor.ActorSystem
-	own     bool // the system is ours to shut down
+	own     bool // Close shuts the system down
 	ids     atomic.Uint64
 	counts  counts
 
@@ -60,7 +61,8 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	if p.system = p.cfg.System; p.system == nil {
 		p.system, p.own = actorkit.NewSystem(p.cfg.Logger), true
 	}
-	// Numbers differ between incarnations: an answer to the last one is not taken for one to this.
+	// Numbers differ between incarnations, so that an answer to the last incarnation is not
+	// taken for one to this.
 	p.ids.Store(self.Incarnation << 40)
 	if paced, ok := link.(Paced); ok {
 		p.paced = paced
@@ -71,9 +73,9 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 }
 
 // Call asks a node and waits for the answer or the end of ctx. The request must not be
-// changed afterwards. A response with Error set is an answer; an error says that there
-// was none. It wraps txn.ErrNotSent if the request was surely not sent, and
-// txn.ErrOverloaded as well if too much is under way to the node.
+// changed afterwards. A response with Error set is an answer; an error means that none
+// came. The error wraps txn.ErrNotSent if the request was surely not sent, and also
+// txn.ErrOverloaded if too many requests to the node are in flight.
 func (p *Peers) Call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	type outcome struct {
@@ -89,23 +91,23 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 	case o := <-got:
 		return o.resp, o.err
 	case <-ctx.Done():
-		// Settled now, unless an answer has just done so.
+		// If an answer has come at the same moment, it stands.
 		if w != nil {
 			w.expire(ctx.Err())
 		}
-		o := <-got // whoever was first has said it, or will in a moment
+		o := <-got // the request is settled, so the callback is called now or has been
 		return o.resp, o.err
 	}
 }
 
-// Tell is Call without a goroutine: then is called once, on any goroutine, perhaps before
-// Tell returns, and must not block. A zero deadline means Config.Timeout.
+// Tell is like Call but does not wait. It calls then once, on any goroutine and perhaps
+// before it returns; then must not block. A zero deadline means Config.Timeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	p.tell(node, deadline, req, then)
 }
 
-// tell returns the request that is under way, nil if then has been called already.
+// tell returns the request that is in flight, nil if then has been called already.
 func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) *waiting {
 	box, err := p.box(node)
@@ -130,8 +132,8 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	return w
 }
 
-// Raft sends a Raft message to m.ToNode. When too much waits for that node it is dropped
-// and counted: Raft sends again.
+// Raft sends a Raft message to m.ToNode. If too much waits for that node the message is
+// dropped and counted; Raft sends it again.
 func (p *Peers) Raft(m *wire.RaftMessage) {
 	box, err := p.box(m.GetToNode())
 	if err != nil || !box.admitRaft(m) {
@@ -141,8 +143,8 @@ func (p *Peers) Raft(m *wire.RaftMessage) {
 	p.counts.raft.Add(1)
 }
 
-// Down fails what waits for the node's incarnation or an earlier one. The outcome of what
-// was sent is unknown.
+// Down fails the requests to the node's incarnation and to earlier ones. The outcome of
+// those that were sent is unknown.
 func (p *Peers) Down(node, incarnation uint64) {
 	if box := p.known(node); box != nil {
 		box.ended(incarnation)
@@ -164,8 +166,7 @@ func (p *Peers) Close() error {
 	err := p.link.Close()
 	for _, box := range boxes {
 		box.stopped.Store(true)
-		// Waiting for the actor can only fail for want of time, and it does not wait for
-		// anything itself.
+		// The actor waits for nothing, so that this can fail only by a timeout.
 		err = errors.Join(err, p.system.Root.StopFuture(box.pid).Wait())
 		box.close()
 	}

@@ -12,21 +12,21 @@ import (
 )
 
 // This file makes batches. A sender is an actor: its fields belong to the goroutine that
-// runs its mailbox, one message at a time. With a paced link at most maxHanded batches
-// are in flight to the link, which says of each what became of it; everything else waits
-// in the sender's queues and its mailbox, within the outbox's bounds.
+// runs its mailbox, one message at a time. A paced link has at most maxInLink batches and
+// reports the outcome of each. All other messages wait in the sender's queues and its
+// mailbox, within the outbox's bounds.
 
-// sender is the actor that makes batches for one node of what is in its mailbox.
+// sender is the actor that puts the messages in its mailbox into batches for one node.
 type sender struct {
 	box    *outbox
 	batch  *actorkit.Batcher[*outgoing]
-	raft   []*outgoing // they go first
+	raft   []*outgoing // sent before the others
 	others []*outgoing
-	handed int // batches that the link has and has said nothing of
+	inLink int // batches that the link has and whose outcome it has not reported
 }
 
-// left tells the actor that the link is done with a batch, sent or not.
-type left struct{}
+// batchDone tells the actor that the link has sent a batch or given it up.
+type batchDone struct{}
 
 func newSender(box *outbox) *sender {
 	cfg := box.peers.cfg
@@ -46,16 +46,16 @@ func (s *sender) Receive(c actor.Context) {
 		if s.batch.Due(m) {
 			s.send()
 		}
-	case left:
-		s.handed--
+	case batchDone:
+		s.inLink--
 		s.send()
 	}
 }
 
 // send hands batches to the link until nothing is left or the link is busy.
 func (s *sender) send() {
-	if s.handed >= maxHanded {
-		return // what waits stays where it is, and so does what comes
+	if s.inLink >= maxInLink {
+		return
 	}
 	items := s.batch.Take()
 	for _, o := range items {
@@ -66,7 +66,7 @@ func (s *sender) send() {
 		}
 	}
 	s.batch.GiveBack(items)
-	for s.handed < maxHanded && len(s.raft)+len(s.others) > 0 {
+	for s.inLink < maxInLink && len(s.raft)+len(s.others) > 0 {
 		b, requests := s.next()
 		// All requests that were taken may have been settled meanwhile.
 		if len(b.Requests)+len(b.Responses)+len(b.Raft) > 0 {
@@ -75,8 +75,8 @@ func (s *sender) send() {
 	}
 }
 
-// next takes the next batch off the queues, Raft messages first. It may be empty, if
-// nobody waits any more for what was queued. The requests in it are returned beside it.
+// next takes the next batch off the queues, Raft messages first, and returns it with its
+// requests. The batch is empty if all queued requests have been settled.
 func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
 	b := &wire.PeerBatch{
@@ -122,7 +122,7 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 		s.box.answerBytes.Add(-int64(o.bytes))
 		b.Responses = append(b.Responses, o.answer)
 	default:
-		if !o.request.advance(atHome, batched) {
+		if !o.request.advance(queued, batched) {
 			return false
 		}
 		b.Requests = append(b.Requests, o.request.message(now))
@@ -130,7 +130,7 @@ func (s *sender) put(b *wire.PeerBatch, o *outgoing, now time.Time) bool {
 	return true
 }
 
-// hand gives a batch to the link and has its requests told what becomes of it.
+// hand gives a batch to the link and settles or advances its requests by the outcome.
 func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 	p := s.box.peers
 	p.counts.batches.Add(1)
@@ -140,27 +140,27 @@ func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 			if err != nil {
 				w.settle(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, err))
 			} else {
-				w.advance(batched, onWay)
+				w.advance(batched, onItsWay)
 			}
 		}
 		if err != nil {
 			p.counts.unsent.Add(1)
 		}
 	}
-	// The link says nothing more: what Send has taken counts as on its way.
+	// A link that is not paced reports no outcome: what Send has taken counts as sent.
 	if p.paced == nil {
 		outcome(p.link.Send(s.box.node, b))
 		return
 	}
-	s.handed++
+	s.inLink++
 	err := p.paced.SendThen(s.box.node, b, func(err error) {
 		outcome(err)
 		if !s.box.stopped.Load() {
-			p.system.Root.Send(s.box.pid, left{})
+			p.system.Root.Send(s.box.pid, batchDone{})
 		}
 	})
 	if err != nil {
-		s.handed--
+		s.inLink--
 		outcome(err)
 	}
 }

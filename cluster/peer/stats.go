@@ -2,29 +2,28 @@ package peer
 
 import "sync/atomic"
 
-// Stats counts since New. Bytes are nowhere counted, messages everywhere.
+// Stats counts messages and batches since New.
 type Stats struct {
-	Requests   uint64 // asked of others
-	Answers    uint64 // that somebody waited for
-	Late       uint64 // answers that nobody waited for any more
-	Overloaded uint64 // requests that failed because too much was under way
-	Raft       uint64 // Raft messages taken
-	// RaftDropped are Raft messages that were not taken because too much waited.
+	Requests   uint64 // requests to other nodes
+	Answers    uint64 // answers to them
+	Late       uint64 // answers that came after their request had been settled
+	Overloaded uint64 // requests that failed because too much was in flight
+	Raft       uint64 // Raft messages accepted for sending
+	// RaftDropped are Raft messages that were dropped because too much waited.
 	RaftDropped uint64
 	// Batches and Messages were handed to the link; Unsent are the batches among them
 	// that it could not send.
 	Batches, Messages, Unsent uint64
-	Handled                   uint64 // requests of others
-	// requests of others that were not taken because too many were handled
-	Refused        uint64
-	AnswersDropped uint64 // answers replaced by "unknown" for want of room
-	// batches of another cluster, for another node, of an ended incarnation, or of too
-	// many messages
+	Handled                   uint64 // requests of other nodes
+	Refused                   uint64 // requests of other nodes beyond the bounds
+	AnswersDropped            uint64 // answers replaced by "unknown" for want of room
+	// Foreign are batches of another cluster, for another node, of an ended incarnation,
+	// or with too many messages.
 	Foreign uint64
 	Panics  uint64 // of the handler
 }
 
-// counts is Stats while they are counted, on any goroutine.
+// counts are the counters behind Stats.
 type counts struct {
 	requests, answers, late, overloaded, raft, raftDropped atomic.Uint64
 	batches, messages, unsent                              atomic.Uint64

@@ -10,18 +10,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file is the life of one request. Its state is the only thing that its many
-// watchers share: the outbox's actor moves it on, and the answer, the deadline's timer,
-// the caller's context or the node's end settles it, each on a goroutine of its own.
-// Whoever settles it first, by one atomic swap, calls the callback; all others do
-// nothing.
+// This file holds the state of one request. The outbox's actor advances it; the answer,
+// the deadline's timer, the caller's context or the end of the node settles it, each on a
+// goroutine of its own. The first to settle it, by one atomic swap, calls the callback;
+// the others do nothing.
 
-// Where a request is. It only goes up.
+// The states of a request. They only go up.
 const (
-	atHome  int32 = iota // in the outbox
-	batched              // in a batch that the link has
-	onWay                // the link has said that it is on its way
-	settled              // its caller knows
+	queued   int32 = iota // in the outbox
+	batched               // in a batch that the link has
+	onItsWay              // the link has reported that the batch is on its way
+	settled               // the callback is called
 )
 
 // waiting is a request without an answer.
@@ -37,8 +36,8 @@ type waiting struct {
 	to       uint64 // the node's oldest incarnation that can get it
 }
 
-// message returns what is sent: the caller's request with our number and the time that is
-// left. The caller's message stays as it is.
+// message returns the message to send: a copy of the caller's request with the number and
+// the remaining time.
 func (w *waiting) message(now time.Time) *wire.PeerRequest {
 	left := max(1, w.deadline.Sub(now).Milliseconds())
 	return &wire.PeerRequest{
@@ -58,12 +57,12 @@ func (w *waiting) settle(resp *wire.PeerResponse, err error) {
 	}
 }
 
-// fail settles the request without an answer. Whether it was sent decides what the caller
-// is told.
+// fail settles the request without an answer. If it was surely not sent, the error wraps
+// txn.ErrNotSent.
 func (w *waiting) fail(cause error) {
 	switch state := w.state.Swap(settled); {
 	case state == settled:
-	case state == atHome:
+	case state == queued:
 		w.finish(nil, fmt.Errorf("%w: %w", txn.ErrNotSent, cause))
 	default:
 		w.finish(nil, cause)

@@ -12,16 +12,15 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file authenticates connections that other nodes open and bounds how many there
-// are. gRPC calls it on a goroutine per connection. All that is shared is the number of
-// open connections, which is atomic: it is raised before the handshake, so handshakes
-// under way count as well.
+// This file authenticates the connections that other nodes open and bounds their number.
+// gRPC calls it on a goroutine for each connection. They share only the number of open
+// connections, which is atomic and includes handshakes in progress.
 
 // errTooMany closes connections beyond the bound.
 var errTooMany = errors.New("remoting: too many connections")
 
-// serverCredentials shake hands with nodes alone and bound the number of connections. The
-// library opens its listener itself, so this is the first place that sees them.
+// serverCredentials accept only nodes and bound the number of connections. The library
+// opens its listener itself, so this is the first place that sees them.
 type serverCredentials struct {
 	credentials.TransportCredentials
 	limit  int64
@@ -56,7 +55,7 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		s.counts.handshakes.Add(1)
 		return nil, nil, err
 	}
-	// From here on closing the connection gives the place back.
+	// From here on countedConn.Close lowers the number.
 	return &countedConn{Conn: conn, open: s.open}, info, nil
 }
 
@@ -67,7 +66,7 @@ func (s *serverCredentials) Clone() credentials.TransportCredentials {
 	return &c
 }
 
-// countedConn is an open connection. Close gives its place back, once.
+// countedConn is an open connection. Its first Close lowers the number of open connections.
 type countedConn struct {
 	net.Conn
 	open *atomic.Int64

@@ -9,13 +9,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds back streams while the receiving actor is behind. Streams wait on their
-// own goroutines before each message that they read; the actor's mailbox reports what is
-// posted and what is taken, on the senders' goroutines and the actor's. The mutex guards
-// all of it.
+// This file makes streams wait while the receiving actor is behind. A stream waits on its
+// own goroutine before each message that it reads. The actor's mailbox reports each message
+// that is posted, on the sender's goroutine, and each that is received, on the actor's. The
+// mutex guards all fields.
 
-// maxDepth is how many batches may wait for the receiving actor before no more are read
-// from the network. Each stream may add one message of maxEnvelopes.
+// maxDepth is the number of waiting batches at which no more are read from the network.
+// Each stream may exceed it by one message of maxEnvelopes batches.
 const maxDepth = 8
 
 // depth counts the batches in the receiving actor's mailbox.
@@ -35,8 +35,6 @@ func newDepth() *depth { return &depth{} }
 func (d *depth) wait(ctx context.Context) error {
 	for {
 		d.mu.Lock()
-		// There is room. Streams that pass at the same time may exceed it by one message
-		// each.
 		if d.count < maxDepth || d.closed {
 			d.mu.Unlock()
 			return nil
@@ -54,24 +52,24 @@ func (d *depth) wait(ctx context.Context) error {
 	}
 }
 
-// close lets everybody pass from now on, so that streams can end.
+// close lets all streams pass from now on, so that they can end.
 func (d *depth) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	d.rouse()
+	d.wakeAll()
 }
 
-// rouse wakes all that wait. The caller holds mu.
-func (d *depth) rouse() {
+// wakeAll wakes all streams that wait. The caller holds mu.
+func (d *depth) wakeAll() {
 	if d.room != nil {
 		close(d.room)
 		d.room = nil
 	}
 }
 
-// add counts n more batches, or fewer if n is negative. Other messages, which are the
-// library's own, do not count.
+// add adds n to the number of batches if the message is one. Other messages are the
+// library's own.
 func (d *depth) add(message any, n int) {
 	if _, ok := message.(*wire.PeerBatch); !ok {
 		return
@@ -79,9 +77,8 @@ func (d *depth) add(message any, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count += n
-	// All that wait are woken and look again.
 	if d.count < maxDepth {
-		d.rouse()
+		d.wakeAll()
 	}
 }
 

@@ -14,26 +14,25 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file holds connections that this node makes. An endpoint lives from the first
-// batch for a node's address until the connection, or the attempt at it, has failed; then
-// its name is never used again. Batches in its waiting set are in flight between the
-// caller of SendThen and the library's writer goroutine. Exactly one of Serialize, ended
-// and the library's dead letters settles each, by an atomic swap.
+// This file holds the connections that this node makes. An endpoint lives from the first
+// batch for a node's address until its connection, or the attempt at one, has failed. The
+// batches in its waiting set are in flight between the caller of SendThen and the library's
+// writer goroutine. Exactly one of Serialize, ended and the library's dead letters settles
+// each, by an atomic swap.
 
-// Times of connections.
+// Timeouts and pauses of connections.
 const (
-	// connectTimeout bounds an attempt, until the other side has answered. What waits for
-	// it fails then.
+	// connectTimeout limits an attempt until the other side has answered. After it the
+	// batches that wait for the connection fail.
 	connectTimeout = time.Second
-	// pauseAfterLoss is the pause after a connection that worked, and what the pauses
-	// after failures double from; maxPause is the longest. During a pause no attempt is
-	// made, and sending fails at once.
+	// pauseAfterLoss is the pause after a connection has ended. After each failed attempt
+	// it doubles, up to maxPause. During a pause sending fails at once.
 	pauseAfterLoss = 20 * time.Millisecond
 	maxPause       = time.Second
 )
 
-// endpoint is one connection to one node, or the attempt at it. The library knows it by a
-// name that is never used again.
+// endpoint is one connection to one node, or the attempt at one. Its name in the library is
+// never used again.
 type endpoint struct {
 	link       *Link
 	node       uint64
@@ -45,10 +44,10 @@ type endpoint struct {
 
 	mu      sync.Mutex
 	dead    bool
-	waiting map[*outgoing]struct{} // handed over and not on their way
+	waiting map[*outgoing]struct{} // given to SendThen and not settled
 }
 
-// outgoing is a batch between being handed over and being on its way.
+// outgoing is a batch that was given to SendThen.
 type outgoing struct {
 	batch    *wire.PeerBatch
 	endpoint *endpoint
@@ -58,18 +57,18 @@ type outgoing struct {
 
 var _ remote.RootSerializable = (*outgoing)(nil)
 
-// Serialize implements remote.RootSerializable: the library's writer calls it when it is
-// about to send the batch.
+// Serialize implements remote.RootSerializable. The library's writer calls it just before it
+// sends the batch.
 func (o *outgoing) Serialize() (remote.RootSerialized, error) {
-	// The stream is not up: the library would write into one that ends (see
-	// stream.SendMsg).
+	// There is no connection: the library would write to a stream that only ends (see
+	// connect).
 	if !o.endpoint.connected.Load() {
 		o.fail(ErrUnreachable)
 		return nil, ErrUnreachable
 	}
-	// Its sender has been told that it was not sent, so it must not be.
+	// The sender has been told that the batch was not sent, so it must not be.
 	if !o.settled.CompareAndSwap(false, true) {
-		return nil, ErrUnreachable // it has been given up
+		return nil, ErrUnreachable
 	}
 	o.endpoint.remove(o)
 	o.endpoint.link.counts.sent.Add(1)
@@ -86,16 +85,16 @@ func (o *outgoing) fail(cause error) {
 	}
 }
 
-// serialized is a batch in the form that the library's writer wants.
+// serialized is a batch in the form that the library's writer expects.
 type serialized struct{ *wire.PeerBatch }
 
-// Deserialize implements remote.RootSerialized. It is for the way in, where batches come
-// as they are.
+// Deserialize implements remote.RootSerialized. The library calls it only for received
+// messages, and batches are not received in this form.
 func (serialized) Deserialize() (remote.RootSerializable, error) {
 	return nil, ErrUnreachable
 }
 
-// add takes a batch into the waiting set. It returns false if the endpoint has ended.
+// add adds a batch to the waiting set. It returns false if the endpoint has ended.
 func (e *endpoint) add(o *outgoing) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,15 +105,15 @@ func (e *endpoint) add(o *outgoing) bool {
 	return true
 }
 
-// remove takes a settled batch out of the waiting set.
+// remove removes a settled batch from the waiting set.
 func (e *endpoint) remove(o *outgoing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.waiting, o)
 }
 
-// endpoint returns the present endpoint of a node at an address, or a new one. It returns
-// an error while it is too early for another attempt.
+// endpoint returns the endpoint of a node at an address and makes it if there is none. It
+// returns an error while it is too early for another attempt.
 func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	l.mu.Lock()
 	if l.closed {
@@ -131,15 +130,15 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 		l.mu.Unlock()
 		return old, nil
 	}
-	// A node that has moved is tried at once at its new address.
+	// A node that has moved is tried at its new address at once.
 	if old == nil && time.Now().Before(t.retryAt) {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
 	}
-	// Every endpoint has a name of its own: what the library still does for the last one
-	// cannot reach this one.
+	// Every endpoint has its own name, so that what the library still does for the last one
+	// does not affect this one.
 	t.generation++
-	// The name is what gRPC dials: passthrough leaves it to our dialer.
+	// gRPC dials the name; passthrough leaves it to dial.
 	name := fmt.Sprintf("passthrough:///n%d.g%d", node, t.generation)
 	e := &endpoint{
 		link: l, node: node, addr: addr, name: name, pid: actor.NewPID(name, receiver),
@@ -161,9 +160,9 @@ func (l *Link) named(name string) *endpoint {
 	return l.endpoints[name]
 }
 
-// ended marks an endpoint as dead, once. What it has not sent fails; for a connection
-// that was up, Lost is called after that, so that what was on its way is known to be in
-// doubt.
+// ended marks an endpoint as dead, once, and fails the batches that it has not sent. If the
+// connection was up it then calls the function set by Lost, because batches on their way
+// may not have arrived.
 func (l *Link) ended(e *endpoint, cause error) {
 	e.mu.Lock()
 	if e.dead {
@@ -173,8 +172,7 @@ func (l *Link) ended(e *endpoint, cause error) {
 	e.dead = true
 	var unsent []*outgoing
 	for o := range e.waiting {
-		// Collected under the mutex and failed without: fail takes it, and runs
-		// callbacks.
+		// They are failed without the mutex, because fail takes it and runs callbacks.
 		unsent = append(unsent, o)
 	}
 	e.mu.Unlock()
@@ -182,7 +180,7 @@ func (l *Link) ended(e *endpoint, cause error) {
 	e.cancel()
 	l.mu.Lock()
 	delete(l.endpoints, e.name)
-	// A successor, made after the node moved, is not touched.
+	// If the node has moved, a successor is there already.
 	if t := l.nodes[e.node]; t.endpoint == e {
 		t.endpoint = nil
 		if connected {
@@ -203,7 +201,7 @@ func (l *Link) ended(e *endpoint, cause error) {
 	}
 	l.counts.lost.Add(1)
 	if !closed {
-		l.log(slog.LevelInfo, "connection to another node has ended", e)
+		l.log(slog.LevelInfo, "the connection to another node has ended", e)
 	}
 	if lost != nil {
 		lost(e.node)

@@ -18,26 +18,25 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file checks everything that other nodes send before the library sees it. It keeps
-// only counters. gRPC calls it on a goroutine per stream, and the state of a stream's
-// conversation is in its guardedStream. It trusts nothing, not even holders of
-// certificates: the library would not survive many a message.
+// This file checks everything that other nodes send before the library sees it. It trusts
+// nobody, not even holders of certificates, because many messages would end the library's
+// process. gRPC calls it on a goroutine for each stream, whose state is in its
+// guardedStream. All that the guard keeps is counters.
 
-// Bounds of what another node may say.
+// Bounds of what another node may send.
 const (
-	maxEnvelopes = 16       // of one message; this release sends one
-	maxPayload   = 32 << 20 // bytes of one batch
-	maxFields    = 1 << 10  // of one batch: a thousand messages, and who sends them to whom
-	maxText      = 1 << 10  // bytes of a name or address
-	maxStreams   = 16       // of one connection; this release uses one
+	maxEnvelopes = 16       // in one message; this release sends one
+	maxPayload   = 32 << 20 // bytes in one batch
+	maxFields    = 1 << 10  // in one batch: up to 1,000 messages and the header fields
+	maxText      = 1 << 10  // bytes in a name or address
+	maxStreams   = 16       // in one connection; this release uses one
 )
 
-// guard stands between the network and the library. It refuses what the library would not
-// survive or must not do.
+// guard refuses what the library would not survive or must not do.
 type guard struct {
 	counts   *counts
 	depth    *depth
-	receives <-chan struct{} // closed when batches can be taken
+	receives <-chan struct{} // closed when batches can be received
 	logger   *slog.Logger
 }
 
@@ -72,19 +71,19 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if info.FullMethod != remote.Remoting_Receive_FullMethodName {
 		return g.refuse(s.Context(), codes.PermissionDenied, "call of %s", info.FullMethod)
 	}
-	// The library registers an actor's name before its mailbox can be sent to: a batch in
-	// that moment would panic with the mailbox marked as running, and nothing would ever
-	// be taken from it again. And a batch that comes before anybody takes it would be
-	// lost although its sender has been told that it is on its way.
+	// The library registers an actor's name before its mailbox is ready. A batch at that
+	// moment would panic and leave the mailbox marked as running, so that nothing would be
+	// received ever again. And a batch that comes before Receive is called would be lost
+	// although its sender counts it as on its way.
 	select {
 	case <-g.receives:
-	case <-s.Context().Done(): // the sender waits for connectTimeout, and tries again
+	case <-s.Context().Done(): // the sender tries again after connectTimeout
 		return s.Context().Err()
 	}
 	defer func() {
 		if r := recover(); r != nil {
 			g.counts.panics.Add(1)
-			g.logger.Error("remoting panicked", "panic", fmt.Sprint(r), "stack",
+			g.logger.Error("a stream of another node panicked", "panic", fmt.Sprint(r), "stack",
 				string(debug.Stack()))
 			err = status.Error(codes.Internal, "remoting: internal error")
 		}
@@ -100,11 +99,11 @@ func (g *guard) refuse(ctx context.Context, code codes.Code, format string, args
 	if p, ok := grpcpeer.FromContext(ctx); ok {
 		from = p.Addr.String()
 	}
-	g.logger.Warn("message of another node refused", "from", from, "reason", text)
+	g.logger.Warn("refused a message of another node", "from", from, "reason", text)
 	return status.Error(code, "remoting: refused: "+text)
 }
 
-// guardedStream checks what the library is about to receive. Only the stream's goroutine
+// guardedStream checks the messages that the library receives. Only the stream's goroutine
 // uses it, except for SendMsg, which is the embedded stream's.
 type guardedStream struct {
 	grpc.ServerStream
@@ -114,7 +113,7 @@ type guardedStream struct {
 
 // RecvMsg implements grpc.ServerStream.
 func (s *guardedStream) RecvMsg(m any) error {
-	// The sender waits while this node is behind: gRPC's window closes.
+	// While this node is behind, gRPC's window closes and the sender waits.
 	if err := s.guard.depth.wait(s.Context()); err != nil {
 		return err
 	}
@@ -135,7 +134,7 @@ func (s *guardedStream) RecvMsg(m any) error {
 func (s *guardedStream) check(m *remote.RemoteMessage) string {
 	switch body := m.GetMessageType().(type) {
 	case *remote.RemoteMessage_ConnectRequest:
-		// Noted before it is judged: a refused request ends the stream anyway.
+		// It counts even if it is refused, which ends the stream.
 		greeted := s.greeted
 		s.greeted = true
 		return checkConnect(body.ConnectRequest, greeted)
@@ -149,12 +148,11 @@ func (s *guardedStream) check(m *remote.RemoteMessage) string {
 	return fmt.Sprintf("message of kind %T", m.GetMessageType())
 }
 
-// checkConnect returns why a connect request is refused, or "". again says that it is not
+// checkConnect returns why a connect request is refused, or "". again is true if it is not
 // the stream's first.
 func checkConnect(r *remote.ConnectRequest, again bool) string {
 	c, ok := r.GetConnectionType().(*remote.ConnectRequest_ServerConnection)
 	switch {
-	// One opens each stream that this release makes.
 	case again:
 		return "second connect request"
 	case !ok:
@@ -168,12 +166,12 @@ func checkConnect(r *remote.ConnectRequest, again bool) string {
 	return ""
 }
 
-// batchType is the only type of message that is let through.
+// batchType is the only type of message that passes.
 var batchType = string((*wire.PeerBatch)(nil).ProtoReflect().Descriptor().FullName())
 
-// checkBatch returns why a batch of the library's is refused, or "". It demands what this
-// release sends: one type, one target, no sender, no header. Every index that the library
-// follows is in range then.
+// checkBatch returns why a batch of the library is refused, or "". A batch must be as this
+// release sends it: one type, one target, no sender, no header. Then every index that the
+// library uses is in range.
 func checkBatch(b *remote.MessageBatch) string {
 	if n := len(b.GetEnvelopes()); n > maxEnvelopes {
 		return fmt.Sprintf("%d envelopes", n)
@@ -216,9 +214,9 @@ func checkBatch(b *remote.MessageBatch) string {
 	return ""
 }
 
-// fields counts the top-level fields of an encoded message and stops above maxFields; it
-// returns -1 if the text is no message. A few bytes can stand for a message that takes a
-// hundred in memory, so a batch of very many is refused before the library decodes it.
+// fields counts the top-level fields of an encoded message and stops above maxFields. It
+// returns -1 if the text is not a message. A message of a few bytes can take a hundred in
+// memory, so a batch of very many messages is refused before the library decodes it.
 func fields(text []byte) int {
 	n := 0
 	for ; len(text) > 0 && n <= maxFields; n++ {

@@ -20,34 +20,35 @@ import (
 
 // Errors of Send: the batch was surely not sent.
 var (
-	// ErrNoAddress: nobody knows where the node is.
+	// ErrNoAddress: the node's address is not known.
 	ErrNoAddress = errors.New("remoting: the node's address is not known")
-	// ErrUnreachable: there is no connection to the node, and the last attempts at one have failed.
-	ErrUnreachable = errors.New("remoting: the node can't be reached")
+	// ErrUnreachable: there is no connection to the node, and the last attempts have failed.
+	ErrUnreachable = errors.New("remoting: the node cannot be reached")
 	// ErrClosed: this node's remoting is closed.
 	ErrClosed = errors.New("remoting: closed")
 )
 
-// Config is what Open needs.
+// Config configures a Link.
 type Config struct {
-	// Listen is the host:port for other nodes; port 0 takes a free one.
+	// Listen is the host:port for other nodes. Port 0 means a free port.
 	Listen string
-	// Files are the node's certificates; nil: plain text without authentication.
+	// Files are the node's certificates. With nil there is neither encryption nor
+	// authentication.
 	Files *certs.Files
-	// Resolve returns the host:port of a node as far as it is known now. It is called for
-	// each batch and must not block.
+	// Resolve returns the host:port of a node, false if it is not known now. It is called
+	// for each batch and must not block.
 	Resolve func(node uint64) (addr string, ok bool)
-	// MaxConnections bounds the connections that others open; default 1024. Those beyond
-	// it are closed.
+	// MaxConnections is the most connections that others may open; default 1024. Further
+	// ones are closed.
 	MaxConnections int
 	Logger         *slog.Logger
 }
 
 // Link is this node's end of the remoting.
 //
-// SendThen runs on the callers' goroutines and hands batches to the library's actors;
-// batches that arrive are taken by one actor of ours (take), one after the other. The
-// mutex guards the fields below it and is not held while callbacks run.
+// SendThen runs on its callers' goroutines and gives batches to the library's actors. One
+// actor receives batches (take), one after the other. The mutex guards the fields below it
+// and is not held while callbacks run.
 type Link struct {
 	cfg    Config
 	system *actor.ActorSystem
@@ -62,26 +63,26 @@ type Link struct {
 	receive   func(*wire.PeerBatch)
 	lost      func(node uint64)
 	nodes     map[uint64]*target   // by node id
-	endpoints map[string]*endpoint // those that live, by the library's name for them
+	endpoints map[string]*endpoint // the live ones, by their names in the library
 	closed    bool
 }
 
 var _ peer.Paced = (*Link)(nil)
 
-// target is what is known of one other node, whether or not there is a connection.
+// target is what is known of one other node, with or without a connection.
 type target struct {
-	endpoint   *endpoint // nil: there is none now
-	generation uint64
-	failures   int       // attempts without a connection since the last one
-	retryAt    time.Time // no attempt before
-	heard      uint64    // the newest incarnation that a batch came from
+	endpoint   *endpoint // nil if there is none now
+	generation uint64    // number of the last endpoint
+	failures   int       // failed attempts since the last connection
+	retryAt    time.Time // no attempt is made before
+	heard      uint64    // the newest incarnation that has sent a batch
 }
 
 // receiver is the name of the one actor that other nodes may send to.
 const receiver = "peers"
 
-// Open listens for other nodes, whose streams begin once Receive has been called.
-// Connections to them are made when there is something to send.
+// Open listens for other nodes. Their streams wait until Receive has been called.
+// Connections to other nodes are made when there is something to send.
 func Open(cfg Config) (*Link, error) {
 	if cfg.MaxConnections <= 0 {
 		cfg.MaxConnections = 1024
@@ -91,11 +92,11 @@ func Open(cfg Config) (*Link, error) {
 	}
 	host, portText, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("remoting: %q is no host:port", cfg.Listen)
+		return nil, fmt.Errorf("remoting: %q is not a host:port", cfg.Listen)
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("remoting: %q is no port", portText)
+		return nil, fmt.Errorf("remoting: %q is not a port number", portText)
 	}
 	l := &Link{
 		cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint),
@@ -103,7 +104,7 @@ func Open(cfg Config) (*Link, error) {
 		receives: make(chan struct{}),
 	}
 	l.guard = &guard{counts: &l.counts, depth: l.depth, receives: l.receives, logger: cfg.Logger}
-	// What the library has to say is said here, in our words.
+	// The library's own log is discarded: this package logs what matters.
 	silent := slog.New(slog.DiscardHandler)
 	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return silent
@@ -123,7 +124,8 @@ func Open(cfg Config) (*Link, error) {
 	return l, nil
 }
 
-// start starts the library, whose panic when it cannot listen it turns into an error.
+// start starts the library. It returns the library's panic, when it cannot listen, as an
+// error.
 func (l *Link) start() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -138,8 +140,8 @@ func (l *Link) start() (err error) {
 // Addr returns the address that the link listens on.
 func (l *Link) Addr() string { return l.system.Address() }
 
-// take is the receiving actor. The guard has kept streams from beginning before Receive
-// was called, so there is somebody to give batches to.
+// take is the receiving actor. Streams begin only after Receive was called, so that
+// l.receive is set.
 func (l *Link) take(c actor.Context) {
 	b, ok := c.Message().(*wire.PeerBatch)
 	if !ok {
@@ -147,27 +149,27 @@ func (l *Link) take(c actor.Context) {
 	}
 	l.mu.Lock()
 	receive := l.receive
-	// Down must not end a connection to a later incarnation than the one that died.
+	// Down needs it, so that it does not end a connection to a later incarnation.
 	if t := l.nodes[b.GetFromNode()]; t != nil {
 		t.heard = max(t.heard, b.GetFromIncarnation())
 	}
 	l.mu.Unlock()
 	l.counts.received.Add(1)
 	defer func() {
-		if r := recover(); r != nil { // the actor would be restarted, but ten times only
+		// Without this the library would restart the actor, but only ten times.
+		if r := recover(); r != nil {
 			l.counts.panics.Add(1)
-			l.cfg.Logger.Error("receiving from another node panicked", "node", b.GetFromNode(),
+			l.cfg.Logger.Error("the handler of another node's batch panicked", "node", b.GetFromNode(),
 				"panic", fmt.Sprint(r))
 		}
 	}()
 	receive(b)
 }
 
-// Receive implements peer.Link. Other nodes' streams wait until it is called for the first time.
+// Receive implements peer.Link. Other nodes' streams wait until it is first called.
 func (l *Link) Receive(fn func(*wire.PeerBatch)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The first call opens the gate for streams; later ones only replace the function.
 	if l.receive == nil {
 		close(l.receives)
 	}
@@ -197,22 +199,21 @@ func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error 
 		return err
 	}
 	o := &outgoing{batch: b, endpoint: e, then: then}
-	// It has ended between the two steps.
+	// The endpoint may have ended since it was found.
 	if !e.add(o) {
 		return fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
 	}
-	// The library routes by the name in the PID to the endpoint's writer; a message that
-	// it cannot deliver comes back as a dead letter (event).
+	// The library finds the endpoint's writer by the name in the PID. A message that it
+	// cannot deliver comes back as a dead letter (event).
 	l.system.Root.Send(e.pid, o)
 	return nil
 }
 
-// Down implements peer.Link: the connection is given up, unless a newer incarnation has
-// been heard of.
+// Down implements peer.Link. It ends the connection, unless a later incarnation has sent a
+// batch.
 func (l *Link) Down(node, incarnation uint64) {
 	l.mu.Lock()
 	var e *endpoint
-	// A connection over which a later incarnation has been heard is that one's.
 	if t := l.nodes[node]; t != nil && t.heard <= incarnation {
 		e = t.endpoint
 	}
@@ -222,8 +223,8 @@ func (l *Link) Down(node, incarnation uint64) {
 	}
 }
 
-// Close implements peer.Link. It ends all connections and the actors of the library; what
-// was handed over and not sent fails.
+// Close implements peer.Link. It ends all connections and the library's actors, and fails
+// the batches that were not sent.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -236,15 +237,14 @@ func (l *Link) Close() error {
 		live = append(live, e)
 	}
 	l.mu.Unlock()
-	l.depth.close() // streams that wait for room go on, and end
+	l.depth.close() // streams that wait for room go on and end
 	for _, e := range live {
 		l.retire(e)
 	}
-	// The library's graceful way waits up to ten seconds for others to let go. Its
-	// writers are children of the supervisor.
+	// The library's graceful shutdown would wait up to ten seconds for other nodes.
 	root := l.system.Root
-	// The supervisor first, and with it the writers, so that nothing is sent while the
-	// rest ends.
+	// First the supervisor with its children, the writers, so that nothing is sent while
+	// the rest ends.
 	supervisor := root.StopFuture(l.system.NewLocalPID("EndpointSupervisor")).Wait()
 	l.remote.Shutdown(false)
 	err := errors.Join(supervisor, root.StopFuture(l.system.NewLocalPID("activator")).Wait(),
@@ -253,9 +253,9 @@ func (l *Link) Close() error {
 	return err
 }
 
-// retire gives an endpoint up, here and in the library.
+// retire ends an endpoint here and in the library.
 func (l *Link) retire(e *endpoint) {
-	l.ended(e, fmt.Errorf("%w: the connection was given up", ErrUnreachable))
+	l.ended(e, fmt.Errorf("%w: the connection was closed", ErrUnreachable))
 	l.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: e.name})
 }
 
@@ -266,16 +266,16 @@ func (l *Link) event(event any) {
 		if e := l.named(m.Address); e != nil {
 			l.ended(e, ErrUnreachable)
 		}
-	// such as what was on its way to an endpoint's actor when that stopped
+	// A batch was sent to an endpoint's actor that had stopped.
 	case *actor.DeadLetterEvent:
-		// Other dead letters are of the library's own messages.
+		// Other dead letters are the library's own messages.
 		if o, ok := m.Message.(*outgoing); ok {
 			o.fail(ErrUnreachable)
 		}
 	}
 }
 
-// log logs what happens to a connection.
+// log logs an event of a connection.
 func (l *Link) log(level slog.Level, text string, e *endpoint, attrs ...slog.Attr) {
 	attrs = append(attrs, slog.Uint64("node", e.node), slog.String("addr", e.addr))
 	l.cfg.Logger.LogAttrs(context.Background(), level, text, attrs...)

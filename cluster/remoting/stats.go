@@ -5,16 +5,16 @@ import "sync/atomic"
 // Stats counts since Open.
 type Stats struct {
 	Sent, Received uint64 // batches
-	// Connected, Lost and Failed are connections to other nodes: made, ended, and
-	// attempts that came to nothing.
+	// Connected and Lost are the connections to other nodes that were made and that ended,
+	// Failed the attempts that failed.
 	Connected, Lost, Failed uint64
-	// Refused are messages and calls that are not allowed, Handshakes connections without
-	// a node's certificate or beyond the bound.
+	// Refused are messages and calls that the guard has refused, Handshakes connections
+	// without a node's certificate or beyond the bound.
 	Refused, Handshakes uint64
 	Panics              uint64 // of the library or the receiver, survived
 }
 
-// counts is Stats while they are counted, on any goroutine.
+// counts are the counters behind Stats.
 type counts struct {
 	sent, received, connected, lost, failed, refused, handshakes, panics atomic.Uint64
 }

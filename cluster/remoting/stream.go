@@ -17,9 +17,9 @@ import (
 )
 
 // This file opens the streams that endpoints send on. The library calls connect, SendMsg
-// and RecvMsg on goroutines of its own and takes failures badly, so it is told of none
-// before a stream is up: it gets a stream that ends. Whether the other side has answered
-// is in endpoint.connected, which decides if batches go out.
+// and RecvMsg on its own goroutines and handles a failed connection badly, so a failure
+// looks to it like a stream that ends. endpoint.connected tells whether the other side has
+// answered; only then are batches sent.
 
 // Sizes and times of gRPC.
 const (
@@ -28,12 +28,12 @@ const (
 	maxReceive       = 64 << 20
 	streamWindow     = 4 << 20
 	connectionWindow = 8 << 20
-	// keepaliveTime is the least that gRPC allows a client. Gossip is faster to notice a
-	// silent node.
+	// keepaliveTime is the least that gRPC allows a client. Gossip notices a silent node
+	// sooner.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 3 * time.Second
-	// settle is how long a stream that has failed seems to live: the library publishes
-	// "connected" beside reading from it, and the end is to come after that.
+	// settle is how long a failed stream seems to live. The library publishes "connected"
+	// concurrently with reading from the stream, and the end must come after that.
 	settle = 20 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ func (l *Link) options(host string, port int) *remote.Config {
 		transport = credentials.NewTLS(l.cfg.Files.Peer())
 	}
 	cfg := remote.Configure(host, port,
-		// One batch is one message: what waits is put together where it waits (package peer).
+		// One batch is one message, because package peer does the batching.
 		remote.WithEndpointWriterBatchSize(1), remote.WithEndpointWriterQueueSize(16),
 		remote.WithServerOptions(l.serverOptions()...),
 		remote.WithDialOptions(
@@ -66,14 +66,14 @@ func (l *Link) options(host string, port int) *remote.Config {
 			}),
 		),
 	)
-	cfg.MaxRetryCount = 1 // attempts do not fail, see connect
+	cfg.MaxRetryCount = 1 // connect never fails
 	return cfg
 }
 
 // dial connects to the address of the endpoint with the name.
 func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	e := l.named("passthrough:///" + name)
-	// The endpoint has ended: there is nowhere to connect to.
+	// The endpoint has ended.
 	if e == nil {
 		return nil, ErrClosed
 	}
@@ -81,9 +81,9 @@ func (l *Link) dial(ctx context.Context, name string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", e.addr)
 }
 
-// connect opens an endpoint's stream if the node answers within connectTimeout. It never
-// returns an error, for the library would sleep for two seconds then: it returns a stream
-// that ends instead.
+// connect opens an endpoint's stream if the node answers within connectTimeout. Instead of
+// an error, after which the library would sleep for two seconds, it returns a stream that
+// ends.
 func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	e := l.named(cc.Target())
@@ -99,26 +99,25 @@ func (l *Link) connect(_ context.Context, desc *grpc.StreamDesc, cc *grpc.Client
 	return s, nil
 }
 
-// stream is what the library gets in place of gRPC's stream. One goroutine at a time
-// receives.
+// stream wraps gRPC's stream for the library. One goroutine at a time receives.
 type stream struct {
 	grpc.ClientStream // nil if it could not be opened
 	endpoint          *endpoint
 	timer             *time.Timer // ends the attempt to connect
-	greeted           bool        // the answer to the connecting has been received, or made up
-	err               error       // the end
+	greeted           bool        // the connect response has been received or made up
+	err               error       // why the stream has ended
 }
 
 // SendMsg implements grpc.ClientStream.
 func (s *stream) SendMsg(m any) error {
-	// There is no connection behind this stream.
+	// Only the connect request is sent without a connection (see outgoing.Serialize).
 	if s.ClientStream == nil {
-		return nil // the connect request; no batch gets here (outgoing.Serialize)
+		return nil
 	}
 	if err := s.ClientStream.SendMsg(m); s.endpoint.connected.Load() {
 		return err
 	}
-	return nil // why it failed, receiving will tell
+	return nil // RecvMsg returns why it failed
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -129,9 +128,9 @@ func (s *stream) RecvMsg(m any) error {
 	first := !s.greeted
 	s.greeted = true
 	if s.err == nil {
-		// The timer has fired: the stream is being cancelled, whatever has just come.
+		// If the timer has fired, the stream is being cancelled whatever was received.
 		if first && !s.timer.Stop() {
-			s.err = fmt.Errorf("%w: no answer in time", ErrUnreachable)
+			s.err = fmt.Errorf("%w: the node did not answer in time", ErrUnreachable)
 		} else if first {
 			s.endpoint.connected.Store(true)
 			s.endpoint.link.counts.connected.Add(1)
@@ -139,7 +138,7 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return nil
 	}
-	// The library publishes "connected" on another goroutine; see settle.
+	// The end must come after the library has published "connected"; see settle.
 	if !first {
 		time.Sleep(settle)
 		return s.err
@@ -149,11 +148,10 @@ func (s *stream) RecvMsg(m any) error {
 		return s.err
 	}
 	if s.endpoint != nil && !errors.Is(s.err, context.Canceled) {
-		s.endpoint.link.log(slog.LevelWarn, "another node does not talk to this one", s.endpoint,
+		s.endpoint.link.log(slog.LevelWarn, "another node refused the connection or did not answer", s.endpoint,
 			slog.Any("error", s.err))
 	}
-	// The library waits for an answer to its connect request: it gets one, and then the
-	// end.
+	// The library waits for a connect response. It gets one here, and the end next time.
 	response.MessageType = &remote.RemoteMessage_ConnectResponse{
 		ConnectResponse: &remote.ConnectResponse{},
 	}
