@@ -9,8 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file describes tablets. It keeps nothing: the tablet map is read, and every replica
-// asked, anew.
+// This file describes tablets. It keeps nothing: each call reads the tablet map and asks
+// every replica.
 
 // describePatience bounds the questions to the replicas, which answer from memory.
 const describePatience = 2 * time.Second

@@ -12,8 +12,8 @@ import (
 // nodes that hold none. They are written into meta; placement, on the node that leads
 // meta, carries them out.
 
-// DrainNode implements pb.AdminServer. A drain that would leave too few nodes for the replicas
-// is refused.
+// DrainNode implements pb.AdminServer. It refuses a drain that would leave too few nodes for
+// the replicas.
 func (s *Service) DrainNode(ctx context.Context,
 	req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	const (
@@ -57,8 +57,7 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 		if r.State != pb.NodeState_NODE_STATE_ACTIVE || r.GoneSince != 0 {
 			continue
 		}
-		// all tells how many replicas there are to be now, others how many there can be
-		// afterwards.
+		// all limits the replicas of a tablet now, others after the drain.
 		if all++; r.NodeId != id {
 			others++
 		}
@@ -68,7 +67,8 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 		return err
 	}
 	if want := placement.Target(int(p.GetReplicas()), all); all > others && others < want {
-		return refuse("node %d can't be drained: every tablet has %d replicas, on as many nodes, and only %d other live nodes may hold one; add a node first",
+		return refuse("node %d can't be drained: every tablet has %d replicas, on as many nodes, "+
+			"and only %d other live nodes may hold one; add a node first",
 			id, want, others)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 // This file holds the orders about observers. They are written into the catalogue in meta,
 // and the nodes that run observers follow it.
 
-// ControlObserver implements pb.AdminServer: when it returns, no tablet and no dispatcher
-// of a node that is alive does otherwise.
+// ControlObserver implements pb.AdminServer. When it returns, every tablet and every
+// dispatcher of a live node follows the change.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
@@ -44,8 +44,8 @@ func (s *Service) Backfill(ctx context.Context,
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.
 func (s *Service) startBackfill(ctx context.Context, name string) (*pb.Backfill, error) {
-	// Fresh: above every change that the back-fill is to tell of, and every acknowledgment
-	// so far.
+	// A fresh timestamp is above every change that the back-fill is to mark, and above every
+	// acknowledgment so far.
 	ts, err := s.cfg.Node.Timestamp(ctx)
 	if err != nil {
 		return nil, err

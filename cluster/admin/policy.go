@@ -29,8 +29,8 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		return nil, refuse("no setting of the policy is named that this node knows")
 	}
 	if ms := req.GetSet().HistoryMs; ms != nil {
-		// Or this node, and all that link the same observers, would not open again: where
-		// that is every node, nobody would be there to change it back.
+		// With a history that is too short this node, and all that link the same observers,
+		// would not open again. If those are all nodes, none could change it back.
 		if err := s.cfg.Node.CheckHistory(policy.Millis(*ms)); err != nil {
 			return nil, refuse("%v", err)
 		}
@@ -39,10 +39,11 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// This node at once, without another question to meta.
+	// This node learns it at once, without asking meta.
 	s.cfg.Node.LearnPolicy(p)
 	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
-		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not said that it knows: %w",
+		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not "+
+			"said that it knows: %w",
 			p.GetVersion(), err)
 	}
 	return &pb.ClusterPolicyResponse{Policy: p}, nil

@@ -59,13 +59,13 @@ type Node interface {
 	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)
 }
 
-// Service implements pb.AdminServer. Its methods run on their callers' goroutines, many
-// at a time; nodes is the only state, with a lock of its own.
+// Service implements pb.AdminServer. Its methods run on their callers' goroutines, many at
+// a time. Its only state is nodes, which has its own lock.
 type Service struct {
 	pb.UnsafeAdminServer
 	cfg   Config
 	nodes LastAnswer[[]*wire.NodeRecord] // the node table as meta had it
-	// ask is askReplica, but for tests.
+	// ask is askReplica; tests replace it.
 	ask func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 

@@ -15,7 +15,8 @@ import (
 // computes and keeps its own result.
 
 const (
-	// verifyPatience is how long replicas may take to come to the entry and to read what they hold.
+	// verifyPatience is how long replicas may take to apply the entry and to read what they
+	// hold.
 	verifyPatience = time.Minute
 	verifyAgain    = 100 * time.Millisecond // between two questions to one replica
 	// verifyAttempt bounds one question: a node that hangs is believed dead by then, and
@@ -38,9 +39,9 @@ var (
 	errPassed = errors.New("admin: the replica is past the entry and has no checksum of it")
 )
 
-// VerifyTablet implements pb.AdminServer: the leader has every replica compute the checksum of
-// what it holds as of one entry of the log, then each is asked for its result. When a
-// replica turns out to be past the entry without one, another is asked for.
+// VerifyTablet implements pb.AdminServer. The leader has every replica compute the checksum
+// of what it holds as of one entry of the log; then each is asked for its result. If a
+// replica is past the entry and has no result, another checksum is begun.
 func (s *Service) VerifyTablet(ctx context.Context,
 	req *pb.VerifyTabletRequest) (*pb.VerifyTabletResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyPatience)
@@ -102,7 +103,7 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 	return out, nil
 }
 
-// withoutResult says in a few words why a replica has no result.
+// withoutResult returns in a few words why a replica has no result.
 func withoutResult(err error) string {
 	switch {
 	case errors.Is(err, txn.ErrNotSent):

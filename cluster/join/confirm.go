@@ -130,12 +130,14 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 	if noted > all/2 {
 		return true, ""
 	}
-	why = fmt.Sprintf("%d of the %d nodes that vote with this one, itself included, have confirmed its start", noted, all)
+	why = fmt.Sprintf("%d of the %d nodes that vote with this one, itself included, have "+
+		"confirmed its start", noted, all)
 	if len(silent) > 0 {
 		why += fmt.Sprintf("; no answer from nodes %d", silent)
 	}
 	if len(refusing) > 0 {
-		why += fmt.Sprintf("; nodes %d know of a later start: this directory is an old copy, and must be deleted", refusing)
+		why += fmt.Sprintf("; nodes %d know of a later start: this directory is an old copy, and "+
+			"must be deleted", refusing)
 	}
 	return false, why
 }
@@ -143,7 +145,8 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 // hold pauses for one round while others have yet to confirm this start, and tells the
 // log and DoorConfig.Waiting why.
 func (d *Door) hold(ctx context.Context, why string) error {
-	d.say("waiting: the node neither votes nor serves until a majority of those that it votes with confirms that its directory is no old copy",
+	d.say("waiting: the node neither votes nor serves until a majority of those that it votes "+
+		"with confirms that its directory is no old copy",
 		"missing", why)
 	d.cfg.Waiting(why)
 	return d.pause(ctx, d.cfg.Timing.Round)

@@ -1,15 +1,17 @@
-// Package join is how nodes become one cluster: a node's own identity, founding, joining and
-// coming back (design section 9). Self is the node's record in its store, Door what it says
-// to other nodes and asks of them at their doors. What meta says of a node goes through the
-// interface Registry.
+// Package join brings nodes into a cluster: a node's identity, founding, joining and coming
+// back (design section 9). Self is the node's record in its store. Door asks other nodes to
+// be let in, and answers those that ask this one; heard keeps what they have said. Door
+// reaches meta through the interface Registry.
 //
 // Invariants:
 //
-//  1. A node serves nothing before its cluster's id and its own are durable, and belongs to one cluster for good.
+//  1. A node serves nothing before its cluster's id and its own are durable, and belongs to
+//     one cluster for good.
 //
 //  2. A promise is durable before it is given, and goes to one founder at a time.
 //
-//  3. Before a start is registered the node opens no replica until a majority of those that it votes with have confirmed it.
+//  3. Before a start is registered the node opens no replica until a majority of those that
+//     it votes with have confirmed it.
 //
 // # Founding a cluster together
 //
@@ -19,9 +21,10 @@
 // there. Exactly one of them must found the cluster; the others join it like any other. A
 // node founds when
 //
-//   - exactly N fresh nodes are there, itself included, all with the same N. More: which belong together nobody knows, and
-//     none founds;
-//   - all N have promised to let it, itself included. A promise is durable, and goes to one founder at a time.
+//   - exactly N fresh nodes are there, itself included, all with the same N. If there are
+//     more, nobody knows which belong together, and none founds;
+//   - all N have promised to let it, itself included. A promise is durable, and goes to one
+//     founder at a time.
 //
 // So two nodes that see the same N cannot both found: each needs the promise of every
 // node, the other one included. Nodes are asked in the order of their ids, as one takes

@@ -64,7 +64,8 @@ func (d *Door) compareClocks(readings []clockReading) (off []clockReading, err e
 // clockText describes both clocks and the limit.
 func (d *Door) clockText(r clockReading) string {
 	const layout = "2006-01-02 15:04:05.000 MST"
-	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the one that is wrong, and start again",
+	return fmt.Sprintf("it is %s here and %s at %s, and clocks may differ by %v at most; set the "+
+		"one that is wrong, and start again",
 		r.own.UTC().Format(layout), r.own.Add(-r.off).UTC().Format(layout), r.addr,
 		d.cfg.MaxClockOff)
 }

@@ -162,7 +162,8 @@ func (d *Door) sayPromised(f *freshNode, holder uint64, nodes []uint64) {
 		d.say("waiting to found a cluster: another node is about to", "founder", holder)
 		return
 	}
-	d.say("waiting to found a cluster: a node has promised to let one found it that is not here, and may have done so; start that "+
+	d.say("waiting to found a cluster: a node has promised to let one found it that is not here, "+
+		"and may have done so; start that "+
 		"node again. If its directory is lost, empty those of all nodes that wait: they hold nothing yet",
 		"promised_by", f.node.Listen, "to", holder)
 }

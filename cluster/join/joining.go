@@ -156,11 +156,13 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 	for _, g := range in {
 		switch {
 		case !id.Fresh() && g.r.ClusterId != id.ClusterID:
-			return false, fmt.Errorf("%w: this directory is of cluster %s, but %s is of cluster %s; name nodes of the own cluster (--join), "+
+			return false, fmt.Errorf("%w: this directory is of cluster %s, but %s is of cluster %s; "+
+				"name nodes of the own cluster (--join), "+
 				"or join the other one with an empty directory", ErrOtherCluster, id.ClusterID,
 				g.addr, g.r.ClusterId)
 		case g.r.ClusterId != in[0].r.ClusterId:
-			return false, fmt.Errorf("%w: %s is of cluster %s, but %s is of cluster %s; name nodes of one cluster only (--join)",
+			return false, fmt.Errorf("%w: %s is of cluster %s, but %s is of cluster %s; name nodes of "+
+				"one cluster only (--join)",
 				ErrOtherCluster, in[0].addr, in[0].r.ClusterId, g.addr, g.r.ClusterId)
 		}
 	}
@@ -233,7 +235,8 @@ func (d *Door) comeBack(ctx context.Context) error {
 		// quorum.
 		case confirmed:
 			if len(addrs) > 0 {
-				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be starting too", "asked", addrs)
+				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be "+
+					"starting too", "asked", addrs)
 			}
 			return nil
 		default:
@@ -379,7 +382,8 @@ func (d *Door) sayWaiting(all []greeting) {
 		}
 	}
 	if len(fresh)+len(silent) == 0 {
-		d.say("waiting to join, but --join names only this node; start the first node of a cluster without --join, or all of them with --expect")
+		d.say("waiting to join, but --join names only this node; start the first node of a cluster " +
+			"without --join, or all of them with --expect")
 		return
 	}
 	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet",

@@ -10,8 +10,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file removes nodes from the node table. Of a node that is forgotten its id alone
-// is kept, in one record: its directory may hold promises to groups that have gone on
+// This file removes nodes from the node table. Only the ids of forgotten nodes are kept, in
+// one record. The directory of such a node may hold promises to groups that have gone on
 // without it, and is not let in again.
 
 // rowForgotten is the row of the forgotten ids; maxForgotten bounds them, at eight bytes
@@ -35,7 +35,8 @@ func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error)
 	}
 	if slices.Contains(f.Nodes, id) {
 		return change{}, refuseAs(cluster.ErrForgotten,
-			"node %d was forgotten, after it had been away and held nothing: delete its directory, and join with an empty one", id)
+			"node %d was forgotten, after it had been away and held nothing: delete its directory, and "+
+				"join with an empty one", id)
 	}
 	return change{row: rowForgotten, old: old, keep: true}, nil
 }
@@ -58,17 +59,18 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 			return true, nil
 		case old == nil:
 			return false, refuseAs(ErrNoNode, "there is no node %d", id)
-		// Silence to this node is not enough: what counts is what the leader of meta has
-		// recorded.
+		// It does not count that this node has not heard of it: the leader of meta decides.
 		case have.GoneSince == 0:
 			return false, refuseAs(ErrNodeInUse,
-				"node %d is not known to be away: stop it, and wait until the node that leads meta has noticed", id)
+				"node %d is not known to be away: stop it, and wait until the node that leads meta has "+
+					"noticed", id)
 		// Dropping an old id instead would let its directory in again.
 		case len(f.Nodes) >= maxForgotten:
 			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d",
 				len(f.Nodes), maxForgotten)
 		}
-		// Read after the record: a node that came back since, and has got one, has changed that.
+		// Read after the record: a node that has come back since, and holds a replica, has
+		// changed its record.
 		if err := t.holdsNothing(ctx, id); err != nil {
 			return false, err
 		}
@@ -100,7 +102,8 @@ func (t *NodeTable) holdsNothing(ctx context.Context, id uint64) error {
 		}
 	}
 	if held > 0 {
-		return refuseAs(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made anew elsewhere once it has been away for long "+
+		return refuseAs(ErrNodeInUse, "node %d is to hold replicas of %d tablets: they are made "+
+			"anew elsewhere once it has been away for long "+
 			"enough (gone-after), if there are other nodes for them", id, held)
 	}
 	return nil

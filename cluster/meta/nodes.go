@@ -77,7 +77,8 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 		switch {
 		case have.Incarnation > r.Incarnation:
 			return nil, refuseAs(cluster.ErrStaleIncarnation,
-				"node %d has registered as incarnation %d, later than %d: this directory is in use elsewhere, or was restored from a copy",
+				"node %d has registered as incarnation %d, later than %d: this directory is in use "+
+					"elsewhere, or was restored from a copy",
 				r.NodeId, have.Incarnation, r.Incarnation)
 		case have.Incarnation == r.Incarnation && !sameProcess(have, r):
 			return nil, refuseAs(cluster.ErrDuplicateNode,
@@ -85,7 +86,8 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 				r.NodeId, r.Incarnation, have.Peer)
 		case !knowsStart(have, r):
 			return nil, refuseAs(cluster.ErrStaleIncarnation,
-				"node %d has run, as incarnation %d, since this directory was copied: its promises to others are not "+
+				"node %d has run, as incarnation %d, since this directory was copied: its promises to "+
+					"others are not "+
 					"in it. Delete it, and join with an empty one", r.NodeId, have.Incarnation)
 		}
 		// Known before: only the addresses, labels, version, incarnation and start are
@@ -121,7 +123,8 @@ func (t *NodeTable) roomForNode(ctx context.Context) error {
 	all, err := t.Nodes(ctx)
 	if err == nil && len(all) >= cluster.MaxNodes {
 		return refuse(pb.Error_CODE_TOO_LARGE,
-			"there are records of %d nodes; at most %d: `percolator node forget` removes those of nodes that are gone",
+			"there are records of %d nodes; at most %d: `percolator node forget` removes those of "+
+				"nodes that are gone",
 			len(all), cluster.MaxNodes)
 	}
 	return err

@@ -88,7 +88,8 @@ func find(c *pb.Catalogue, o *pb.ObserverInfo) (known bool, err error) {
 		// else matches.
 		case have.Retired && (have.Name == o.Name || sameColumn):
 			return false, errors.Join(errRetiring, refuse(pb.Error_CODE_UNAVAILABLE,
-				"observer %q of %s.%q is being retired, and its notifications are still being removed: try again later, or leave observer %q out",
+				"observer %q of %s.%q is being retired, and its notifications are still being removed: "+
+					"try again later, or leave observer %q out",
 				have.Name, have.TableName, have.Column, o.Name))
 		case have.Name == o.Name && sameColumn && have.Weak == o.Weak:
 			return true, nil

@@ -19,16 +19,16 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// How every tablet gets the newest catalogue. Whoever has written a version gives it to
-// all tablets, those that are away again and again, and then notes in meta, under
-// rowTold, that all have it. A version that is not noted is told by whoever comes upon
-// it: a node that starts, and the one that leads meta (node/registration.go). Any
-// goroutine may tell, several at once: a tablet keeps the newest version that it is
-// given, and the note only rises.
+// This file gives the newest catalogue to every tablet. The node that has written a version
+// sends it to all tablets, again and again to those that are away, and then notes in meta,
+// in rowTold, that all have it. A version that is not noted is sent by each node that
+// starts and by the node that leads meta (node/registration.go). Several goroutines may do
+// so at once: a tablet keeps the newest version that it was given, and the note only rises.
 
 // ErrUntold is the error of a change of the catalogue, or of Sync, that is durable in
 // meta, while some tablets could not be told in time. Sync goes on with it.
-var ErrUntold = errors.New("meta: not every tablet has been told of the newest observers and dropped tables")
+var ErrUntold = errors.New("meta: not every tablet has been told of the newest observers and " +
+	"dropped tables")
 
 // rowTold is the row with the newest catalogue version that every tablet is known to
 // have, as 8 bytes, big-endian.

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file is what the door of this node (package join) needs of meta when another node
-// asks to be let in. It owns nothing; its methods run on the goroutines of the Membership
+// This file implements what this node's door (package join) needs of meta when another node
+// asks to be let in. It has no state. Its methods run on the goroutines of the Membership
 // service and of this node's own Upkeep.
 
 // Registry registers nodes in the node table. It implements join.Registry over the node
@@ -30,12 +30,13 @@ type Registry struct {
 
 // Register implements join.Registry. A node whose id is alive at another address is refused as
 // a duplicate, also if it is a later incarnation: two processes would run on copies of
-// one directory. A process that was killed is taken for alive for a second or so; who
-// comes after it asks again.
+// one directory. A process that was killed counts as alive for about a second; its
+// successor asks again.
 func (r *Registry) Register(ctx context.Context, rec *wire.NodeRecord) error {
 	if m, ok := r.Members.Member(rec.NodeId); ok && m.Gossip != "" &&
 		(m.Listen != rec.Listen || m.Gossip != rec.Gossip) {
-		return fmt.Errorf("%w: node %d, incarnation %d, is alive at %s; if this directory is a copy, delete it and join with an empty one",
+		return fmt.Errorf("%w: node %d, incarnation %d, is alive at %s; if this directory is a "+
+			"copy, delete it and join with an empty one",
 			cluster.ErrDuplicateNode, rec.NodeId, m.Incarnation, m.Listen)
 	}
 	now, err := r.Now(ctx)
@@ -60,8 +61,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	}
 	out := &pb.JoinResponse{Meta: r.Tablet()}
 	for _, n := range nodes {
-		// Meta knows this incarnation, or a later one: its record is as good as gossip's
-		// word.
+		// The node table has this incarnation or a later one, so gossip knows nothing newer.
 		if m, ok := alive[n.NodeId]; ok && m.Incarnation <= n.Incarnation {
 			delete(alive, n.NodeId)
 		}
@@ -83,7 +83,7 @@ func (r *Registry) Contacts(ctx context.Context) (*pb.JoinResponse, error) {
 	for _, m := range slices.SortedFunc(maps.Values(alive), func(a, b cluster.Member) int {
 		return cmp.Compare(a.NodeID, b.NodeID)
 	}) {
-		// It says nowhere where it could be asked.
+		// It has told no address at which it could be asked.
 		if m.Listen == "" {
 			continue
 		}

@@ -169,7 +169,8 @@ func (s *Schema) roomForTablets(ctx context.Context, id uint32, keys ...string) 
 	}
 	if most := p.GetSplitMaxTablets(); uint64(there+more) > most {
 		return refuse(pb.Error_CODE_TOO_LARGE,
-			"there are %d tablets, and at most %d are allowed: %d more would have to be made. `percolator cluster set "+
+			"there are %d tablets, and at most %d are allowed: %d more would have to be made. "+
+				"`percolator cluster set "+
 				"split-max-tablets=N` allows more", there, most, more)
 	}
 	return nil
@@ -216,7 +217,8 @@ func (s *Schema) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) e
 	if err != nil {
 		return err
 	}
-	// a lost race is another's keys: the splits are made
+	// If another request has changed the record, its keys stand: the boundaries are made in
+	// any case.
 	_, err = s.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value})
 	return err
 }
@@ -265,9 +267,8 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 		if err != nil {
 			return nil, err
 		}
-		// In one step with the catalogue: a name that is gone and observers that are not
-		// would refuse those of a new table of the same name.
-		// DateDrops fills it in
+		// The name is removed in one step with the catalogue's entries: observers that stayed
+		// would keep those of a new table of the same name out. DateDrops sets the timestamp.
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0)
 		gone, err := s.observers.removeEntries(ctx, c, func(o *pb.ObserverInfo) bool {
 			return o.Table == t.Id
@@ -302,7 +303,7 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string) erro
 			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
 		}})
 		var refused *txn.ServerError
-		// done or not: the tablet itself answers the next attempt with what it has become
+		// Whether or not it was done, the next attempt finds the tablet as it is then.
 		if errors.Is(err, route.ErrUnknown) {
 			return false, nil
 		}

@@ -148,7 +148,8 @@ func (s *stream) RecvMsg(m any) error {
 		return s.err
 	}
 	if s.endpoint != nil && !errors.Is(s.err, context.Canceled) {
-		s.endpoint.link.log(slog.LevelWarn, "another node refused the connection or did not answer", s.endpoint,
+		s.endpoint.link.log(slog.LevelWarn, "another node refused the connection or did not "+
+			"answer", s.endpoint,
 			slog.Any("error", s.err))
 	}
 	// The library waits for a connect response. It gets one here, and the end next time.
