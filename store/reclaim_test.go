@@ -102,7 +102,7 @@ func awaitStateBytes(t *testing.T, s *store.Store, most uint64) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(20 * time.Second); stateBytes(s) > most; {
+	for late := time.After(time.Minute); stateBytes(s) > most; {
 		select {
 		case <-tick.C:
 		case <-late:
