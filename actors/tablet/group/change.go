@@ -204,7 +204,8 @@ func applyStep(d *pb.TabletDescriptor, s *pb.ReplicaChange, joint bool) (changed
 			return false, nil
 		}
 		if !r.Learner {
-			return false, fmt.Errorf("%w: the replica on node %d is a voter: it must be demoted first", ErrBadChange, s.NodeId)
+			return false, fmt.Errorf(
+				"%w: the replica on node %d is a voter: it must be demoted first", ErrBadChange, s.NodeId)
 		}
 		d.Replicas = slices.DeleteFunc(d.Replicas, func(other *pb.Replica) bool {
 			return other == r

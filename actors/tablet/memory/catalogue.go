@@ -25,6 +25,8 @@ type Catalogue struct {
 
 type columnKey = mvcc.ObservedColumn
 
+// keyOf returns the column that the observer watches.
+
 func keyOf(o *pb.ObserverInfo) columnKey {
 	return columnKey{Table: mvcc.TableID(o.GetTable()), Column: wire.String(o.GetColumn())}
 }
@@ -37,6 +39,8 @@ func NewCatalogue(message *pb.Catalogue) *Catalogue {
 		acks:      map[columnKey][]string{}, watched: map[columnKey]string{},
 	}
 	for _, o := range message.GetObservers() {
+		// A retired observer runs no more, but its acknowledgments are still in the rows, and
+		// are collected by what they acknowledge.
 		watched := keyOf(o)
 		c.acks[watched] = append(c.acks[watched], o.Name)
 		c.watched[columnKey{Table: watched.Table, Column: o.Name}] = watched.Column
@@ -68,17 +72,17 @@ func (c *Catalogue) Dropped(id mvcc.TableID) bool {
 // AnyDropped reports whether there is a dropped table.
 func (c *Catalogue) AnyDropped() bool { return len(c.dropped) > 0 || len(c.Message.GetGone()) > 0 }
 
-// DroppedAt reports whether the table was dropped at or below the timestamp. Without a
-// date a drop counts as later.
+// DroppedAt reports whether the table was dropped at or below the timestamp, so that a
+// safepoint there covers all of it. Without a date a drop counts as later.
 func (c *Catalogue) DroppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
 	at := c.droppedTS[id]
 	return at != 0 && at <= ts
 }
 
-// Version is the catalogue's version; 0 is that of a tablet which has not been told of any.
+// Version returns the catalogue's version. 0 is that of a tablet which was told of none.
 func (c *Catalogue) Version() uint64 { return c.Message.GetVersion() }
 
-// Observed says how the column is observed.
+// Observed returns how the column is observed.
 func (c *Catalogue) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return c.columns[columnKey{Table: t, Column: column}]
 }
@@ -88,7 +92,7 @@ func (c *Catalogue) Columns() iter.Seq2[mvcc.ObservedColumn, mvcc.Observed] {
 	return maps.All(c.columns)
 }
 
-// columnsOf lists the observed columns of a table.
+// columnsOf returns the observed columns of a table.
 func (c *Catalogue) columnsOf(t mvcc.TableID) []string {
 	var out []string
 	for k := range c.columns {
@@ -99,7 +103,7 @@ func (c *Catalogue) columnsOf(t mvcc.TableID) []string {
 	return out
 }
 
-// At is what collection up to a safepoint needs of the catalogue.
+// At returns what collection up to a safepoint needs of the catalogue.
 func (c *Catalogue) At(safepoint mvcc.Timestamp) Observers { return Observers{c, safepoint} }
 
 // Observers is a Catalogue as of a safepoint.

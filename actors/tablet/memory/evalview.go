@@ -7,6 +7,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file has what mutations are evaluated on. Each read asks the overlay first, then what
+// is in memory, then the Snap; the first that knows the entry is right.
+
 // EvalView is the view that mutations are evaluated on: the newest visible state, the
 // lock table, and the overlay on both. It sees what changes in the memory meanwhile, and
 // belongs to the goroutine that the memory belongs to.
@@ -35,8 +38,7 @@ func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 	return v.memory.locks.get(c)
 }
 
-// Locks is not read by mutations; it gives the locks and
-// reservations, without the overlay.
+// Locks iterates the locks and reservations, without the overlay. Mutations do not read it.
 func (v *EvalView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return v.memory.locks.all(s, reverse)
 }
@@ -77,6 +79,7 @@ func (v *EvalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupRollback, c, start); ok {
 		return !m.Delete, nil
 	}
+	// Nearly every commit gets here: a lookup that finds nothing is a slow one.
 	if v.memory.rollbacks.none(start) {
 		return false, nil
 	}
@@ -96,7 +99,9 @@ func (v *EvalView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.memory.Catalogue.Observed(t, column)
 }
 
-// HistoryOf leaves out what is being deleted.
+// HistoryOf implements mvcc.CollectView. It leaves out what is being deleted, so that the
+// next step of collection does not delete it again. History that is still in flight comes
+// in a later pass.
 func (v *EvalView) HistoryOf(cells []mvcc.CellAt, upTo mvcc.Timestamp) iter.Seq2[mvcc.CellWrite,
 	error] {
 	return func(yield func(mvcc.CellWrite, error) bool) {
@@ -132,7 +137,7 @@ func (v *EvalView) Bound() mvcc.Timestamp { return v.memory.Bound }
 // Safepoint implements mvcc.CollectView.
 func (v *EvalView) Safepoint() mvcc.Timestamp { return v.memory.Safepoint }
 
-// Notification is the cell's entry in N.
+// Notification returns the cell's entry in N.
 func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupNotify, c, 0); ok {
 		if m.Delete {
@@ -151,7 +156,7 @@ func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	return v.Snap.Notification(c)
 }
 
-// Intent is the weak intent of transaction start on the cell.
+// Intent returns the weak intent of transaction start on the cell.
 func (v *EvalView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupIntent, c, start); ok {
 		if m.Delete {

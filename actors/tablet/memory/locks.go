@@ -10,8 +10,8 @@ import (
 
 // lockTable is the leader's in-memory copy of the lock group (the paper's "in-memory
 // columns"), plus the reservations of one-phase commits. It holds what is applied, never
-// what is only proposed. Only the tablet actor changes it; view gives an immutable copy
-// in constant time.
+// what is only proposed. Only the tablet's turns change it; view gives an immutable copy
+// in constant time, as the tree then copies its nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
 	applied int // locks that are no reservations
@@ -24,6 +24,8 @@ type lockEntry struct {
 	lock *mvcc.Lock
 }
 
+// lessCell orders cells as the store does, by table, row, class and column: so the locks of a
+// span are neighbours.
 func lessCell(a, b mvcc.Cell) bool {
 	switch {
 	case a.Table != b.Table:
@@ -41,9 +43,10 @@ func newLockTable() *lockTable {
 	return &lockTable{tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
-// view is an immutable copy.
+// view returns an immutable copy.
 func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy(), applied: t.applied} }
 
+// get returns the cell's lock or reservation.
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	e, ok := t.tree.Get(lockEntry{cell: c})
 	if !ok {
@@ -52,7 +55,8 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	return *e.lock, true
 }
 
-// put sets the cell's lock, which may not change any more.
+// put sets the cell's lock, in place of whichever is there. It may not change any more:
+// copies of the tree share it.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
 	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
 	if replaced {
@@ -61,6 +65,7 @@ func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
 	t.count(l, 1)
 }
 
+// count adds n to the number of applied locks, unless the lock is a reservation.
 func (t *lockTable) count(l *mvcc.Lock, n int) {
 	if l.Token == 0 {
 		t.applied += n
@@ -76,6 +81,7 @@ func (t *lockTable) drop(c mvcc.Cell) {
 
 // dropFrom takes the locks of a cell, and of all behind it, away.
 func (t *lockTable) dropFrom(from mvcc.Cell) {
+	// The tree must not change while it is walked.
 	var gone []mvcc.Cell
 	t.tree.Ascend(lockEntry{cell: from}, func(e lockEntry) bool {
 		gone = append(gone, e.cell)
@@ -95,7 +101,7 @@ func (t *lockTable) remove(c mvcc.Cell, token uint64) {
 	}
 }
 
-// all iterates the locks with rows in the span.
+// all iterates the locks with rows in the span, with reverse from the last one on.
 func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
 	return func(yield func(mvcc.Cell, mvcc.Lock) bool) {
 		visit := func(e lockEntry) bool { return yield(e.cell, *e.lock) }
@@ -106,10 +112,11 @@ func (t *lockTable) all(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Loc
 				})
 			return
 		}
+		// The walk begins at the first cell behind the span, which is not part of it.
 		descend := func(e lockEntry) bool {
 			if e.cell.Table > s.Table ||
 				(e.cell.Table == s.Table && s.HasEnd && e.cell.Row >= s.End) {
-				return true // the pivot itself may lie past the end
+				return true // it has a lock itself
 			}
 			return e.cell.Table == s.Table && s.Contains(e.cell.Row) && visit(e)
 		}

@@ -7,6 +7,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file has the Memory, with what its parts have in common: the begin and the end of a
+// leadership, and the way of a proposal's effects. They are evaluated (Evaluated), then in
+// flight, and at last visible (VisibleLocks, Visible) or lost (Lost). All of it runs in
+// the tablet's turns.
+
 // Config says what a Memory works with.
 type Config struct {
 	Store   *store.Store
@@ -29,7 +34,7 @@ type Memory struct {
 	overlay *overlay
 	columns map[columnKey]*notifyColumn // the notification index
 	changes uint64                      // of what the index counts
-	// notifications that have become visible, under all leaderships
+	// How many notifications have become visible, under all leaderships; Pending reports it.
 	notified  uint64
 	rollbacks rollbacks
 }
@@ -47,12 +52,16 @@ func (m *Memory) Clear() {
 	m.clearIndex()
 }
 
+// clearIndex forgets the notification index. Its columns are loaded again when they are
+// asked for, and a count under way finds another column, or none, and changes nothing.
 func (m *Memory) clearIndex() {
 	m.columns = map[columnKey]*notifyColumn{}
 	m.changes++
 }
 
-// Lead begins a leadership of the tablet, with the locks that are on disk.
+// Lead begins a leadership of the tablet, with the locks that are on disk. All that earlier
+// leaders wrote is visible. The index is loaded later, when it is first needed: a new
+// leader answers sooner.
 func (m *Memory) Lead(d *pb.TabletDescriptor) error {
 	m.tablet, m.rollbacks = d, rollbacks{}
 	snap := m.cfg.Store.Snap()
@@ -73,6 +82,7 @@ func (m *Memory) Lead(d *pb.TabletDescriptor) error {
 func (m *Memory) Split(left *pb.TabletDescriptor, right wire.Position) {
 	m.tablet = left
 	m.locks.dropFrom(mvcc.Cell{Table: right.Table, Row: right.Row})
+	// Its counts are of the whole range.
 	m.clearIndex()
 }
 
@@ -97,14 +107,15 @@ func (m *Memory) Release(writes []mvcc.CellWriteRequest, token uint64) {
 	}
 }
 
-// Took notes a timestamp that the tablet was given since it leads.
+// Took records a timestamp that the oracle has given the tablet since it leads.
 func (m *Memory) Took(ts mvcc.Timestamp) { m.rollbacks.took(ts) }
 
-// View is the view of mutations over a Snap of the newest visible state.
+// View returns the view of mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
 
-// InFlight is the number of a proposal in flight that one-phase commits of the cell have
-// to wait for; 0 if there is none.
+// InFlight returns the number of a proposal in flight that one-phase commits of the cell
+// have to wait for, or 0 if there is none. Such a commit is checked now and evaluated when
+// its timestamp comes: what it was checked against may be lost in between.
 func (m *Memory) InFlight(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	return m.overlay.touches(c, start)
 }
@@ -133,7 +144,8 @@ func (m *Memory) Lost(proposal uint64, effects []mvcc.Mutation) {
 }
 
 // VisibleLocks brings the locks of effects that are visible into memory, and takes those
-// away that were removed. It returns the cells that have become dirty.
+// away that were removed. It returns the cells that have become dirty. It is called before
+// the answers are sent, and Visible after them, so that nobody waits for the rest.
 func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 	for i := range effects {
 		e := &effects[i]
@@ -146,6 +158,7 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 			m.locks.put(e.Cell, e.Lock)
 		case e.Group == mvcc.GroupNotify && !e.Delete:
 			m.notified++
+			// What is parked, or waits after a failed run, is no news for the observers.
 			if e.Notify.ParkedTS == 0 && e.Notify.Attempts == 0 {
 				dirty = append(dirty, e.Cell)
 			}
@@ -154,8 +167,8 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 	return dirty
 }
 
-// Visible makes all else of a proposal's effects count that are visible, and ends its
-// flight.
+// Visible makes all else of a proposal's effects count that are visible, and takes them out
+// of the overlay: from here on they are read from the store.
 func (m *Memory) Visible(proposal uint64, effects []mvcc.Mutation, changes []Change) {
 	m.change(changes)
 	m.overlay.drop(proposal, effects)
@@ -170,7 +183,7 @@ func (m *Memory) Requeue(c mvcc.Cell) {
 }
 
 // Unsettled reports whether what is in flight, or a lock, began below the timestamp, and
-// lists such locks, up to most. Reservations are not looked at.
+// lists such locks, up to most. Reservations are not looked at: the tablet knows them.
 func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, locks []mvcc.LockInfo) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
 		if e.lock.StartTS < below && e.lock.Token == 0 {
@@ -181,7 +194,7 @@ func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, lock
 	return len(locks) > 0 || m.overlay.unsettled(below), locks
 }
 
-// Locks is how many cells are locked or reserved.
+// Locks returns how many cells are locked or reserved.
 func (m *Memory) Locks() int { return m.locks.tree.Len() }
 
 // OldestLock returns the least start timestamp of the first most locks, reservations left
@@ -200,10 +213,10 @@ func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 // Locked reports whether there is a lock, other than reservations.
 func (m *Memory) Locked() bool { return m.locks.applied > 0 }
 
-// Changes changes whenever Waiting may.
+// Changes returns a number that changes whenever the result of Waiting may.
 func (m *Memory) Changes() uint64 { return m.changes }
 
-// Columns is how many columns the notification index has.
+// Columns returns how many columns the notification index has.
 func (m *Memory) Columns() int { return len(m.columns) }
 
 // Waiting reports whether an observed column may have a notification that is not parked,
@@ -213,6 +226,8 @@ func (m *Memory) Waiting() (notified, intended bool) {
 		notified = notified || c.uncounted || c.pending != 0
 		intended = intended || c.uncounted || c.tally.intents != 0
 	}
+	// A column that is not loaded may have entries on disk, if the tablet has rows of its
+	// table.
 	for key := range m.Catalogue.acks {
 		if notified && intended {
 			return true, true

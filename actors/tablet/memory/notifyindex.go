@@ -26,8 +26,8 @@ type notifyColumn struct {
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
 	queue    *notifyQueue                   // of those that wait; nil: the order is not known
 	tally
-	// a read worker still counts what was on disk at the load; tally has only what has
-	// changed since
+	// A read worker still counts what was on disk at the load; tally has only what has
+	// changed since, and so may be below zero. There are no trees and no queue meanwhile.
 	uncounted bool
 }
 
@@ -49,8 +49,8 @@ func lessIntent(a, b mvcc.CellIntent) bool {
 
 func keyOfCell(c mvcc.Cell) columnKey { return columnKey{Table: c.Table, Column: c.Column} }
 
-// observed is the column's part of the index for who only asks: nil also if the column is
-// not in memory and nothing observes it.
+// observed returns the column's part of the index to somebody who only asks. It is nil also
+// if the column is not in memory and nothing observes it; then the disk is read instead.
 func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
 	if c, ok := m.columns[key]; ok || len(m.Catalogue.acks[key]) == 0 {
 		return c, nil
@@ -58,8 +58,9 @@ func (m *Memory) observed(key columnKey) (*notifyColumn, error) {
 	return m.column(key)
 }
 
-// column is the column's part of the index, which is read from disk if it is not there: of
-// many entries only the first, and a worker counts the rest.
+// column returns the column's part of the index, and reads it from disk if it is not there:
+// of many entries only the first, and a worker counts the rest. Of a table of which the
+// tablet has no rows it is empty.
 func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 	if c, ok := m.columns[key]; ok {
 		return c, nil
@@ -78,6 +79,8 @@ func (m *Memory) column(key columnKey) (*notifyColumn, error) {
 // load reads the column's entries in the span, or has a worker count them if there are too
 // many.
 func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
+	// The Snap has all that is visible and thereby all there is: nothing of the column is in
+	// flight yet (package comment, invariant 3).
 	snap, all := m.cfg.Store.Snap(), true
 	err := eachNotify(snap, key, span, func(n mvcc.CellNotify) bool {
 		c.notifies.Set(n)
@@ -98,14 +101,17 @@ func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 		c.queue = queueOf(c.notifies)
 		return err
 	}
+	// The Snap goes to the worker, which closes it. Changes since are counted in the column's
+	// own tally, and the sum of both is exact.
 	*c = notifyColumn{uncounted: true}
 	m.cfg.Count(&Count{column: c, key: key, span: span, snap: snap})
 	return nil
 }
 
-// loadObserved brings all observed columns of the tablet into memory: who walks one of
-// them wants to know whether the next walk is worth anything. That a leader reads none of
-// them before it leads is on purpose: others wait for that.
+// loadObserved brings all observed columns of the tablet into memory: whoever walks one of
+// them wants to know from the board whether the next walk is worth anything, for which all
+// must be counted. A leader reads none of them before it leads, on purpose: others wait
+// for that.
 func (m *Memory) loadObserved() error {
 	for key := range m.Catalogue.acks {
 		if !m.holds(key.Table) {
@@ -128,13 +134,15 @@ type Count struct {
 	err    error
 }
 
-// Run does the counting, on any goroutine; then Counted is to be called.
+// Run does the counting, on any goroutine, and closes the Snap. Then Counted is to be
+// called, in the tablet's turn.
 func (c *Count) Run() {
 	defer c.snap.Close()
 	c.err = c.tally.count(c.snap, c.key, c.span, math.MaxInt)
 }
 
-// Counted completes a column's count, unless the index has been dropped meanwhile.
+// Counted completes a column's count, unless the index has been dropped meanwhile, by a
+// split or with the leadership: the column of now is another one then.
 func (m *Memory) Counted(c *Count) error {
 	if c.err != nil || m.columns[c.key] != c.column {
 		return c.err
@@ -146,7 +154,8 @@ func (m *Memory) Counted(c *Count) error {
 	return nil
 }
 
-// revive goes back to keeping a group in memory when nothing of it is left on disk.
+// revive goes back to keeping a group in memory when nothing of it is left on disk: then a
+// new, empty tree is all there is. It is asked after each change, and so costs little.
 func (c *notifyColumn) revive() {
 	if c.uncounted {
 		return
@@ -154,6 +163,7 @@ func (c *notifyColumn) revive() {
 	if c.notifies == nil && c.pending+c.parked == 0 {
 		c.notifies = newNotifyTree()
 	}
+	// What is parked has no place in the queue, so only the pending ones count.
 	if c.pending == 0 && (c.queue == nil || c.queue.lost) {
 		c.queue = newNotifyQueue()
 	}
@@ -162,7 +172,7 @@ func (c *notifyColumn) revive() {
 	}
 }
 
-// eachNotify visits the column's N entries in the span.
+// eachNotify visits the column's N entries in the span, by row, until visit returns false.
 func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellNotify) bool) error {
 	for n, err := range snap.Notifies(key.Table, key.Column, span.Start, false) {
@@ -176,7 +186,7 @@ func eachNotify(snap *store.Snap, key columnKey, span mvcc.Span,
 	return nil
 }
 
-// eachIntent visits the column's I entries in the span.
+// eachIntent visits the column's I entries in the span, by row, until visit returns false.
 func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 	visit func(mvcc.CellIntent) bool) error {
 	for i, err := range snap.Intents(key.Table, key.Column, span.Start) {
@@ -191,7 +201,8 @@ func eachIntent(snap *store.Snap, key columnKey, span mvcc.Span,
 }
 
 // Change is what one effect does to the notification or the weak intent of a cell. Where
-// there was none, or is none afterwards, a field is nil.
+// there was none, or is none afterwards, a field is nil. The tablet keeps it with the
+// proposal, from Evaluated to Visible; one that is lost changes nothing.
 type Change struct {
 	cell                   mvcc.Cell
 	before, after          *mvcc.Notify
@@ -200,11 +211,12 @@ type Change struct {
 	intentWas, intentStays *mvcc.Intent
 }
 
-// note is what an effect on the notify or intent group changes: what was there when it was
-// evaluated is what will be there when it is applied, for effects are applied in the order
-// of their evaluation, or lost with all that follows.
+// note returns what an effect on the notify or intent group changes. What was there when it
+// was evaluated is what will be there when it is applied, since effects are applied in the
+// order of their evaluation, or lost with all that follows. So the change can be counted
+// when it is visible without looking again.
 func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
-	// loaded before anything of it is in flight
+	// It must be loaded before anything of it is in flight.
 	if _, err := m.column(keyOfCell(mu.Cell)); err != nil {
 		return Change{}, err
 	}
@@ -229,7 +241,7 @@ func (m *Memory) note(v *EvalView, mu *mvcc.Mutation) (Change, error) {
 	return ch, err
 }
 
-// change makes the changes of a visible proposal count.
+// change makes the changes of a visible proposal count, in the order of evaluation.
 func (m *Memory) change(changes []Change) {
 	for i := range changes {
 		ch := &changes[i]
@@ -247,6 +259,8 @@ func (m *Memory) change(changes []Change) {
 	}
 }
 
+// changeNotify makes a change of a notification count. If the tree would hold more than most
+// entries it is given up, and the column is walked on disk until it is empty (revive).
 func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	if ch.before != nil {
 		c.countNotify(ch.before, -1)
@@ -269,6 +283,7 @@ func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	}
 }
 
+// changeIntent is changeNotify for a weak intent.
 func (c *notifyColumn) changeIntent(ch *Change, most int) {
 	if ch.intentWas != nil {
 		c.tally.intents--

@@ -37,7 +37,8 @@ func newNotifyQueue() *notifyQueue {
 	}
 }
 
-// queueOf puts all that a column's tree has in order of their timestamps.
+// queueOf returns a queue of all in the column's tree that is not parked, in the order of
+// the timestamps: a new leader does not know in which order cells became dirty.
 func queueOf(tree *btree.BTreeG[mvcc.CellNotify]) *notifyQueue {
 	q := newNotifyQueue()
 	all := tree.Items()
@@ -57,19 +58,23 @@ func (q *notifyQueue) change(ch *Change, most int) {
 	row := ch.cell.Row
 	place, there := q.places[row]
 	switch {
+	// It is gone, or waits for nobody.
 	case ch.after == nil || ch.after.ParkedTS != 0:
 		q.drop(row)
+	// The cell has changed again and keeps its place.
 	case there && ch.before != nil && ch.after.Attempts <= ch.before.Attempts:
 		q.tree.Set(evaluate.Queued{
 			Place: place, Notify: mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after},
 		})
+	// It is new, or one more run has failed.
 	default:
 		q.drop(row)
 		q.put(mvcc.CellNotify{Cell: ch.cell, Notify: *ch.after}, most)
 	}
 }
 
-// put adds a notification at the end.
+// put adds a notification at the end, unless the queue is full, or ever was: then the rest
+// is found by walks once the queue is empty (revive).
 func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
 		q.lost = true // what comes later would overtake it
@@ -80,6 +85,7 @@ func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	q.tree.Set(evaluate.Queued{Place: q.next, Notify: n})
 }
 
+// drop takes the row's notification out, if it has a place.
 func (q *notifyQueue) drop(row string) {
 	if place, there := q.places[row]; there {
 		q.tree.Delete(evaluate.Queued{Place: place})

@@ -7,8 +7,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file counts the notifications and intents of a column, and how long they have waited.
+// Tallies belong to the tablet's turns, save for that of a Count, which the worker that
+// counts has to itself until it is merged.
+
 // tally counts one observed column's entries. Counts may be below zero while a worker
-// counts what was there before.
+// counts what was there before: what was there goes, and was not added here.
 type tally struct {
 	pending, parked, intents int
 	ages                     ages // of pending ones
@@ -40,6 +44,8 @@ func (t *tally) count(snap *store.Snap, key columnKey, span mvcc.Span, most int)
 	})
 }
 
+// merge adds what the other has counted: the one counts what was there, the other what has
+// changed since.
 func (t *tally) merge(o *tally) {
 	t.pending += o.pending
 	t.parked += o.parked
@@ -65,6 +71,7 @@ type ageBucket struct {
 	least mvcc.Timestamp // 0: none was added
 }
 
+// width is the time in one bucket, in milliseconds.
 func (a *ages) width() int64 { return 1000 << a.double }
 
 // add adds a timestamp (n is 1) or takes one away (-1).
@@ -79,6 +86,8 @@ func (a *ages) add(ts mvcc.Timestamp, n int) {
 	}
 }
 
+// put adds a bucket's count to that of the bucket at the place. A bucket whose count is zero
+// goes; one below zero stays until a merge makes up for it.
 func (a *ages) put(at int64, b ageBucket) {
 	if a.buckets == nil {
 		a.buckets = map[int64]ageBucket{}
@@ -95,6 +104,7 @@ func (a *ages) put(at int64, b ageBucket) {
 	a.buckets[at] = b
 }
 
+// coarsen doubles the width of the buckets and so halves their number, nearly.
 func (a *ages) coarsen() {
 	fine := a.buckets
 	a.double++
@@ -104,6 +114,7 @@ func (a *ages) coarsen() {
 	}
 }
 
+// merge adds the other's buckets. The coarser width of the two holds for both.
 func (a *ages) merge(o *ages) {
 	for a.double < o.double {
 		a.coarsen()
@@ -116,7 +127,8 @@ func (a *ages) merge(o *ages) {
 	}
 }
 
-// oldest is the oldest timestamp, or one at most a bucket's width before it; 0 if there is none.
+// oldest returns the oldest timestamp, or one at most a bucket's width before it; 0 if there
+// is none.
 func (a *ages) oldest() mvcc.Timestamp {
 	oldest := mvcc.Timestamp(math.MaxUint64)
 	for at, b := range a.buckets {

@@ -7,6 +7,10 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
+// This file has what mutations see beyond the visible state. Evaluation of a batch asks for
+// the same few cells again and again, and puts and drops every effect once, so that
+// none of it allocates for a cell with few effects.
+
 // overlay holds the effects of proposals in flight: evaluated, maybe not yet applied and
 // visible. The latest effect on a key wins; an entry goes when the proposal that made it
 // is visible or lost.
@@ -46,7 +50,7 @@ const (
 
 func newOverlay() *overlay { return &overlay{cells: map[mvcc.Cell]*cellEffects{}} }
 
-// at is what is in flight for the cell; nil if nothing is.
+// at returns what is in flight for the cell, or nil if nothing is.
 func (o *overlay) at(c mvcc.Cell) *cellEffects {
 	if c != o.recent {
 		o.recent, o.found = c, o.cells[c]
@@ -54,7 +58,8 @@ func (o *overlay) at(c mvcc.Cell) *cellEffects {
 	return o.found
 }
 
-// add lays the effects of a proposal on top.
+// add lays the effects of a proposal on top. The mutations are kept, and may not change
+// before drop.
 func (o *overlay) add(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
 		m := &muts[i]
@@ -83,6 +88,7 @@ func (o *overlay) begin(c mvcc.Cell) *cellEffects {
 // end forgets the cell, which has no effects in flight any more.
 func (o *overlay) end(c mvcc.Cell, effects *cellEffects) {
 	delete(o.cells, c)
+	// at would give out what has gone to spare.
 	if o.found == effects {
 		o.found = nil
 	}
@@ -91,7 +97,8 @@ func (o *overlay) end(c mvcc.Cell, effects *cellEffects) {
 	}
 }
 
-// drop takes the proposal's effects away where nothing newer lies on top.
+// drop takes the proposal's effects away where nothing newer lies on top: what is newer was
+// evaluated on these, and becomes visible after them or is lost with them.
 func (o *overlay) drop(proposal uint64, muts []mvcc.Mutation) {
 	for i := range muts {
 		c := muts[i].Cell
@@ -109,7 +116,7 @@ func (o *overlay) drop(proposal uint64, muts []mvcc.Mutation) {
 	}
 }
 
-// find is the place of an entry; -1 if there is none.
+// find returns the place of an entry, or -1 if there is none.
 func (e *cellEffects) find(k entryKey) int {
 	if e.index != nil {
 		if at, ok := e.index[k]; ok {
@@ -131,6 +138,7 @@ func (e *cellEffects) put(entry overlayEntry) {
 		e.entries[at] = entry
 		return
 	}
+	// Once there is an index it stays, until all effects on the cell are gone.
 	e.entries = append(e.entries, entry)
 	if e.index != nil {
 		e.index[entry.entryKey] = len(e.entries) - 1
@@ -152,10 +160,11 @@ func (e *cellEffects) remove(at int) {
 		}
 	}
 	e.entries[at] = e.entries[last]
-	e.entries[last] = overlayEntry{}
+	e.entries[last] = overlayEntry{} // it must not keep the mutation
 	e.entries = e.entries[:last]
 }
 
+// get returns the latest effect in flight on an entry of the cell. A deletion is one too.
 func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutation, bool) {
 	effects := o.at(c)
 	if effects == nil {
@@ -168,8 +177,8 @@ func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutat
 	return effects.entries[at].mutation, true
 }
 
-// touches is the number of a proposal in flight with an effect on the cell's lock, write
-// record, or the transaction's rollback record; 0 if there is none.
+// touches returns the number of a proposal in flight with an effect on the cell's lock,
+// write record, or the transaction's rollback record, or 0 if there is none.
 func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	effects := o.at(c)
 	if effects == nil {
@@ -194,6 +203,7 @@ func (o *overlay) unsettled(below mvcc.Timestamp) bool {
 					return true
 				}
 			case mvcc.GroupIntent:
+				// A deletion counts as well: until it is visible the intent is there.
 				if entry.ts < below {
 					return true
 				}
@@ -203,7 +213,8 @@ func (o *overlay) unsettled(below mvcc.Timestamp) bool {
 	return false
 }
 
-// older merges the cell's history entries in flight with those on disk, newest first.
+// older merges the cell's history entries in flight with those on disk, newest first. Of two
+// with one timestamp the one in flight counts; a deletion hides the one on disk.
 func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 	disk iter.Seq2[mvcc.Write, error]) iter.Seq2[mvcc.Write, error] {
 	effects := o.at(c)
@@ -221,7 +232,7 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 	}
 	sort.Slice(pending, func(i, j int) bool { return pending[i].TS > pending[j].TS })
 	return func(yield func(mvcc.Write, error) bool) {
-		i := 0
+		i := 0 // pending[:i] are dealt with
 		for w, err := range disk {
 			if err != nil {
 				yield(w, err)
@@ -239,6 +250,7 @@ func (o *overlay) older(c mvcc.Cell, atOrBelow mvcc.Timestamp,
 				return
 			}
 		}
+		// What is older than all that is on disk.
 		for ; i < len(pending); i++ {
 			if !pending[i].Delete && !yield(*pending[i].Write, nil) {
 				return

@@ -14,6 +14,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// This file has what reads are answered from. The tablet's turn takes a Capture, a read
+// worker opens a Snap after that and makes a ReadView of both. The order matters: a lock is
+// in the captured table, or was removed before, and then what it became is in the Snap.
+
 // Capture is what reads are answered from beside the store, taken at one moment. All of it
 // is immutable.
 type Capture struct {
@@ -31,14 +35,15 @@ type notifyView struct {
 	notifies *btree.BTreeG[mvcc.CellNotify] // nil: walk the disk
 	queue    *btree.BTreeG[evaluate.Queued] // nil: the order is not known
 	intents  *btree.BTreeG[mvcc.CellIntent] // nil: walk the disk
-	// entries of N that are not parked, that are; entries of I
+	// How many: entries of N that are not parked, that are; entries of I.
 	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
 	uncounted                bool
 }
 
-// Capture copies what the requests' reads look at, at the cost of what they look at. The
-// tablet has the descriptor now.
+// Capture copies what the requests' reads look at, at the cost of what they look at: trees
+// are copied on write, and of the index only the columns that are asked for. The tablet has
+// the descriptor now. An error is the store's.
 func (m *Memory) Capture(d *pb.TabletDescriptor,
 	reqs iter.Seq[*pb.TabletRequest]) (Capture, error) {
 	c := Capture{
@@ -109,8 +114,8 @@ type ReadView struct {
 
 var _ evaluate.View = (*ReadView)(nil)
 
-// View is the view of the capture's reads. What the Snap lacks because it was collected is
-// below the safepoint, as is known by now.
+// View returns the view of the capture's reads on a Snap that was opened after it. What the
+// Snap lacks because it was collected is below the safepoint, as it is known by now.
 func (c *Capture) View(snap *store.Snap, safepoint mvcc.Timestamp) *ReadView {
 	v := &ReadView{Snap: snap, Capture: *c}
 	v.bound = max(v.bound, safepoint)
@@ -163,7 +168,8 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("the answer has values of %d bytes", e.Needs)
 }
 
-// Begin begins the answer to a request.
+// Begin begins the answer to a request: it may hold values of as many bytes as the request
+// allows.
 func (v *ReadView) Begin(req *pb.TabletRequest) {
 	v.room, v.taken = math.MaxInt, 0
 	if most := req.GetMaxAnswerBytes(); most > 0 {
@@ -216,6 +222,7 @@ func (v *ReadView) Intents(t mvcc.TableID, column, fromRow string) iter.Seq2[mvc
 // out, from the place after the given one on; ok is false if that order is not known.
 func (v *ReadView) Queue(t mvcc.TableID, column string,
 	after uint64) (queue iter.Seq[evaluate.Queued], ok bool) {
+	// A queue that has lost some ends early; whoever walks it then walks the column.
 	tree := v.columns[columnKey{Table: t, Column: column}].queue
 	if tree == nil {
 		return nil, false
@@ -229,7 +236,8 @@ func (v *ReadView) Queue(t mvcc.TableID, column string,
 // their number yet.
 const maxPending = 2048
 
-// Waiting counts the entries of one observed column.
+// Waiting returns the number of entries of one observed column, from the index's counts, or
+// by a bounded walk on disk while a worker still counts them.
 func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	key := keyOf(o)
 	n := v.columns[key]
@@ -244,7 +252,7 @@ func (v *ReadView) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	if !ok {
 		return out, nil
 	}
-	var seen tally
+	var seen tally // of this walk alone
 	err := seen.count(v.Snap, key, span, maxPending)
 	out.Notifications, out.Parked, out.Intents = uint64(seen.pending), uint64(seen.parked),
 		uint64(seen.intents)

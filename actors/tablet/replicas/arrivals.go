@@ -13,10 +13,10 @@ import (
 
 // What arrives at once, and how long a sender may be silent.
 const (
-	maxArrivals  = 4
-	arrivalIdle  = time.Minute
+	maxArrivals  = 4               // of all tablets
+	arrivalIdle  = time.Minute     // after which it is given up
 	arrivalStale = 5 * time.Second // after which another snapshot may take its place
-	maxReplies   = 4
+	maxReplies   = 4               // to one piece that was sent several times
 )
 
 // arrivals are the snapshots that other nodes are sending here. It owns how far each has
@@ -32,7 +32,9 @@ type arrivals struct {
 
 	mu    sync.Mutex
 	under map[uint64]*arrival // under way, by tablet
-	last  map[uint64]string   // the last snapshot installed, by tablet
+	// The last snapshot installed, by tablet: the answer to its last piece may be lost, and
+	// the sender, who does not know, sends the piece again.
+	last map[uint64]string
 }
 
 // arrival is a snapshot that is arriving. Its fields are guarded by mu of arrivals;
@@ -49,7 +51,8 @@ type arrival struct {
 
 var (
 	errNotBegun = errors.New("replicas: this snapshot has not begun here, or was given up")
-	errArriving = errors.New("replicas: another snapshot for this replica is arriving, of the last leader perhaps")
+	errArriving = errors.New(
+		"replicas: another snapshot for this replica is arriving, of the last leader perhaps")
 )
 
 func refusal(err error) *wire.SnapshotAnswer { return &wire.SnapshotAnswer{Refused: err.Error()} }
@@ -63,11 +66,13 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 	running, here := x.set.takes(c)
 	now, a := time.Now(), x.under[c.TabletId]
 	switch {
+	// Start does not know yet what the store has, or Close has begun.
 	case !running:
 		return refusal(errBusy)
 	// The answer to the last piece was lost, and the sender asks again.
 	case a == nil && x.last[c.TabletId] == c.Id:
 		return &wire.SnapshotAnswer{Installed: true}
+	// It is the first piece of a snapshot, or one of a snapshot that was given up here.
 	case a == nil || a.id != c.Id:
 		return x.beginLocked(here, a, c, reply, now)
 	case a.ending:
@@ -99,7 +104,9 @@ func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
 	return s.running, h != nil && h.id == c.ToReplica
 }
 
-// beginLocked makes place for a snapshot's first piece, and has it looked at.
+// beginLocked makes place for a snapshot's first piece, and has it looked at. A snapshot of
+// the same tablet that is arriving goes first, unless its sender is silent: that one ends,
+// and the new one is taken when its sender tries again.
 func (x *arrivals) beginLocked(
 	here bool, other *arrival, c *wire.SnapshotChunk, reply func(*wire.SnapshotAnswer),
 	now time.Time,
@@ -137,6 +144,7 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	}
 	if err != nil || !needed { // nothing is staged, nothing reserved
 		x.remove(id)
+		// To a replica that has everything there is nothing to send: that is a success.
 		answer := &wire.SnapshotAnswer{Installed: true}
 		if err != nil {
 			answer = refusal(err)
@@ -170,6 +178,7 @@ func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
 	case applied.Index >= snapshot.Index():
 		return false, nil
 	}
+	// It lacks entries, unless they are in its log and only not applied yet.
 	log, err := st.OpenLog(id)
 	if err != nil {
 		return false, err
@@ -178,7 +187,9 @@ func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
 	return err != nil || term != snapshot.Term(), nil
 }
 
-// stage writes a piece, and has the snapshot installed after the last one.
+// stage writes a piece on a worker, and has the snapshot installed after the last one. Its
+// answer goes when the piece is written: the sender sends the next one only then, so that
+// one piece of each snapshot is in memory.
 func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	err := a.snapshot.Take(c, func(err error) {
 		switch {
@@ -195,7 +206,8 @@ func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 	}
 }
 
-// answer tells who waits for the piece, and lets the next one come.
+// answer answers whoever waits for the piece, and lets the next one come. The replies are
+// called without the mutex: they may send.
 func (x *arrivals) answer(a *arrival, answer *wire.SnapshotAnswer) {
 	x.mu.Lock()
 	replies := a.replies
@@ -215,8 +227,8 @@ func (x *arrivals) fail(id uint64, a *arrival, cause error) {
 	x.answer(a, refusal(cause))
 }
 
-// endLocked has what is staged dropped, in the tablet's turn; until then no other
-// snapshot for it begins.
+// endLocked has what is staged dropped, in a task of the tablet: an installation that uses it
+// has ended then. Until then no other snapshot for the tablet begins.
 func (x *arrivals) endLocked(id uint64, a *arrival) {
 	a.ending = true
 	x.set.enqueue(id, func() { x.drop(id) })
@@ -232,13 +244,15 @@ func (x *arrivals) drop(id uint64) {
 	x.remove(id)
 }
 
+// remove ends the record of an arrival, so that another one may begin.
 func (x *arrivals) remove(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.under, id)
 }
 
-// forget forgets which snapshot was installed last: the replica is destroyed.
+// forget forgets which snapshot was installed last: the replica is destroyed, and one that
+// is made later needs a snapshot of its own.
 func (x *arrivals) forget(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -280,13 +294,14 @@ func (x *arrivals) install(id uint64, a *arrival) {
 // new actor on it; false if the replica needs the snapshot no more.
 func (s *Set) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 	have := s.current(id)
-	if have != snapshot.Replica() {
+	if have != snapshot.Replica() { // it was removed meanwhile
 		return false, errElsewhere
 	}
 	if err := snapshot.Fits(); err != nil {
 		return false, err
 	}
 	needed, err := false, s.stop(id)
+	// The actor may have applied a split that it could not report any more.
 	s.openUnheard()
 	if err == nil { // else it may stop yet
 		needed, err = s.exchange(id, snapshot)

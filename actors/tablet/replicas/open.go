@@ -18,7 +18,8 @@ import (
 // applied it says so afterwards. What may come between: the actor is stopped and says
 // nothing, or the replica was removed while the entry was being written.
 
-// open starts a replica's actor. It may be heard of before this returns.
+// open starts a replica's actor, of the id that the store has. It may be heard of before
+// this returns, so the record comes first.
 func (s *Set) open(tablet, id uint64) error {
 	s.mu.Lock()
 	h := s.holdLocked(tablet)
@@ -27,7 +28,8 @@ func (s *Set) open(tablet, id uint64) error {
 	return s.owner.OpenReplica(tablet)
 }
 
-// stop ends the actor, and returns when all that it wrote is in the store.
+// stop ends the actor, and returns when all that it wrote is in the store: after that a task
+// has the replica's state to itself.
 func (s *Set) stop(id uint64) error {
 	if err := s.owner.StopReplica(id); err != nil {
 		return err
@@ -44,6 +46,7 @@ func (s *Set) reopen(id uint64) error {
 	if err := tablet.FinishInstalling(s.store, s.logs, id); err != nil {
 		return err
 	}
+	// What is there now decides, not what was: an installation may have made it another.
 	r, ok, err := tablet.StoredReplica(s.store, id)
 	if err != nil || !ok {
 		return err
@@ -66,7 +69,7 @@ func (s *Set) openStored(r tablet.Replica) error {
 	return s.destroy(r.Tablet, r.ReplicaID)
 }
 
-// checkTombstone returns errTombstone if the replica was removed from here.
+// checkTombstone returns errTombstone if the replica was removed from here (invariant 3).
 func (s *Set) checkTombstone(id, replica uint64) error {
 	snap := s.store.Snap()
 	defer snap.Close()
@@ -141,6 +144,7 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	if err := s.checkTombstone(id, replica); err != nil {
 		return err
 	}
+	// From here on no other replica may get these rows. Once it is made, the store says so.
 	if err := s.ranges.reserve(id, d, true); err != nil {
 		return err
 	}
@@ -165,6 +169,7 @@ func (s *Set) openClosed() {
 
 // openAgain is the task of openClosed for one tablet.
 func (s *Set) openAgain(id uint64) {
+	// The task has waited, perhaps behind one that has settled it.
 	s.mu.Lock()
 	closed := s.held[id].closed
 	s.mu.Unlock()

@@ -8,8 +8,9 @@ import "sync"
 type queue struct {
 	workers sync.WaitGroup
 
-	mu     sync.Mutex
-	work   sync.Cond // on mu: ready or closed has changed
+	mu   sync.Mutex
+	work sync.Cond // on mu: ready or closed has changed
+	// At most one task of each tablet, and those of maxArrivals snapshots.
 	ready  []func()
 	closed bool
 }

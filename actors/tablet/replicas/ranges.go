@@ -16,7 +16,9 @@ import (
 type ranges struct {
 	store *store.Store
 
-	mu       sync.Mutex // also held while the store is read
+	// Also held while the store is read: two that reserve at once must see each other, in
+	// the store or in reserved.
+	mu       sync.Mutex
 	reserved map[uint64]*pb.TabletDescriptor
 }
 
@@ -38,6 +40,7 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 		switch {
 		case s.Tablet == id && fresh:
 			return errUnsplit
+		// Markers are listed too, with the range that is being filled or cleared.
 		case s.Tablet != id && tablet.Overlap(s.Descriptor, d):
 			return fmt.Errorf("%w: tablet %d", errOverlap, s.Tablet)
 		}

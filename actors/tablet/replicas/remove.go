@@ -35,12 +35,14 @@ func (s *Set) RemovedHere(id uint64) {
 func (s *Set) removed(id, replica uint64) {
 	s.enqueue(id, func() {
 		if err := s.destroy(id, replica); err != nil {
-			s.logger.Error("a removed replica could not be destroyed; the next start goes on with it", "tablet", id, "error", err)
+			s.logger.Error("a removed replica could not be destroyed; the next start goes on with it",
+				"tablet", id, "error", err)
 		}
 	})
 }
 
-// destroy removes the tablet's replica here if it is the one named, or a lower one.
+// destroy removes the tablet's replica here if it is the one named, or a lower one: a higher
+// one was made after the one named was removed. It is called in a task of the tablet.
 func (s *Set) destroy(id, replica uint64) error {
 	have := s.current(id)
 	if have > replica {
@@ -51,6 +53,7 @@ func (s *Set) destroy(id, replica uint64) error {
 			return err
 		}
 	}
+	// Also if none is here: the tombstone keeps late messages from making it.
 	if err := tablet.Destroy(s.store, s.logs, id, replica+1); err != nil {
 		return err
 	}
@@ -69,6 +72,7 @@ func (s *Set) unheard(now time.Time) map[uint64]uint64 {
 	defer s.mu.Unlock()
 	out := map[uint64]uint64{}
 	for id, h := range s.held {
+		// Each is asked about now and then only, since meta may not know better yet.
 		if h.id == 0 || h.busy || now.Sub(h.heard) < unheardFor || now.Sub(h.asked) < askAgain {
 			continue
 		}

@@ -121,6 +121,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	}
 	before(ids)
 	opened := make(chan error, len(stored))
+	// All under one lock: what a message asks for comes behind these.
 	s.mu.Lock()
 	for _, r := range stored {
 		s.enqueueLocked(r.Tablet, func() { opened <- s.openStored(r) })
@@ -171,7 +172,8 @@ func (s *Set) inspect() {
 	}
 }
 
-// enqueue has a task of the tablet run after those that it has already.
+// enqueue has a task of the tablet run after those that it has already. After Close it never
+// runs; what it was to do, the next Start finds in the store or is asked for again.
 func (s *Set) enqueue(tablet uint64, task func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +191,8 @@ func (s *Set) enqueueLocked(tablet uint64, task func()) {
 }
 
 // run runs a task on a worker, then queues the tablet's next one, behind those of other
-// tablets.
+// tablets. The tablet stays busy in between. A record without a replica goes with the last
+// task.
 func (s *Set) run(tablet uint64, task func()) {
 	task()
 	s.mu.Lock()
@@ -224,8 +227,10 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 		return
 	}
 	now := time.Now()
+	// The mutex is not held while the message is delivered: the owner looks the actor up.
 	s.mu.Lock()
 	h := s.held[m.TabletId]
+	// Nearly every message is for a replica that runs.
 	if h != nil && !h.busy && h.id == m.ToReplica {
 		h.heard = now
 		s.mu.Unlock()
@@ -234,6 +239,8 @@ func (s *Set) Deliver(m *wire.RaftMessage) {
 	}
 	defer s.mu.Unlock()
 	switch {
+	// A lower replica that is here was removed, if the sender knows of a higher one: create
+	// destroys it first.
 	case h != nil && (h.busy || h.id > m.ToReplica), !s.running, s.queue.waiting() >= maxWaiting:
 		return
 	case now.Sub(s.refused[name{m.TabletId, m.ToReplica}]) < refusedFor:
@@ -282,7 +289,8 @@ func (s *Set) Reopen(tablet uint64, done func(error)) {
 	})
 }
 
-// current returns the id of the tablet's replica here, or 0 if there is none.
+// current returns the id of the tablet's replica here, or 0 if there is none. A task may go
+// by it to its end: only tasks of the tablet change it.
 func (s *Set) current(tablet uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
