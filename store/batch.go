@@ -1,5 +1,9 @@
 package store
 
+// This file has Batch, which the evaluating code fills on its own goroutine and then hands to
+// the state actor. Beside its puts and deletes a Batch lists the changes that the next
+// checkpoint and the log have to know of; Writer.Commit passes these on.
+
 import (
 	"encoding/binary"
 	"slices"

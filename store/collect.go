@@ -1,5 +1,8 @@
 package store
 
+// This file has the reads of history collection (mvcc.SurveyView and mvcc.CollectView). They run
+// on read workers, each over a Snap of its own.
+
 import (
 	"bytes"
 	"fmt"

@@ -1,5 +1,9 @@
 package store
 
+// This file has what moves whole tablets: reading all entries of a range of rows for a snapshot,
+// clearing them, and checking those that another node has sent. All of it runs on the
+// goroutines of whoever sends, installs or removes a replica.
+
 import (
 	"bytes"
 	"errors"

@@ -1,5 +1,8 @@
 package store
 
+// This file has the range reads of a Snap. All of them go through walk, which reads long values
+// as a whole and turns every failure into an error that is passed last.
+
 import (
 	"bytes"
 	"encoding/binary"

@@ -1,5 +1,8 @@
 package store
 
+// This file estimates how a tablet's bytes are distributed over its rows, for choosing where to
+// split it. A tablet calls it in steps on a read worker, because it visits every key.
+
 import (
 	"slices"
 

@@ -1,5 +1,9 @@
 package observer
 
+// This file has the dispatcher's state: a linked for each observer and an entry for each cell that
+// is queued, running or waiting for a backoff. They belong to the dispatcher's goroutine, except
+// the atomic fields, which any goroutine may read.
+
 import (
 	"container/heap"
 	"log/slog"
@@ -10,46 +14,45 @@ import (
 	"github.com/percolator-go/percolator/internal/notify"
 )
 
-// linked is one registered observer as the dispatcher keeps it. stats may be read by
-// anyone, logger used by anyone; the rest, but where it says otherwise, is the
-// dispatcher's own after the start, spec does not change.
+// linked is one registered observer. spec does not change; any goroutine may use stats and
+// logger. Only the dispatcher uses the rest, except where it says otherwise.
 type linked struct {
 	spec   spec
-	table  atomic.Uint32 // changed by the dispatcher alone (Relink), read by anyone
+	table  atomic.Uint32 // changed only by the dispatcher (Relink)
 	logger *slog.Logger
 	stats  counters
 
-	// limit is how many runs may go on at once: the spec's, until Control says otherwise.
+	// limit is how many runs there may be at once: the spec's, until Control changes it.
 	limit int
-	// held: paused or retired, so nothing new starts. Like inForce, the limit, and
-	// retired it is changed by the dispatcher alone and read by anyone.
+	// held means paused or retired: no run starts. Only the dispatcher changes held, retired
+	// and inForce, which is the limit in force.
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
 	queue []*entry // cells that wait for a slot, first come first served
-	// suspects wait to run one at a time: a process died while a run of theirs went on.
+	// suspects run one at a time, because a process died during an earlier run of theirs.
 	// alone is the one that runs now.
 	suspects []*entry
 	alone    *entry
 	running  int
-	stuck    int // of the running ones
+	stuck    int // how many of the running ones are stuck
 
-	frequent frequent // rows that are run for again and again
+	frequent frequent // rows that run again and again
 }
 
 func (l *linked) tableID() mvcc.TableID { return mvcc.TableID(l.table.Load()) }
 
-// ack is the observer's acknowledgment column in the row of the cell.
+// ack returns the observer's acknowledgment column in the row of the cell.
 func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(observed, l.spec.Name) }
 
 // free reports whether the observer may start another run. Stuck runs are replaced, but
 // no more than limit of them.
 func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
 
-// ready reports whether a cell waits that may have a slot.
+// ready reports whether a waiting cell may have a slot.
 func (l *linked) ready() bool { return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil) }
 
-// next takes the next cell out of the queues. The observer is ready.
+// next removes the next cell from the queues. The observer must be ready.
 func (l *linked) next() *entry {
 	from := &l.queue
 	if len(l.suspects) > 0 && l.alone == nil {
@@ -63,21 +66,21 @@ func (l *linked) next() *entry {
 	return e
 }
 
-// emptied forgets what waits.
+// emptied drops the queues, whose entries were forgotten.
 func (l *linked) emptied() {
 	l.queue, l.suspects = nil, nil
 	l.stats.queued.Store(0)
 	l.stats.waiting.Store(0)
 }
 
-// ended notes that the entry's run has ended, or is waited for no longer.
+// ended records that the entry's run has ended or was given up.
 func (l *linked) ended(e *entry) {
 	if l.alone == e {
 		l.alone = nil
 	}
 }
 
-// state is where an entry is.
+// state is the state of an entry.
 type state uint8
 
 const (
@@ -91,29 +94,29 @@ type entry struct {
 	obs   *linked
 	cell  mvcc.Cell
 	state state
-	known *mvcc.Notify // newest notify entry heard of; nil: hints only
-	// a hint has come since the run began: something newer than known may be there
+	known *mvcc.Notify // the newest notify entry heard of; nil if there were only hints
+	// hint means that a hint has come since the run began, so there may be a change newer
+	// than known.
 	hint bool
 	done func() // to be called once; nil afterward
-	// backlog: more of the observer's cells wait than those that are here, and what is
-	// newer waits in line with them.
+	// backlog means that more of the observer's cells wait elsewhere, and that a newer change
+	// has to wait in line with them.
 	backlog bool
 
-	retries int // conflicts and unavailable nodes in a row
-	// contended: retries are so many that somebody was warned; counted in the observer's stats.
-	contended bool
-	// attempts of the change, that of the run which is to come among them; 0: it is not
-	// counted yet
+	retries   int  // conflicts and unavailable nodes in a row
+	contended bool // retries are so many that they were logged; counted in stats
+	// charged is the number of the change's attempts including the recorded one of the next
+	// run, or 0 if that is not recorded.
 	charged  uint32
 	attempts uint32         // failures of the change at failedTS
-	failedTS mvcc.Timestamp // 0: none has failed
-	due      time.Time      // waiting: until then
-	index    int            // waiting: in the heap
-	run      *run           // running
+	failedTS mvcc.Timestamp // 0 if none has failed
+	due      time.Time      // end of the backoff, if waiting
+	index    int            // in the heap, if waiting
+	run      *run           // if running
 	parked   bool           // running, but given up and parked
 }
 
-// note takes in another notification of the same cell.
+// note adds another notification of the same cell.
 func (e *entry) note(n *mvcc.Notify) {
 	if n == nil {
 		e.hint = true
@@ -124,8 +127,8 @@ func (e *entry) note(n *mvcc.Notify) {
 	}
 }
 
-// retried counts one more run that came to nothing, and reports whether to warn of it:
-// first after contendedRetries, then each time that they have doubled.
+// retried counts a run that has to be repeated, and reports whether to log it: first after
+// contendedRetries, and then whenever their number has doubled.
 func (e *entry) retried() (warn bool) {
 	e.retries++
 	if e.retries < contendedRetries {
@@ -138,7 +141,7 @@ func (e *entry) retried() (warn bool) {
 	return e.retries&(e.retries-1) == 0
 }
 
-// settled forgets the retries: a run has had a result, or the entry is let go.
+// settled resets the retries, because a run has had a result or the entry is dropped.
 func (e *entry) settled() {
 	e.retries = 0
 	if e.contended {
@@ -147,7 +150,7 @@ func (e *entry) settled() {
 	}
 }
 
-// release calls done. It may be called again.
+// release calls done the first time it is called.
 func (e *entry) release() {
 	if e.done != nil {
 		e.done()
@@ -179,7 +182,7 @@ func (h *waitHeap) Pop() any {
 	return e
 }
 
-// restore makes a heap of it again after entries were taken out of the middle.
+// restore restores the heap after entries were removed from the middle.
 func (h *waitHeap) restore() {
 	for i, e := range *h {
 		e.index = i

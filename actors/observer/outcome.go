@@ -1,5 +1,9 @@
 package observer
 
+// This file decides what an error of a run means: whether it counts as a failure of the observer,
+// is tried again without being counted, or ends with the dispatcher. It runs on the goroutine of
+// the run's invocation actor.
+
 import (
 	"context"
 	"errors"
@@ -9,56 +13,53 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// outcome is how a run ended, for the dispatcher.
+// outcome is how a run has ended.
 type outcome struct {
-	kind  outcomeKind
-	start mvcc.Timestamp // committed, clean: of the transaction
-	// left: there is a newer notification than this run could clear.
-	left     mvcc.Timestamp
-	ts       mvcc.Timestamp // failed: of the notification that the failure was counted for
-	attempts uint32         // failed, parked: failures so far
-	err      error          // conflict, unavailable, failed, parked
+	kind     outcomeKind
+	start    mvcc.Timestamp // the transaction's, if committed or clean
+	left     mvcc.Timestamp // of a newer notification that the run could not clear; or 0
+	ts       mvcc.Timestamp // of the notification for which a failure was counted
+	attempts uint32         // failures so far, if failed or parked
+	err      error          // if conflict, unavailable, failed or parked
 }
 
 type outcomeKind uint8
 
 const (
-	committed outcomeKind = iota // the user's function ran, and it counts
-	clean                        // nothing to do: already run, or cleared
-	conflict                     // another transaction was faster: run it again
-	// the framework's own calls failed, or the outcome is unknown: run it again
-	unavailable
-	failed      // the user's function failed: after a backoff
-	parked      // it has failed too often
-	abandoned   // the dispatcher had given up on it before it returned
-	interrupted // the dispatcher stopped
+	committed   outcomeKind = iota // the user's function ran, and it counts
+	clean                          // there was nothing to do
+	conflict                       // another transaction was faster; run again
+	unavailable                    // a call failed or its outcome is unknown; run again
+	failed                         // the user's function failed; run again after a backoff
+	parked                         // it has failed too often
+	abandoned                      // it returned after the dispatcher had given up on it
+	interrupted                    // the dispatcher stopped
 )
 
-// errAbandoned: the function returned after the dispatcher had given up on it.
+// errAbandoned reports that the function returned after the dispatcher had given up on it.
 var errAbandoned = errors.New("observer: function returned too late")
 
 const (
-	// contendedRetries is how many runs of a cell in a row come to nothing before
-	// somebody is warned.
+	// contendedRetries is the number of uncounted runs of a cell in a row that is logged.
 	contendedRetries = 32
-	// retriesPerAttempt is how many of them count as one failed run: what never succeeds
-	// is parked at last.
+	// retriesPerAttempt is how many of them count as one failed run, so that a cell that
+	// never succeeds is parked in the end.
 	retriesPerAttempt = 64
 )
 
-// owns reports whether an error that the user's function returned is of the run's own
-// transaction, and so is not the function's: a read of that has failed in a way that
-// running again may mend. The function may have wrapped it.
+// owns reports whether an error that the user's function returned stems from the run's own
+// transaction and not from the function: a read of the transaction has failed in a way that
+// another run may not. The function may have wrapped the error.
 func (r *run) owns(err error) bool {
 	own := r.tx.Failed()
 	return own != nil && transient(own) && transient(err)
 }
 
-// judge turns an error of the user's function or, as own says, of the run's own
-// transaction into an outcome. Conflicts of a transaction that the function made by
-// itself are the function's: it may conflict with its own run, each time anew. Nodes that
-// do not answer are nobody's fault, whomever they do not answer. What goes on for long is
-// counted in the end, unless the run's own transaction found nobody to serve it.
+// judge turns an error of the user's function, or if own is set of the run's own transaction,
+// into an outcome. Conflicts of other transactions that the function makes count as its
+// failures, because they may conflict with its own run each time. Nodes that do not answer
+// are never a failure. Many repetitions in a row are counted in the end, unless the run's own
+// transaction found no node to serve it.
 func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	var late *deadlineError
 	switch {
@@ -80,7 +81,7 @@ func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	return out
 }
 
-// retry is the outcome of an error that is nobody's fault: it does not count as an attempt.
+// retry returns the outcome of an error that does not count as an attempt.
 func (r *run) retry(err error) outcome {
 	switch {
 	case r.base.Err() != nil, errors.Is(err, percolator.ErrClosed):
@@ -91,14 +92,14 @@ func (r *run) retry(err error) outcome {
 	return outcome{kind: unavailable, err: err}
 }
 
-// conflicting: another transaction was in the way.
+// conflicting reports whether another transaction was in the way.
 func conflicting(err error) bool {
 	return errors.Is(err, percolator.ErrConflict) || errors.Is(err, percolator.ErrLocked)
 }
 
-// transient: another transaction was in the way, or a node did not answer. After
-// ErrCommitUnknown, too, the next run is safe: it meets what is left of this one, settles
-// it, and then reads an acknowledgment that tells (invariant 1).
+// transient reports whether another transaction was in the way or a node did not answer. The
+// next run is safe even after ErrCommitUnknown: it meets what is left of this one, settles it,
+// and then reads the acknowledgment (invariant 1).
 func transient(err error) bool {
 	for _, target := range []error{
 		percolator.ErrConflict, percolator.ErrLocked, percolator.ErrCommitUnknown,
@@ -111,28 +112,28 @@ func transient(err error) bool {
 	return false
 }
 
-// failed counts a failed run in the notify entry, and parks the entry after too many
-// (invariant 4). The count is the entry's own, so it survives this process, and other
-// workers' failures are in it.
+// failed counts a failed run in the notify entry, and parks the entry after MaxAttempts
+// (invariant 4). The count in the entry survives this process and includes other workers'
+// failures.
 func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
 	out := outcome{kind: failed, attempts: r.attempts + 1, err: cause}
 	n, there, err := r.client.Notification(ctx, r.cell)
 	switch {
-	case err != nil: // not counted there, but the backoff here grows
+	case err != nil: // it is not counted there, but the backoff grows here
 		return out
 	case !there:
 		return outcome{kind: clean, err: cause} // another worker's run has succeeded
 	case n.ParkedTS != 0:
 		out.kind, out.attempts = parked, n.Attempts
 		return out
-	case n.TS > start: // a newer change, which this run did not see: its count begins at 0
+	case n.TS > start: // a newer change, which this run did not see, has its own count
 		out.ts, out.attempts = n.TS, 1
 		return out
 	}
 	out.ts, out.attempts = n.TS, n.Attempts+1
-	if r.charged != 0 && n.Attempts == r.charged { // this run is counted already
+	if r.charged != 0 && n.Attempts == r.charged { // charge has counted this run
 		out.attempts = r.charged
 	}
 	req := mvcc.FailNotifyRequest{
@@ -143,13 +144,13 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 	}
 	if err := r.client.FailNotify(ctx, req); err != nil {
 		out.kind = failed
-		r.obs.logger.Warn("observer: failed run not recorded", "observer", r.obs.spec.Name, "error",
+		r.obs.logger.Warn("observer: recording a failed run failed", "observer", r.obs.spec.Name, "error",
 			err)
 	}
 	return out
 }
 
-// report counts a run that does not return, while it still goes on.
+// report counts a run as failed while its function still has not returned.
 func (r *run) report(start mvcc.Timestamp) outcome {
 	return r.failed(start, &deadlineError{
 		deadline: r.obs.spec.Deadline, cause: context.DeadlineExceeded,

@@ -1,5 +1,9 @@
 package observer
 
+// This file has one run from its check to its clearing. It runs on the goroutine of its invocation
+// actor. The dispatcher's only access to it meanwhile is phase, which decides a race between the
+// return of the user's function and the dispatcher's giving up on it.
+
 import (
 	"context"
 	"errors"

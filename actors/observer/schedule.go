@@ -1,5 +1,9 @@
 package observer
 
+// This file starts runs, and decides what follows the end of a run. It runs on the dispatcher's
+// goroutine. In flight are the runs, each in an invocation actor, and the timers of backoffs and
+// deadlines; all of them come back as messages.
+
 import (
 	"container/heap"
 	"fmt"
@@ -8,7 +12,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// schedule starts what may start and sets the timer for what waits. It ends every turn.
+// schedule starts the runs that may start and sets the timer of the first backoff. The actor
+// calls it after every message.
 func (a *dispatcherActor) schedule(c actor.Context) {
 	for len(a.draining) == 0 {
 		obs := a.turn()
@@ -25,9 +30,9 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 	a.arm(c)
 }
 
-// turn is the next observer, round robin, that has a cell waiting and a slot free; nil if
-// there is none. When the pool is used up by runs that are slow or stuck, each observer
-// may still have one: nobody's functions stop those of others.
+// turn returns the next observer, round robin, with a waiting cell and a free slot, or nil.
+// When slow or stuck runs use up the pool each observer may still have one run, so that no
+// observer stops the others.
 func (a *dispatcherActor) turn() *linked {
 	full := a.running-min(a.stuck, a.cfg.MaxStuck) >= a.cfg.Workers
 	for i := range a.order {
@@ -123,7 +128,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	}
 }
 
-// ran lets the cell go, unless it has changed since the run's transaction began.
+// ran drops the cell unless it has changed since the run's transaction began.
 func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries
@@ -131,10 +136,10 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	e.attempts, e.failedTS, e.known, e.charged = 0, 0, nil, 0
 	switch {
 	case !newer || len(a.draining) > 0 || e.backlog:
-		a.forget(e) // what is newer is dirty, and found when it is its turn
+		a.forget(e) // a newer change is dirty and will be found in its turn
 	case out.kind == clean && out.left != 0:
-		// Seen, but too new for the run's snapshot. The next one sees it; the pause is
-		// for a clock that does not move.
+		// The change is too new for the run's snapshot. The next run sees it. The pause is for
+		// a clock that stands still.
 		e.retries = again + 1
 		a.delay(e, a.jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:
@@ -142,8 +147,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	}
 }
 
-// abandon gives up on a run whose function does not return: it is counted as failed, its
-// slot is replaced while there are not too many such, and its cell stays with it.
+// abandon gives up on a run whose function does not return. The run is counted as failed, its
+// slot is replaced unless too many were, and its cell stays running.
 func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e, ok := a.runs[r]
 	if !ok || !r.phase.CompareAndSwap(phaseUser, phaseAbandoned) {
@@ -160,7 +165,7 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	root.Send(root.Spawn(a.props), &report{run: r, dispatcher: c.Self()})
 }
 
-// reported takes in the count of an abandoned run. The run itself may have ended in the meantime.
+// reported applies the recorded failure of an abandoned run, which may have ended meanwhile.
 func (a *dispatcherActor) reported(r *run, out outcome) {
 	r.obs.stats.ended(out.kind)
 	e, ok := a.entries[r.cell]
@@ -173,7 +178,7 @@ func (a *dispatcherActor) reported(r *run, out outcome) {
 	case out.kind != parked:
 	case e.run == r:
 		e.parked = true
-	case e.state == waiting: // it has returned in the meantime
+	case e.state == waiting: // the run has ended meanwhile
 		heap.Remove(&a.waiting, e.index)
 		e.obs.stats.waiting.Add(-1)
 		a.forget(e)
@@ -197,12 +202,13 @@ func (a *dispatcherActor) arm(c actor.Context) {
 	a.timer = time.AfterFunc(time.Until(first), func() { root.Send(self, &wake{}) })
 }
 
-// jitter is between half of d and d, so that those who conflicted do not meet again.
+// jitter returns a random duration between half of d and d, so that runs that conflicted do not
+// meet again.
 func (a *dispatcherActor) jitter(d time.Duration) time.Duration {
 	return d/2 + time.Duration(a.rng.Int64N(int64(d/2)+1))
 }
 
-// drain lets go of all that does not run.
+// drain forgets all cells that are not running. idle is closed when no run is left.
 func (a *dispatcherActor) drain(idle chan struct{}) {
 	a.draining = append(a.draining, idle)
 	for _, e := range a.entries {
@@ -216,7 +222,7 @@ func (a *dispatcherActor) drain(idle chan struct{}) {
 	a.waiting = nil
 }
 
-// stop is the actor's end, drained or not: whoever waits for a cell hears of it.
+// stop ends the actor, drained or not, and releases all cells.
 func (a *dispatcherActor) stop() {
 	a.ended = true
 	for _, e := range a.entries {

@@ -1,5 +1,8 @@
 package raftlog
 
+// This file encodes and decodes the items of frames. It is pure: Log.write encodes them, and
+// replay and reads from disk decode them.
+
 import (
 	"bytes"
 	"encoding/binary"

@@ -1,5 +1,8 @@
 package raftlog
 
+// This file has Log: opening, appending and closing. Append, Rewrite and Close take turns under
+// writing. Readers and Stats hold mu for reading, which Append acquires only after its sync.
+
 import (
 	"cmp"
 	"crypto/rand"

@@ -1,5 +1,8 @@
 package raftlog
 
+// This file reads a log. Readers are on their replicas' goroutines, any number at once. They find
+// entries' places under Log.mu and read segments without it, under Log.reading.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,8 @@
 package raftlog
 
+// This file measures a log and rewrites what keeps its oldest segment. Package store calls
+// Rewrite on its background goroutine, while appends continue.
+
 import (
 	"errors"
 

@@ -1,5 +1,9 @@
 package raftlog
 
+// This file has the rules of a log and the state in memory. An Append checks its items against
+// copies of the heads, writes them, and then applies them; replay applies what it reads. So a
+// batch that was written can always be applied.
+
 import (
 	"errors"
 	"fmt"
