@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
@@ -20,19 +18,17 @@ import (
 // gone leaves no tablet down. After a storage fault a tablet stays stopped: nothing may
 // be acknowledged that the store has not taken (design section 10).
 //
-// Tablets' actors report here and do not wait; an actor of its own has the replicas'
-// workers open tablets anew. In flight may be, for each tablet, one pause and one
-// opening. why is guarded by mu, since readiness and status read it on any goroutine.
+// Tablets' actors report here, and readiness and status read on any goroutine; nobody
+// waits, since the replicas' workers open the tablets. In flight may be, for each tablet,
+// one pause and one opening.
 type failures struct {
-	root   *actor.RootContext
-	pid    *actor.PID
 	logger *slog.Logger
-	reopen func(tablet uint64, done func(error)) // see replicas.Set
+	reopen func(tablet uint64, done func(error)) // see replicas.Set; it does not wait
 
-	mu  sync.Mutex
-	why map[uint64]error // by tablet
-
-	panics reopenings // the actor's own
+	mu     sync.Mutex
+	why    map[uint64]error // by tablet
+	panics reopenings
+	closed bool
 }
 
 const (
@@ -86,46 +82,62 @@ func (r reopenings) next(tablet uint64, now time.Time) time.Duration {
 	return pause
 }
 
-// stop ends the pauses. A message of a timer that has fired already goes nowhere.
-func (r reopenings) stop() {
-	for _, p := range r {
+// newFailures returns failures that has tablets opened by reopen.
+func newFailures(logger *slog.Logger, reopen func(uint64, func(error))) *failures {
+	return &failures{
+		logger: logger, reopen: reopen, why: map[uint64]error{}, panics: reopenings{},
+	}
+}
+
+// close ends the pauses. Tablets that have stopped stay so from here on.
+func (f *failures) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, p := range f.panics {
 		if p.timer != nil {
 			p.timer.Stop()
 		}
 	}
 }
 
-// failedTablet tells the actor that a tablet has stopped.
-type failedTablet struct {
-	id  uint64
-	err error
-}
-
-// pausedTablet is a failed tablet whose pause has ended.
-type pausedTablet struct{ id uint64 }
-
-// newFailures starts the actor; close ends it. reopen is called on the actor's goroutine
-// and must not block.
-func newFailures(root *actor.RootContext, logger *slog.Logger,
-	reopen func(uint64, func(error))) *failures {
-	f := &failures{
-		root: root, logger: logger, reopen: reopen, why: map[uint64]error{}, panics: reopenings{},
-	}
-	f.pid = root.Spawn(actor.PropsFromFunc(f.receive))
-	return f
-}
-
-// close ends the actor and its pauses. Tablets that have stopped stay so.
-func (f *failures) close() error { return f.root.StopFuture(f.pid).Wait() }
-
-// add records that a tablet has stopped, and has it opened anew if it has panicked. It
-// does not wait.
+// add records that a tablet has stopped, and has it opened anew if it has panicked, now or
+// after a pause. It does not wait.
 func (f *failures) add(id uint64, err error) {
 	f.mu.Lock()
-	// Recorded here, not by the actor: the node must not look ready in between.
+	defer f.mu.Unlock()
 	f.why[id] = fmt.Errorf("node: tablet %d has stopped: %w", id, err)
-	f.mu.Unlock()
-	f.root.Send(f.pid, &failedTablet{id, err})
+	if f.closed || !errors.Is(err, tablet.ErrPanic) {
+		return // after a fault of the store it stays stopped
+	}
+	pause := f.panics.next(id, time.Now())
+	if pause == 0 {
+		f.openLocked(id)
+		return
+	}
+	f.logger.Error("a tablet panics again and again; it is opened anew after a pause",
+		"tablet", id, "pause", pause)
+	f.panics[id].timer = time.AfterFunc(pause, func() { f.resume(id) })
+}
+
+// resume opens a tablet anew whose pause has ended. In the meantime it may have been opened
+// or destroyed, or its store may have failed.
+func (f *failures) resume(id uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed && errors.Is(f.why[id], tablet.ErrPanic) {
+		f.openLocked(id)
+	}
+}
+
+// openLocked has a tablet started anew from the store. What comes of it is only logged,
+// because a tablet that leads or hears its leader calls forget.
+func (f *failures) openLocked(id uint64) {
+	f.reopen(id, func(err error) {
+		if err != nil {
+			f.logger.Error("a tablet could not be opened anew", "tablet", id, "error", err)
+		}
+	})
 }
 
 // forget records that a tablet's replica works again, or is destroyed. Its panics still
@@ -145,48 +157,4 @@ func (f *failures) first() error {
 		return nil
 	}
 	return f.why[slices.Min(slices.Collect(maps.Keys(f.why)))]
-}
-
-// receive is the actor.
-func (f *failures) receive(c actor.Context) {
-	switch m := c.Message().(type) {
-	case *failedTablet:
-		f.onFailed(m)
-	case *pausedTablet:
-		// In the meantime it may have been opened anew or destroyed, or its store may
-		// have failed.
-		f.mu.Lock()
-		why := f.why[m.id]
-		f.mu.Unlock()
-		if errors.Is(why, tablet.ErrPanic) {
-			f.open(m.id)
-		}
-	case *actor.Stopping:
-		f.panics.stop()
-	}
-}
-
-// onFailed has a tablet that has panicked opened anew, now or after a pause.
-func (f *failures) onFailed(m *failedTablet) {
-	if !errors.Is(m.err, tablet.ErrPanic) {
-		return // a fault of the store: it stays stopped
-	}
-	pause := f.panics.next(m.id, time.Now())
-	if pause == 0 {
-		f.open(m.id)
-		return
-	}
-	f.logger.Error("a tablet panics again and again; it is opened anew after a pause", "tablet",
-		m.id, "pause", pause)
-	f.panics[m.id].timer = time.AfterFunc(pause, func() { f.root.Send(f.pid, &pausedTablet{m.id}) })
-}
-
-// open has a tablet started anew from the store. It does not wait; what comes of it is
-// only logged, because a tablet that leads or hears its leader calls forget.
-func (f *failures) open(id uint64) {
-	f.reopen(id, func(err error) {
-		if err != nil {
-			f.logger.Error("a tablet could not be opened anew", "tablet", id, "error", err)
-		}
-	})
 }

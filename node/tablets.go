@@ -28,10 +28,9 @@ import (
 // meta. It is the Host of their actors and the Owner of their replicas.
 //
 // The actors call Host's methods on their goroutines, and these must not block: what may
-// take time goes to the replicas' workers, to the actor of failures or to that of
-// reports. The latter two are separate because a report waits for meta, whose own tablet
-// may be waiting to be opened anew. The replicas' workers call Owner's methods, which may
-// wait.
+// take time goes to the replicas' workers or to the actor of reports. A tablet is not
+// opened anew by the latter, because a report waits for meta, whose own tablet may be the
+// one to be opened. The replicas' workers call Owner's methods, which may wait.
 //
 // Once start has returned, reports, restarts of failed tablets, snapshots and the tasks
 // of replicas may be in flight at any time; close ends or joins all of them.
@@ -93,7 +92,7 @@ func (t *tablets) open(stopped func() bool) {
 		t.ticker.StopWhile(stopped)
 	}
 	t.replicas = replicas.New(t, t.store, t.logs, t.node, logger)
-	t.failures = newFailures(t.system.Root, logger, t.replicas.Reopen)
+	t.failures = newFailures(logger, t.replicas.Reopen)
 	t.reports = newReports(t.system.Root, t.report)
 }
 
@@ -126,11 +125,12 @@ func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
 	}
 }
 
-// close ends the tablets, then what they share. Nobody asks them any more. The actor of
-// failures ends first, so that it has no tablet opened anew meanwhile.
+// close ends the tablets, then what they share. Nobody asks them any more. failures end
+// first, so that no tablet is opened anew meanwhile.
 func (t *tablets) close() error {
 	t.logs.GiveUp() // nobody below waits for room on the disk
-	errs := []error{t.failures.close(), t.reports.stop()}
+	t.failures.close()
+	errs := []error{t.reports.stop()}
 	t.replicas.Close()
 	for _, id := range t.router.Held() {
 		errs = append(errs, t.stop(id))
