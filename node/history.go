@@ -25,6 +25,7 @@ func (l *leaderJobs) startCollector() error {
 	if l.policy.GetNoCollection() {
 		return nil
 	}
+	// Statuses half an interval old are newer than the collector's last turn.
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
 	c, err := collector.Spawn(l.system, collector.Config{
 		Client: l.client, Record: l.meta.History,

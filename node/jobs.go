@@ -108,6 +108,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	if !leads {
 		return
 	}
+	// start reads the policy first, and waits for meta up to policyTimeout.
 	if err := l.start(ctx); err != nil {
 		l.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again",
 			"error", err)
@@ -125,6 +126,7 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	if l.policy, err = l.known.found(reading); err != nil {
 		return err
 	}
+	// All are tried, so that the log names everything that cannot start.
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
 	if err != nil {
 		// Not under ctx, which may be what has ended.

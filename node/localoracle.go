@@ -40,12 +40,14 @@ type localOracle struct {
 // system's.
 func (l *localOracle) start(life context.Context, system *actor.ActorSystem,
 	turns *actorkit.Dispatcher, cfg Config, clock func() time.Time) error {
+	// The judge is made before the oracle, which asks it before it issues anything.
 	l.judge = oracle.NewJudge(life, oracle.JudgeConfig{
 		Self: l.self, Now: l.clock, Limit: cfg.MaxClockAhead, Peers: l.others.alive,
 		Voters: l.otherVoters,
 		Ask:    l.others.clock, HandOver: l.transferMeta, Logger: cfg.Logger,
 		NotLeader: func(leader uint64) error { return &route.NotLeader{Leader: leader} },
 	})
+	// The oracle confirms its leadership through Mark and Confirmed below.
 	o, err := oracle.Spawn(system, l, oracle.Config{
 		Batch: cfg.Batch.Oracle, Clock: clock, Logger: cfg.Logger, Dispatcher: turns,
 		Judge:  l.judge.Judge,
@@ -99,6 +101,8 @@ func (l *localOracle) Mark(raiseTo uint64, then func(term, mark uint64, err erro
 		return
 	}
 	req := &pb.TabletRequest{Op: &pb.TabletRequest_Mark{Mark: &pb.MarkRequest{RaiseTo: raiseTo}}}
+	// Without a deadline and beyond the queue's limit: timestamps of the whole cluster
+	// may wait for this request.
 	err := port.Tell(req, time.Time{}, true, func(r actorkit.Result[*pb.TabletResponse]) {
 		switch e := r.Value.GetError(); {
 		case r.Err != nil:

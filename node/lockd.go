@@ -33,6 +33,7 @@ var _ scanner.Locker = (*locker)(nil)
 func (l *locker) TryLock(ctx context.Context, owner uint64, lease time.Duration,
 	keys ...string) ([]bool, error) {
 	out := make([]bool, len(keys))
+	// out is in the order of keys, whichever node each of them belongs to.
 	for node, at := range l.split(keys) {
 		mine := make([]string, len(at))
 		for i, k := range at {
@@ -87,6 +88,7 @@ func (l *locker) Unlock(owner uint64, keys ...string) {
 		for i, k := range at {
 			mine[i] = keys[k]
 		}
+		// The local service takes it without a message.
 		if node == l.self {
 			l.local.Unlock(owner, mine...)
 			continue

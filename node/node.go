@@ -162,9 +162,11 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.openPeers(); err != nil {
 		return err
 	}
+	// Replicas run from here on: they take messages of other nodes and elect leaders.
 	if err := n.tablets.start(ctx, n.oracles, n.meta.Tablets); err != nil {
 		return err
 	}
+	// The oracle gives out nothing before the meta tablet confirms that it leads from here.
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
@@ -175,6 +177,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.lockd.Store(locks)
+	// The client calls the transport, some of whose fields are parts that use the client:
+	// openParts sets those.
 	n.transport = &transport{
 		Transport: route.NewTransport(n.carrier, n.oracles, workerOf(n.identity)),
 		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
@@ -248,6 +252,7 @@ func (n *Node) openTablets() {
 // uses all of them: what could not be given when those were made is set here.
 func (n *Node) openParts() {
 	self := n.identity.NodeID
+	// statuses is set below: the cache of statuses asks this node's, which has the jobs'.
 	n.jobs = &leaderJobs{
 		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
 		send: n.carrier.Sender(), members: n.others.members,
@@ -363,6 +368,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.servers != nil {
 		n.servers.drain(ctx)
 	}
+	// Once these goroutines have ended, nothing starts jobs any more.
 	n.background.stop()
 	n.requests.refuse()
 	if n.jobs != nil {

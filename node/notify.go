@@ -62,7 +62,11 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		return err
 	}
 	x := &notifications{dispatcher: dispatcher, crashes: crashes}
+	// Stored before anything is read, so that no change of the catalogue falls in between:
+	// one that comes now is applied to x.
 	obs.runs.Store(x)
+	// Other nodes and operators learn here what this process runs. They forget it when
+	// gossip knows that the process has ended.
 	if err := obs.catalogue.Link(ctx, obs.worker, namesOf(registered)); err != nil {
 		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
 	}
@@ -127,8 +131,11 @@ func (obs *observers) startScanners(x *notifications) error {
 	if err != nil {
 		return err
 	}
+	// Hints go to the scanners that were started last; those of before are stopped, and
+	// drop what still comes.
 	x.scanners.Store(scanners)
 	x.scanned = targets
+	// A node without scanners asks nobody which tablets are clean.
 	if obs.cfg.Scanners > 0 {
 		obs.survey.SetTargets(targets)
 	}

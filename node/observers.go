@@ -120,6 +120,7 @@ func forgotten(c *pb.Catalogue, registered []observer.Registered) []*pb.Observer
 // catalogue, or with an error when ctx ends. A node that dies meanwhile, or is away now,
 // reads the catalogue before it runs anything.
 func (obs *observers) applyEverywhere(ctx context.Context) error {
+	// This node first: if meta does not answer it, the others need not be asked.
 	if err := obs.applyCatalogue(ctx); err != nil {
 		return err
 	}
@@ -179,6 +180,7 @@ func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) 
 	if err != nil {
 		return nil, err
 	}
+	// The tablets' leaders count what waits, from their notification indexes.
 	pending, err := obs.client.PendingObservers(ctx)
 	if err != nil {
 		return nil, err

@@ -45,12 +45,14 @@ func (obs *observers) sum(ctx context.Context) *observerSums {
 	ctx, cancel := context.WithTimeout(ctx, runsPatience)
 	defer cancel()
 	sums := &observerSums{status: map[string]*pb.ObserverStatus{}, nodes: map[string][]uint64{}}
+	// This node needs no message, and is there even if ctx has ended.
 	sums.add(obs.self.NodeID, obs.runs.Load().status())
 	var (
 		mu     sync.Mutex
 		asking sync.WaitGroup
 	)
 	for _, node := range obs.others.alive() {
+		// Each request is bounded by ctx, so that Wait below is too.
 		asking.Go(func() {
 			s, err := obs.others.status(ctx, node, &pb.NodeStatusRequest{Observers: true})
 			mu.Lock()
@@ -78,6 +80,7 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 	for _, o := range here {
 		s.nodes[o.Name] = append(s.nodes[o.Name], node)
 		sum := s.status[o.Name]
+		// Copied, because the sum is added to in place and the message may be shared.
 		if sum == nil {
 			s.status[o.Name] = proto.CloneOf(o)
 			continue
@@ -105,6 +108,7 @@ func (obs *observers) statesEverywhere(ctx context.Context) ([]*pb.ObserverState
 	var sums *observerSums
 	var asking sync.WaitGroup
 	asking.Go(func() { sums = obs.sum(ctx) })
+	// sums belongs to the goroutine until Wait returns.
 	states, err := obs.waiting(ctx)
 	asking.Wait()
 	if err != nil {

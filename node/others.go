@@ -59,6 +59,7 @@ func (o *others) call(ctx context.Context, node uint64,
 		return nil, errAlone
 	}
 	r, err := o.peers.Call(ctx, node, req)
+	// The other node has answered, with a refusal: the code says whether anything was done.
 	if err == nil && r.GetError() != nil {
 		err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
 	}
@@ -70,6 +71,7 @@ func (o *others) call(ctx context.Context, node uint64,
 // error to then.
 func (o *others) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
+	// ErrNotSent lets the coordinator try elsewhere: nothing has left this node.
 	if o.peers == nil {
 		then(nil, fmt.Errorf("%w: no way to node %d", txn.ErrNotSent, node))
 		return

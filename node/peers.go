@@ -37,6 +37,8 @@ func (n *Node) openPeers() error {
 			})
 		}
 	}
+	// Members come first: the way to other nodes looks their addresses up there, and
+	// peers learn from them which processes have ended.
 	members, err := open(n.joining.member(n.identity))
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
@@ -57,6 +59,7 @@ func (n *Node) openPeers() error {
 			ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
 			Incarnation: n.identity.Incarnation,
 		}
+		// self is in every batch: others refuse those of another cluster or an ended process.
 		way, err := link(self)
 		if err != nil {
 			return fmt.Errorf("node: the way to other nodes: %w", err)
@@ -71,6 +74,8 @@ func (n *Node) openPeers() error {
 	} else {
 		members = nil // the carrier must not look for nodes that it cannot reach
 	}
+	// All operations go through these, local ones too: the carrier looks up who leads a
+	// tablet, and the oracles who leads meta.
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
@@ -176,6 +181,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			}}})
 			return
 		}
+		// The whole status takes replicas' answers, and those of meta.
 		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
@@ -183,6 +189,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		h.timestamps(deadline, body.Timestamps, reply)
 	case *wire.PeerRequest_Lockd:
 		h.locks(deadline, body.Lockd, reply)
+	// The set stages the piece on a worker of its own, and answers when that is done.
 	case *wire.PeerRequest_Snapshot:
 		h.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
@@ -190,6 +197,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	case *wire.PeerRequest_Honour:
 		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
+		// The survey answers from memory.
 		reply(&wire.PeerResponse{
 			Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)},
 		})

@@ -49,6 +49,7 @@ func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterP
 		p.given[name] = true
 	}
 	defaults := policyOf(config.DefaultConfig())
+	// Two sources, because a setting that was given explicitly may equal the default.
 	for _, s := range policy.Settings() {
 		own, _ := s.Get(p.own)
 		if def, _ := s.Get(defaults); own != def {
@@ -171,6 +172,8 @@ func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
 // just founded the cluster. Its error is final for this start.
 func (p *clusterPolicy) open(ctx context.Context,
 	leadsMeta func(context.Context) (term uint64)) error {
+	// Version 0: the cluster has none yet. Only who leads meta founds one, so that a node
+	// that joins does not impose its own settings.
 	read, err := p.read(ctx)
 	if err == nil && read.GetVersion() == 0 && leadsMeta(ctx) != 0 {
 		read, err = p.found(ctx)

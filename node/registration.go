@@ -53,6 +53,8 @@ const (
 // error, or the end of ctx.
 func (r *registration) begin(ctx context.Context,
 	observers []percolator.ObserverSpec) ([]observer.Registered, error) {
+	// Mostly this takes no time: the observers are in the catalogue already, and every
+	// tablet knows them.
 	first, cancel := context.WithTimeout(ctx, registerPatience)
 	defer cancel()
 	r.left = observers
@@ -73,6 +75,7 @@ func (r *registration) begin(ctx context.Context,
 // tells every tablet. It returns the tables of the observers that were left, by name, as
 // far as they are there.
 func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, error) {
+	// Tables that are there are entered even if others could not be made.
 	tables, missing := r.tables(ctx)
 	// A table that took too long to make must not keep the others' observers waiting.
 	if missing != nil && !errors.Is(missing, context.DeadlineExceeded) {

@@ -79,6 +79,7 @@ func httpHosts(cfg Config, files *certs.Files) []string {
 // serve begins to serve clients, if there is an address for them. Open's goroutine calls
 // it last.
 func (n *Node) serve(ctx context.Context) error {
+	// From here until Serve below, who connects waits for its answer but is not refused.
 	l, err := n.joining.takeOver()
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
+	// Last: from here on probes find the node ready, and HTTP tells everything.
 	n.serving.Store(true)
 	return nil
 }
@@ -154,6 +156,8 @@ func (n *Node) ready(ctx context.Context) error {
 // latest returns a timestamp of at least ts if the oracle has issued ts, and one below ts
 // otherwise. It asks the oracle only if ts is later than all that this node has seen.
 func (n *Node) latest(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error) {
+	// An oracle that runs here knows the last timestamp itself; otherwise what came from
+	// the leader's is the latest that this node can know of.
 	last, _, _ := n.oracle.stats()
 	if seen := max(last, n.oracles.Seen()); ts <= seen {
 		return seen, nil
@@ -189,6 +193,7 @@ func (s *servers) drain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainGrace)
 	defer cancel()
+	// Streams that are still open then are ended by close.
 	s.grpc.Shutdown(ctx)
 }
 

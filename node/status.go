@@ -65,6 +65,8 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	}
 	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
+	// This takes longest: each replica that is not at rest answers in its own turn. What
+	// follows is as of after that.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
 	out.Placement = s.jobs.placementStatus()
@@ -77,8 +79,10 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if leading { // for the statusCache, which must know that no leader is missing
 		return out, ctx.Err()
 	}
+	// By asker, not ctx: replicas that are slow must not make meta look silent.
 	s.metaHealth(asker, out)
 	out.Certificates = s.certs.status()
+	// A damaged store is in both: Damaged is for placement, Failed for operators.
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
 	}
@@ -97,6 +101,7 @@ func (s *statuses) of(ctx context.Context, id uint64,
 	leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
+	// No message, so that it also works on a node that is alone.
 	if id == s.self.NodeID {
 		return s.get(ctx, leading)
 	}
@@ -148,6 +153,8 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
 	}
 	first := true
+	// A bound of 0 is a tablet that has none yet, and counts as the lowest: only first
+	// marks that none was seen.
 	for _, t := range tablets {
 		if end, bounded := wire.EndOf(t.GetTablet()); bounded &&
 			!(wire.Position{Table: mvcc.FirstUserTable}).Less(end) {
