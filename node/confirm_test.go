@@ -19,6 +19,7 @@ import (
 // comes back alone says at /readyz that nobody has confirmed its start; with the second
 // one both open.
 func TestStartIsConfirmed(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	j := &joiner{t, memlink.NewNetwork()}
@@ -47,19 +48,7 @@ func TestStartIsConfirmed(t *testing.T) {
 		}
 	}
 	comesTrue(ctx, t, "three voters of all tablets on all nodes", func() bool {
-		for _, n := range nodes {
-			for _, s := range n.Status().Tablets {
-				for _, r := range s.Tablet.Replicas {
-					if r.Learner || r.Incoming || r.Outgoing {
-						return false
-					}
-				}
-				if len(s.Tablet.Replicas) != 3 {
-					return false
-				}
-			}
-		}
-		return len(nodes[2].Status().Tablets) == 2
+		return threeVoters(nodes[:]) && len(nodes[2].Status().Tablets) == 2
 	})
 	for _, n := range nodes {
 		j.close(n)
@@ -74,18 +63,7 @@ func TestStartIsConfirmed(t *testing.T) {
 	}
 	start(1)
 	comesTrue(ctx, t, "the first one says that it waits", func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pages[1]+"/readyz",
-			nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return false
-		}
-		defer func() { _ = resp.Body.Close() }()
-		text, err := io.ReadAll(resp.Body)
-		return err == nil && strings.Contains(string(text),
+		return strings.Contains(readyz(ctx, t, pages[1]),
 			"1 of the 3 nodes that vote with this one, itself included, have confirmed its start")
 	})
 	http.DefaultClient.CloseIdleConnections()
@@ -97,4 +75,41 @@ func TestStartIsConfirmed(t *testing.T) {
 	}
 	j.close(nodes[0])
 	j.close(nodes[1])
+}
+
+// threeVoters reports whether every tablet of the nodes has three voters, and no change of
+// them is under way.
+func threeVoters(nodes []*node.Node) bool {
+	for _, n := range nodes {
+		for _, s := range n.Status().Tablets {
+			for _, r := range s.Tablet.Replicas {
+				if r.Learner || r.Incoming || r.Outgoing {
+					return false
+				}
+			}
+			if len(s.Tablet.Replicas) != 3 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readyz is what the page says; empty: nobody has answered.
+func readyz(ctx context.Context, t *testing.T, page string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+page+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }

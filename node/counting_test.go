@@ -15,6 +15,7 @@ import (
 // equals the number of rows, under 8 scanners, with hints off, on and duplicated, with
 // lockd on and off (§2.4).
 func TestExactCounting(t *testing.T) {
+	t.Parallel()
 	const rows = 600
 	for _, hints := range []string{"on", "off", "twice"} {
 		for _, lockd := range []bool{true, false} {

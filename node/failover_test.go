@@ -235,6 +235,7 @@ func TestOracleFailsOver(t *testing.T) {
 // and comes back, again and again while the load lasts. The accounts are added up after
 // that.
 func TestBankWhileALeaderIsCutOff(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r := three(ctx, t, 3, nil)
@@ -338,6 +339,7 @@ func TestRollingRestart(t *testing.T) {
 // calls. They go on through the others, within ten seconds each; of a commit that was
 // under way the client may only say that it does not know.
 func TestDialFailsOver(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r := three(ctx, t, 2, nil)

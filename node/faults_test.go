@@ -178,6 +178,7 @@ func TestSecondaryOfDeadCoordinator(t *testing.T) {
 // does not run the observer: its program does not link it, or it has no workers. It
 // sweeps the lock all the same, and the other node runs the observer.
 func TestSweptWithoutItsObserver(t *testing.T) {
+	t.Parallel()
 	for name, linked := range map[string]bool{"not linked": false, "no workers": true} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -208,6 +209,7 @@ func TestSweptWithoutItsObserver(t *testing.T) {
 // TestOneDirtyRowAmongMany: with hints off, the scanners find the one dirty cell of a
 // large table (§2.4: the notify group is walked, not the cells).
 func TestOneDirtyRowAmongMany(t *testing.T) {
+	t.Parallel()
 	rows, perTxn := 250_000, 2000
 	if testing.Short() {
 		rows = 50_000

@@ -171,6 +171,7 @@ func TestHistoryOfALongRow(t *testing.T) {
 // network, stays readable however old it gets, while newer versions are written and
 // collected; after it is closed history moves on.
 func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	n := open(t, "", shortHistory)

@@ -280,13 +280,7 @@ func TestWaitingNode(t *testing.T) {
 func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	t.Helper()
 	cfg := percolator.ClientConfig{Insecure: true}
-	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer cancel()
-	_, err := percolator.Dial(short, []string{waiting}, cfg)
-	if !errors.Is(err, percolator.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "waiting to join a cluster") {
-		t.Errorf("of a node that does not serve yet: %v", err)
-	}
+	learnsOfWaiting(ctx, t, waiting, cfg)
 	serving := open(t, t.TempDir(), func(c *node.Config) { c.Listen = "127.0.0.1:0" })
 	db, err := percolator.Dial(ctx, []string{waiting, serving.Addr()}, cfg)
 	if err != nil {
@@ -297,6 +291,22 @@ func waitingIsPassedOver(ctx context.Context, t *testing.T, waiting string) {
 	if _, err := db.Tables(ctx); err != nil {
 		t.Errorf("the node that serves does not answer: %v", err)
 	}
+}
+
+// learnsOfWaiting: a client that knows only of a node that waits is told so, once that node
+// has had the time to answer.
+func learnsOfWaiting(ctx context.Context, t *testing.T, waiting string,
+	cfg percolator.ClientConfig) {
+	t.Helper()
+	comesTrue(ctx, t, "a client learns that the node waits", func() bool {
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
+		_, err := percolator.Dial(short, []string{waiting}, cfg)
+		if !errors.Is(err, percolator.ErrUnavailable) {
+			t.Fatalf("of a node that does not serve yet: %v", err)
+		}
+		return strings.Contains(err.Error(), "waiting to join a cluster")
+	})
 }
 
 // freeAddr is an address that nobody had a moment ago.

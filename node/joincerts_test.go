@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 // TestWaitingNodeWithCertificates: who holds a client's certificate is told that the node
 // does not serve yet, not that the certificate is none; the door stays shut to it.
 func TestWaitingNodeWithCertificates(t *testing.T) {
+	t.Parallel()
 	dir, listen := certstest.Folder(t, "127.0.0.1"), freeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	j, ended := &joiner{t, memlink.NewNetwork()}, make(chan error, 1)
@@ -64,16 +64,10 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a client at the door: %v", err)
 	}
-	short, done := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer done()
-	_, err = percolator.Dial(short, []string{listen}, percolator.ClientConfig{
+	learnsOfWaiting(asking, t, listen, percolator.ClientConfig{
 		CAFile: file(certs.CACert), CertFile: file(certs.ClientCert),
 		KeyFile: file(certs.ClientKey),
 	})
-	if !errors.Is(err, percolator.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "waiting to join a cluster") {
-		t.Errorf("of a node that does not serve yet: %v", err)
-	}
 	if conn.GetState() == connectivity.Ready &&
 		!conn.WaitForStateChange(asking, connectivity.Ready) {
 		t.Error("a connection that asks nothing keeps others out")

@@ -43,6 +43,7 @@ func slowly(ctx context.Context, tx *percolator.Tx, n percolator.Notification) e
 // than its bound, apart from what is under way in it; without a bound it does. A paused
 // observer holds up no loader, and what waits for it is reported.
 func TestLoaderIsSlowedByBacklog(t *testing.T) {
+	t.Parallel()
 	const most, rows, slack = 100, 600, 100
 	n := open(t, "", func(c *node.Config) {
 		c.Observers = func(r *percolator.Registry) {

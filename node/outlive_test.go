@@ -19,6 +19,7 @@ import (
 // taken away, and the node comes back. The others, who have seen the copy die, must take
 // it in.
 func TestOutlivesACopy(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	j := &joiner{t, memlink.NewNetwork()}

@@ -193,6 +193,7 @@ func (r *rig) placed(ctx context.Context, tablets, voters int, live ...int) {
 // No patient caller sees an error, replicas and leaders are spread evenly each time, and
 // all that was committed is there, on every replica the same.
 func TestGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
 	const tablets = 12
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -273,6 +274,7 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 // TestReplacesALostNode: what the node held that founded the cluster is made anew on the
 // others after it has died; orders to move a replica, and leadership, are carried out.
 func TestReplacesALostNode(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := newRig(t, 4, func(_ int, c *node.Config) {

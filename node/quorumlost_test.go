@@ -51,6 +51,7 @@ func series(ctx context.Context, t *testing.T, n *node.Node) map[string]float64 
 // it knows by itself, says how old that is, is not ready, leads nothing, and goes on to
 // export every series that it has exported.
 func TestAnswersWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	defer http.DefaultClient.CloseIdleConnections()

@@ -14,6 +14,7 @@ import (
 // TestReadyNeedsMeta: a node that is cut off from meta's leader says so at /readyz, and
 // is ready again when it is not.
 func TestReadyNeedsMeta(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r := newRig(t, 2, func(_ int, c *node.Config) {

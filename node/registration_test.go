@@ -95,6 +95,7 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 // observers there, and says what is missing. When the lost tablets are back, all is
 // registered.
 func TestOpensBesideLostTablets(t *testing.T) {
+	t.Parallel()
 	ctx := within(t, 3*time.Minute)
 	known, fresh := percolator.Column{Table: "watched", Name: "c"},
 		percolator.Column{Table: "watched", Name: "d"}

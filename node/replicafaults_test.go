@@ -14,6 +14,7 @@ import (
 // TestReplicaFallsBehind: a node that is away for so long that the log does not wait for
 // it gets a snapshot when it is back, and then holds the same as the others.
 func TestReplicaFallsBehind(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r := newRig(t, 3, nil)

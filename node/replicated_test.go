@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/node"
 )
 
 // changeReplicas has the tablet's leader change its replicas, and tries again while the
@@ -63,7 +64,8 @@ func describe(ctx context.Context, t *testing.T, db *percolator.DB,
 func TestReplicasByLearners(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	r := newRig(t, 3, nil)
+	// Placement would do the same, and must not come first.
+	r := newRig(t, 3, func(_ int, c *node.Config) { c.Placement.Off = true })
 	db := r.nodes[0].DB()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)

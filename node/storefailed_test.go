@@ -19,6 +19,7 @@ import (
 // TestUnreadableStore: a node whose Badger could not make a memtable, here because its directory is
 // away, stops serving what meets the fault, reads too, and says why. The process goes on.
 func TestUnreadableStore(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cfg := node.DefaultConfig()
@@ -79,6 +80,7 @@ func TestUnreadableStore(t *testing.T) {
 // TestDamagedStore: a node whose only store is damaged serves nothing any more, and says which file
 // it is, while it runs and when it is to start again.
 func TestDamagedStore(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cfg := node.DefaultConfig()

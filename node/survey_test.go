@@ -28,6 +28,7 @@ func (r *rig) scans() (sum scanner.Stats) {
 // without hints, wherever it is, also by a node that leads none of them; and after that
 // there is silence again.
 func TestIdleTabletsAreNotWalked(t *testing.T) {
+	t.Parallel()
 	const tablets = 48
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -42,6 +42,7 @@ func open(t testing.TB, dir string, change func(*node.Config)) *node.Node {
 // TestWorkloads runs the promises of package workload on a node, in one tablet (one-phase
 // commits) and in several.
 func TestWorkloads(t *testing.T) {
+	t.Parallel()
 	for _, tablets := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d tablets", tablets), func(t *testing.T) {
 			ctx := context.Background()
