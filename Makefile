@@ -5,7 +5,10 @@ BIN      := bin
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 LDFLAGS  := -s -w -X github.com/percolator-go/percolator/internal/version.stamped=$(VERSION)
 TIMEOUT  ?= 15m
-FIRST    := ./node ./test/torture # they take longest, waiting for much of it: the others run beside them
+# The packages that take longest, so that the others run beside them.
+FIRST    := ./test/torture ./node ./store ./internal/simtest
+# How many packages are tested at once: half as many again as there are processors, since most wait for much of their time.
+PACKAGES ?= $(shell expr $$(nproc) \* 3 / 2)
 FUZZTIME ?= 20s
 SEEDS    ?= 20
 DURATION ?= 10m
@@ -43,10 +46,10 @@ check: ## everything that CI runs
 	./.ci/run
 
 test: ## all tests, without the race detector
-	$(GO) test -timeout $(TIMEOUT) $(FIRST) ./...
+	$(GO) test -p $(PACKAGES) -timeout $(TIMEOUT) $(FIRST) ./...
 
 race: ## the tests of everything that runs goroutines, under the race detector, long ones left out
-	$(GO) test -race -short -vet=off -timeout $(TIMEOUT) -skip '$(RACE_SKIP)' ./node $(RACE)
+	$(GO) test -race -p $(PACKAGES) -short -vet=off -timeout $(TIMEOUT) -skip '$(RACE_SKIP)' ./node $(RACE)
 	$(GO) test -race -vet=off -timeout $(TIMEOUT) -run '^TestSimulations$$' ./internal/simtest -seeds 1
 
 race-long: ## all of these tests, with all of whole nodes and of simulated clusters
