@@ -120,12 +120,13 @@ func (c *commandLine) root() *cobra.Command {
 any of them, and observers that run after a cell has changed.
 
 Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or in a YAML file named by --config.`,
-		Example: d.example("dev", "table create bank", "set bank bob balance 10",
-			"get bank bob balance"),
+		Example: "dev\n" +
+			"table create bank\n" +
+			"set bank bob balance 10\n" +
+			"get bank bob balance",
 		Version:           d.app.Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              noArgs,
 		RunE:              needsSubcommand,
 		PersistentPreRunE: c.enter,
 	}
@@ -161,7 +162,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 	}
 	root.AddCommand(versionCommand(d), completionCommand(d))
 	c.refuseTopics(root)
-	c.completeArguments(root)
+	c.finish(root)
 	return root
 }
 
@@ -222,18 +223,31 @@ func needsSubcommand(cmd *cobra.Command, _ []string) error {
 // group returns a command that only holds others.
 func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example, Args: noArgs, RunE: needsSubcommand,
+		Use: use, Short: short, Example: example, RunE: needsSubcommand,
 	}
 	cmd.AddCommand(subs...)
 	return cmd
 }
 
-// example formats command lines for help, with the program's name in front.
-func (d *deps) example(lines ...string) string {
-	for i, line := range lines {
-		lines[i] = "  " + d.app.Name + " " + line
+// finish fills in what the command and those below it need not say themselves: how many
+// arguments they take, which their usage lines tell, how those are completed, the name of
+// this program in their examples, and list for ls.
+func (c *commandLine) finish(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		c.finish(sub)
 	}
-	return strings.Join(lines, "\n")
+	if cmd.Args == nil {
+		cmd.Args = usageArgs(cmd.Use)
+	}
+	if cmd.Name() == "ls" {
+		cmd.Aliases = []string{"list"}
+	}
+	// An example that is indented says itself what to type.
+	if cmd.Example != "" && cmd.Example[0] != ' ' {
+		front := "  " + c.app.Name + " "
+		cmd.Example = front + strings.ReplaceAll(cmd.Example, "\n", "\n"+front)
+	}
+	c.completeArguments(cmd)
 }
 
 // withOutput gives the command -o.
@@ -264,8 +278,7 @@ func versionCommand(d *deps) *cobra.Command {
 	return d.withOutput(&cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Example: d.example("version", "version -o json"),
-		Args:    noArgs,
+		Example: "version\nversion -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return d.out.answer(struct {
 				Name    string `json:"name"`

@@ -46,9 +46,9 @@ observer runs, and not while it is paused.
 One replay at a time: starting one that is under way changes nothing. --wait watches until all rows are marked (the
 observer then still has to run for them: ` + "`observer ls`" + `), --status tells how far it is, --cancel ends it.
 ` + "`notify replay`" + ` is for single rows.`,
-		Example: d.example("observer replay count --wait", "observer replay count --status -o json",
-			"observer replay count --cancel"),
-		Args: argsBetween(1, 1),
+		Example: "observer replay count --wait\n" +
+			"observer replay count --status -o json\n" +
+			"observer replay count --cancel",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.wait && f.status || f.wait && f.cancel || f.status && f.cancel {
 				return usagef(cmd, "--wait, --status and --cancel exclude each other")

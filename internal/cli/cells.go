@@ -32,9 +32,9 @@ func getCommand(d *deps) *cobra.Command {
 		Short: "Read cells of a row",
 		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a newline. Several columns, or none for
 all of the row: a table. A cell that does not exist is a failure if it was asked for by name.`,
-		Example: d.example("get bank bob balance", `get bank --escape go 'row\x00' -o json`,
-			"get bank bob --at 5m"),
-		Args: argsBetween(2, -1),
+		Example: "get bank bob balance\n" +
+			"get bank --escape go 'row\\x00' -o json\n" +
+			"get bank bob --at 5m",
 	}
 	in, at := addInput(cmd), addAt(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -172,10 +172,9 @@ func setCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
 		Short:   "Write cells of a row in one transaction",
-		Example: d.example("set bank bob balance 10", "set bank bob photo -"),
+		Example: "set bank bob balance 10\nset bank bob photo -",
 		Long: `Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard
 input, as it is.`,
-		Args: argsBetween(4, -1),
 	}
 	in := addInput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -240,8 +239,7 @@ func deleteCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete TABLE ROW {COLUMN... | --all}",
 		Short:   "Delete cells of a row in one transaction",
-		Example: d.example("delete bank bob balance", "delete bank bob --all"),
-		Args:    argsBetween(2, -1),
+		Example: "delete bank bob balance\ndelete bank bob --all",
 	}
 	in := addInput(cmd)
 	all := cmd.Flags().Bool("all", false, "delete every column of the row")
@@ -331,9 +329,8 @@ func scanCommand(d *deps) *cobra.Command {
 		Use:   "scan TABLE [COLUMN...]",
 		Short: "Read rows in order",
 		Long:  "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
-		Example: d.example("scan bank --prefix b --limit 10",
-			"scan bank balance -o json --limit 0"),
-		Args: argsBetween(1, -1),
+		Example: "scan bank --prefix b --limit 10\n" +
+			"scan bank balance -o json --limit 0",
 	}
 	in, within, at := addInput(cmd), addRange(cmd), addAt(cmd)
 	reverse := cmd.Flags().Bool("reverse", false, "last row first")

@@ -16,8 +16,9 @@ import (
 // certCommand holds the commands about certificates.
 func certCommand(d *deps) *cobra.Command {
 	cmd := group("cert", "Make the certificates of a cluster",
-		d.example("cert create-ca", "cert create-node n1 --host 10.0.0.1",
-			"cert create-client ann"),
+		"cert create-ca\n"+
+			"cert create-node n1 --host 10.0.0.1\n"+
+			"cert create-client ann",
 		certCreateCA(d), certCreateNode(d), certCreateClient(d), certShow(d), certGossipKey(d))
 	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
 key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
@@ -31,9 +32,8 @@ func certCreateCA(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-ca",
 		Short: "Make a cluster's authority: ca.crt, ca.key and gossip.keys",
-		Example: d.example("cert create-ca",
-			"cert create-ca --certs /etc/percolator/ca --days 3650"),
-		Args: noArgs,
+		Example: "cert create-ca\n" +
+			"cert create-ca --certs /etc/percolator/ca --days 3650",
 	}
 	return creating(d, cmd, &certs.Request{}, certs.CALifetime, certs.CreateCA)
 }
@@ -42,10 +42,9 @@ func certCreateNode(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-node NAME",
 		Short: "Make a node's certificate: node.crt and node.key",
-		Example: d.example("cert create-node n1",
-			"cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1",
-			"cert create-node n1 --host 10.0.0.1 --force"),
-		Args: argsBetween(1, 1),
+		Example: "cert create-node n1\n" +
+			"cert create-node n1 --host n1.example.org --host 10.0.0.1 --ca-dir ca --certs n1\n" +
+			"cert create-node n1 --host 10.0.0.1 --force",
 	}
 	req := &certs.Request{}
 	cmd.Flags().StringSliceVar(&req.Hosts, "host", []string{"localhost", "127.0.0.1", "::1"},
@@ -58,9 +57,8 @@ func certCreateClient(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-client NAME",
 		Short: "Make a client's certificate: client.crt and client.key",
-		Example: d.example("cert create-client ann",
-			"cert create-client ann --ca-dir ca --certs ann"),
-		Args: argsBetween(1, 1),
+		Example: "cert create-client ann\n" +
+			"cert create-client ann --ca-dir ca --certs ann",
 	}
 	req := &certs.Request{}
 	addCADir(cmd, req)
@@ -104,8 +102,7 @@ func certShow(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
 		Short:   "Show the certificates and gossip keys in a folder, and what is wrong with them",
-		Example: d.example("cert show", "cert show --certs /etc/percolator/certs -o json"),
-		Args:    noArgs,
+		Example: "cert show\ncert show --certs /etc/percolator/certs -o json",
 	}
 	dir := cmd.Flags().String("certs", "certs", "folder to look at")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -166,9 +163,9 @@ all nodes, and wait ten seconds before the next, for nodes look at it every five
   drop  the old one is accepted no longer
 
 The key that encrypts stays always. To take a new key back that is not used yet: drop --force.`,
-		Example: d.example("cert gossip-key add", "cert gossip-key use",
-			"cert gossip-key drop --certs ca"),
-		Args: argsBetween(1, 1),
+		Example: "cert gossip-key add\n" +
+			"cert gossip-key use\n" +
+			"cert gossip-key drop --certs ca",
 	}
 	dir := cmd.Flags().String("certs", "certs", "folder with gossip.keys")
 	force := cmd.Flags().Bool("force", false, "drop also a key that was added and is not used yet")

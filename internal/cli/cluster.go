@@ -17,7 +17,7 @@ import (
 
 // clusterCommand holds the commands about what holds for the whole cluster.
 func clusterCommand(d *deps) *cobra.Command {
-	return group("cluster", "Show and change the cluster's policy", d.example("cluster show"),
+	return group("cluster", "Show and change the cluster's policy", "cluster show",
 		clusterShow(d), clusterSet(d))
 }
 
@@ -25,8 +25,7 @@ func clusterShow(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show",
 		Short:   "Show the cluster's policy: what holds whatever flags its nodes were started with",
-		Example: d.example("cluster show", "cluster show -o json"),
-		Args:    noArgs,
+		Example: "cluster show\ncluster show -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		return clusterPolicy(ctx, s, d.out, nil)
@@ -45,8 +44,7 @@ log and its status, and goes by the policy.
 ` + policyKeys() + `
 It takes effect within a moment: with fewer replicas the others are removed, and with a shorter history
 what is older is collected.`,
-		Example: d.example("cluster set history=1h", "cluster set replicas=5 split-size=256MiB"),
-		Args:    argsBetween(1, len(policy.Settings())),
+		Example: "cluster set history=1h\ncluster set replicas=5 split-size=256MiB",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			if set, err = parsePolicy(args); err != nil {
 				return usagef(cmd, "%v", err)

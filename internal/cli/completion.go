@@ -40,7 +40,6 @@ bash needs the package bash-completion. With -o json the script is a field of an
 				d.out.program + ".fish",
 			"  " + d.out.program + " completion powershell | Out-String | Invoke-Expression",
 		}, "\n"),
-		Args:      argsBetween(1, 1),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			script, err := completionScript(cmd, args[0])
@@ -79,13 +78,9 @@ func completionScript(cmd *cobra.Command, shell string) (string, error) {
 	return script.String(), err
 }
 
-// completeArguments tells cobra how the arguments and flags of all commands are
-// completed. The arguments' names in the usage lines decide, so a new command needs
+// completeArguments tells cobra how the command's arguments and flags are completed. The arguments' names in the usage lines decide, so a new command needs
 // nothing here.
 func (c *commandLine) completeArguments(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		c.completeArguments(sub)
-	}
 	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil &&
 		len(cmd.ValidArgs) == 0 {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"syscall"
 
@@ -229,7 +230,7 @@ func rootCause(err error) error {
 	}
 }
 
-// noArgs, exactArgs and friends are cobra's checks with errors that name what is missing.
+// noArgs is cobra.NoArgs with an error that names what may have been meant.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -245,13 +246,31 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef(cmd, "takes no arguments, got %q", args)
 }
 
-// argsBetween accepts least to most arguments; most < 0: any number.
-func argsBetween(least, most int) cobra.PositionalArgs {
+// usageArgs accepts as many arguments as the usage line has words for: those in brackets may
+// be left out, and dots stand for any number. Flags end it.
+func usageArgs(use string) cobra.PositionalArgs {
+	least, most, optional := 0, 0, false
+	for _, word := range strings.Fields(use)[1:] {
+		if strings.HasPrefix(strings.TrimLeft(word, "[{("), "-") || word == "|" {
+			break
+		}
+		optional = optional || word[0] == '[' || word[0] == '{' && !strings.HasSuffix(word, "}")
+		if !optional {
+			least++
+		}
+		if most++; strings.Contains(word, "...") {
+			most = math.MaxInt
+			break
+		}
+	}
+	if most == 0 {
+		return noArgs
+	}
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
 			return usagef(cmd, "too few arguments: usage is %s", cmd.UseLine())
-		case most >= 0 && len(args) > most:
+		case len(args) > most:
 			return usagef(cmd, "too many arguments: usage is %s", cmd.UseLine())
 		}
 		return nil

@@ -65,9 +65,9 @@ snapshot, when the same command is run again: FILE.progress says where. If that 
 the history that is kept, it says so, and --restart begins anew. Without FILE, or with -, rows go to standard output.
 
 With -o json a summary goes to standard output when FILE is done.`,
-		Example: d.example("export bank bank.jsonl", "export bank --prefix b - | wc -l",
-			"export bank old.jsonl --at 5m --restart"),
-		Args: argsBetween(1, 2),
+		Example: "export bank bank.jsonl\n" +
+			"export bank --prefix b - | wc -l\n" +
+			"export bank old.jsonl --at 5m --restart",
 	}
 	in, within := addInput(cmd), addRange(cmd)
 	job := &export{out: d.out, conn: d.conn, token: []byte(rand.Text()), at: addAt(cmd)}

@@ -21,13 +21,12 @@ func historyCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "history TABLE ROW",
 		Short:   "Show every version of a row: data, locks, write records, notifications, acknowledgments",
-		Example: d.example("history bank bob", "history bank bob --times --full"),
+		Example: "history bank bob\nhistory bank bob --times --full",
 		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a block for each column with its data,
 lock and write columns (and notify and ack columns where an observer watches it), one line for each timestamp, newest
 first. "8: data @ 7" in the write column says: committed at 8, by the transaction that started, and wrote its data, at 7.
 
 It reads what is stored, past locks and without resolving them, and so changes nothing.`,
-		Args: argsBetween(2, 2),
 	}
 	in := addInput(cmd)
 	addLimit(cmd, &view.limit, 1, "most entries")

@@ -55,9 +55,9 @@ that are written once more. Observers slow a load down that they can't keep up w
 
 A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line. --dry-run checks the file
 and asks no node. Without FILE, or with -, rows come from standard input, and nothing is remembered.`,
-		Example: d.example("load bank bank.jsonl", "load bank bank.jsonl --dry-run",
-			"load bank - --skip-bad 10 < bank.jsonl"),
-		Args: argsBetween(1, 2),
+		Example: "load bank bank.jsonl\n" +
+			"load bank bank.jsonl --dry-run\n" +
+			"load bank - --skip-bad 10 < bank.jsonl",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
 				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")

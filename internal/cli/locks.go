@@ -21,7 +21,7 @@ import (
 
 // lockCommand holds the commands about locks.
 func lockCommand(d *deps) *cobra.Command {
-	return group("lock", "List and resolve locks", d.example("lock ls", "lock resolve --all"),
+	return group("lock", "List and resolve locks", "lock ls\nlock resolve --all",
 		lockList(d), lockResolve(d))
 }
 
@@ -31,10 +31,8 @@ func lockList(d *deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:     "ls [TABLE]",
-		Aliases: []string{"list"},
 		Short:   "List the locks and weak intents of transactions that are under way, or were abandoned",
-		Example: d.example("lock ls", "lock ls bank -o json"),
-		Args:    argsBetween(0, 1),
+		Example: "lock ls\nlock ls bank -o json",
 	}
 	addLimit(cmd, &limit, 1, "most entries")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -184,9 +182,10 @@ that is alive is left alone, and said so; the exit code is then 1.
 
 --force rolls a live transaction back at its primary. Whoever runs it gets an error from its commit and has to do its
 work again; nothing is torn, since it is the primary that decides either way. It wants --yes.`,
-		Example: d.example("lock resolve bank bob", "lock resolve bank bob balance",
-			"lock resolve --all --older-than 1m", "lock resolve bank bob --force --yes"),
-		Args: argsBetween(0, 3),
+		Example: "lock resolve bank bob\n" +
+			"lock resolve bank bob balance\n" +
+			"lock resolve --all --older-than 1m\n" +
+			"lock resolve bank bob --force --yes",
 	}
 	in := addInput(cmd)
 	flags := cmd.Flags()

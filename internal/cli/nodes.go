@@ -19,7 +19,7 @@ import (
 
 // nodeCommand holds the commands about the cluster's nodes.
 func nodeCommand(d *deps) *cobra.Command {
-	return group("node", "List, drain and forget the cluster's nodes", d.example("node ls"),
+	return group("node", "List, drain and forget the cluster's nodes", "node ls",
 		nodeList(d), nodeDrain(d), nodeForget(d))
 }
 
@@ -27,13 +27,11 @@ func nodeCommand(d *deps) *cobra.Command {
 // heard of each by gossip.
 func nodeList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List the nodes that have joined, and what the answering node has heard of them",
+		Use:   "ls",
+		Short: "List the nodes that have joined, and what the answering node has heard of them",
 		Long: `List the nodes that have joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
 not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
-		Example: d.example("node ls", "node ls -o json"),
-		Args:    noArgs,
+		Example: "node ls\nnode ls -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		return listNodes(ctx, s, d.out)
@@ -125,8 +123,7 @@ A drain is refused if the other nodes are too few for as many replicas as every 
 become too few later, it waits, and node ls says why. It goes on whatever node leads, also after a restart.
 
 --wait returns when the node is drained. --undo ends a drain, or lets a drained node hold replicas again.`,
-		Example: d.example("node drain 127.0.0.1:7810 --wait", "node drain 127.0.0.1:7810 --undo"),
-		Args:    argsBetween(1, 1),
+		Example: "node drain 127.0.0.1:7810 --wait\nnode drain 127.0.0.1:7810 --undo",
 	}
 	undo := cmd.Flags().Bool("undo", false, "let the node hold replicas again")
 	wait := cmd.Flags().Bool("wait", false,
@@ -194,8 +191,7 @@ alive or holds replicas is refused.
 
 Its directory is of no use any more: a node that is started on it is refused. Nodes that hold nothing are
 forgotten by themselves after a day (cluster set forget-after=…).`,
-		Example: d.example("node forget 4711 --yes"),
-		Args:    argsBetween(1, 1),
+		Example: "node forget 4711 --yes",
 	}
 	d.confirmed(cmd, "node %s is never let in again on the directory that it has")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {

@@ -22,7 +22,7 @@ var errNoObserver = errors.New("no such observer")
 // notifyCommand holds the commands about notifications.
 func notifyCommand(d *deps) *cobra.Command {
 	return group("notify", "List and replay notifications",
-		d.example("notify ls --parked", "notify replay count --all-parked"), notifyList(d),
+		"notify ls --parked\nnotify replay count --all-parked", notifyList(d),
 		notifyReplay(d))
 }
 
@@ -41,15 +41,14 @@ type notifyLister struct {
 func notifyList(d *deps) *cobra.Command {
 	l := &notifyLister{out: d.out}
 	cmd := &cobra.Command{
-		Use:     "ls [TABLE]",
-		Aliases: []string{"list"},
-		Short:   "List the notifications that wait for their observer, and those that were given up (parked)",
+		Use:   "ls [TABLE]",
+		Short: "List the notifications that wait for their observer, and those that were given up (parked)",
 		Long: `List notifications: rows whose observed column has changed and whose observer has not run for it yet, as they are
 stored. A run that fails is tried again; after too many failures its notification is parked with the last error, until
 ` + "`notify replay`" + ` or a newer change. SINCE is how long ago the cell changed, or was parked.`,
-		Example: d.example("notify ls", "notify ls --parked --observer count",
-			"notify ls bank -o json"),
-		Args: argsBetween(0, 1),
+		Example: "notify ls\n" +
+			"notify ls --parked --observer count\n" +
+			"notify ls bank -o json",
 	}
 	addLimit(cmd, &l.limit, 1, "most entries")
 	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
@@ -153,8 +152,7 @@ func notifyReplay(d *deps) *cobra.Command {
 		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it runs for it again, and a parked
 notification begins anew with no failures counted. --all-parked does so for every parked notification of the observer.
 ` + "`observer replay`" + ` is for all rows.`,
-		Example: d.example("notify replay count bob", "notify replay count --all-parked"),
-		Args:    argsBetween(1, 2),
+		Example: "notify replay count bob\nnotify replay count --all-parked",
 	}
 	in := addInput(cmd)
 	allParked := cmd.Flags().Bool("all-parked", false, "all notifications that were given up")

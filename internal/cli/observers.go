@@ -29,7 +29,7 @@ const (
 // observerCommand holds the commands about observers.
 func observerCommand(d *deps) *cobra.Command {
 	return group("observer", "List, pause, limit, replay and retire observers",
-		d.example("observer ls", "observer pause count", "observer replay count --wait"),
+		"observer ls\nobserver pause count\nobserver replay count --wait",
 		observerList(d), observerPause(d), observerResume(d), observerLimit(d), observerReplay(d),
 		observerRetire(d))
 }
@@ -37,9 +37,8 @@ func observerCommand(d *deps) *cobra.Command {
 // observerList shows the cluster's catalogue with what waits, and what all nodes run of it.
 func observerList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List the observers: state, what waits for them, and what the nodes did since they began",
+		Use:   "ls",
+		Short: "List the observers: state, what waits for them, and what the nodes did since they began",
 		Long: `List the observers of the cluster. WAITING are notifications that are not parked, OLDEST is how long the oldest of them
 has waited, PARKED are those that were given up after too many failures (` + "`notify ls --parked`" + ` shows why). RUNNING,
 RUNS, FAILURES and CONTENDED are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
@@ -47,8 +46,7 @@ CONTENDED are cells whose runs come to nothing again and again, because other tr
 not answer; with -o json, rows tells which they are, and which runs go on for long (` + "`why`" + ` explains one row).
 
 States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
-		Example: d.example("observer ls", "observer ls -o json"),
-		Args:    noArgs,
+		Example: "observer ls\nobserver ls -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		return listObservers(ctx, s, d.out)
@@ -222,8 +220,7 @@ func observerPause(d *deps) *cobra.Command {
 		Short: "Start no more runs of an observer, on all nodes; what changes waits",
 		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under way end. Changes go on being noted and
 wait; loaders are not slowed by them. Pausing a paused observer is no error.`,
-		Example: d.example("observer pause count"),
-		Args:    argsBetween(1, 1),
+		Example: "observer pause count",
 	}
 	return setPaused(d, cmd, true, "observer %s is paused")
 }
@@ -233,8 +230,7 @@ func observerResume(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "resume OBSERVER",
 		Short:   "Let a paused observer run again",
-		Example: d.example("observer resume count"),
-		Args:    argsBetween(1, 1),
+		Example: "observer resume count",
 	}
 	return setPaused(d, cmd, false, "observer %s is running")
 }
@@ -254,8 +250,7 @@ func observerLimit(d *deps) *cobra.Command {
 		Short: "Let an observer have at most N runs at once in each process; 0: as it was registered",
 		Long: `Let an observer have at most N runs at once in each process, on all nodes, from now on. 0 goes back to what the program
 registered it with. To stop it altogether, pause it.`,
-		Example: d.example("observer limit count 2", "observer limit count 0"),
-		Args:    argsBetween(2, 2),
+		Example: "observer limit count 2\nobserver limit count 0",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
 			// its own command.
@@ -285,8 +280,7 @@ func observerRetire(d *deps) *cobra.Command {
 its runs have written stays. A program that still registers it brings it back when it starts: retire it once no program
 does. --yes says that it is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
 observer's name instead.`,
-		Example: d.example("observer retire count --yes"),
-		Args:    argsBetween(1, 1),
+		Example: "observer retire count --yes",
 	}
 	d.confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {

@@ -40,10 +40,9 @@ addresses belong to, and waits for them as long as it takes. With --expect N on 
 same --join, they begin one cluster together. A node that has been started before comes back to its cluster by itself.
 
 Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
-		Example: d.example("start --dir data --insecure",
-			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800",
-			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a"),
-		Args: noArgs,
+		Example: "start --dir data --insecure\n" +
+			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800\n" +
+			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a",
 	}
 	flags := cmd.Flags()
 	n.register(flags)
@@ -87,8 +86,7 @@ func devCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dev",
 		Short:   "Run a throw-away node: a temporary directory, gone when it stops",
-		Example: d.example("dev", "dev --listen 127.0.0.1:0 --http="),
-		Args:    noArgs,
+		Example: "dev\ndev --listen 127.0.0.1:0 --http=",
 	}
 	n.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

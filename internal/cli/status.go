@@ -23,8 +23,7 @@ func statusCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Describe the node that answers",
-		Example: d.example("status", "status --addr 127.0.0.1:7800 -o json"),
-		Args:    noArgs,
+		Example: "status\nstatus --addr 127.0.0.1:7800 -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		status, err := s.transport.NodeStatus(ctx)

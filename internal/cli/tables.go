@@ -15,7 +15,7 @@ import (
 // tableCommand holds the commands about tables.
 func tableCommand(d *deps) *cobra.Command {
 	return group("table", "Create, drop and list tables",
-		d.example("table create bank", "table ls"),
+		"table create bank\ntable ls",
 		tableCreate(d), tableDrop(d), tableList(d))
 }
 
@@ -24,8 +24,7 @@ func tableCreate(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create NAME [--split ROW]...",
 		Short:   "Create a table; an existing one stays, and gets the splits it lacks",
-		Example: d.example("table create bank", "table create bank --split g --split p"),
-		Args:    argsBetween(1, 1),
+		Example: "table create bank\ntable create bank --split g --split p",
 	}
 	in := addInput(cmd)
 	splits := cmd.Flags().StringArray("split", nil, "a row at which a tablet begins; repeatable")
@@ -52,8 +51,7 @@ func tableDrop(d *deps) *cobra.Command {
 		Short: "Drop a table and all it holds",
 		Long: `Drop a table with all its rows and their history; there is no way back but a backup. --yes says that it is meant. At a
 terminal it may be left out: the command then asks for the table's name once more.`,
-		Example: d.example("table drop bank --yes", "table drop bank --if-exists --yes"),
-		Args:    argsBetween(1, 1),
+		Example: "table drop bank --yes\ntable drop bank --if-exists --yes",
 	}
 	ifExists := cmd.Flags().Bool("if-exists", false, "a missing table is no failure")
 	d.confirmed(cmd, "dropping table %s removes all its rows for good")
@@ -71,10 +69,8 @@ terminal it may be left out: the command then asks for the table's name once mor
 func tableList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Aliases: []string{"list"},
 		Short:   "List the tables",
-		Example: d.example("table ls"),
-		Args:    noArgs,
+		Example: "table ls",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		tables, err := s.db.Tables(ctx)

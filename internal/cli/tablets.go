@@ -17,7 +17,7 @@ import (
 // tabletCommand holds the commands about tablets.
 func tabletCommand(d *deps) *cobra.Command {
 	return group("tablet", "List, split and move tablets",
-		d.example("tablet ls", "tablet split bank m"),
+		"tablet ls\ntablet split bank m",
 		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMove(d))
 }
 
@@ -26,8 +26,7 @@ func tabletSplit(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "split TABLE ROW",
 		Short:   "Split the tablet that holds the row, just before it",
-		Example: d.example("tablet split bank m"),
-		Args:    argsBetween(2, 2),
+		Example: "tablet split bank m",
 	}
 	in := addInput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -49,14 +48,12 @@ func tabletSplit(d *deps) *cobra.Command {
 // replicas say.
 func tabletList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List the tablets in range order, with their leaders and what the answering node's replicas say",
+		Use:   "ls",
+		Short: "List the tablets in range order, with their leaders and what the answering node's replicas say",
 		Long: `List the tablets in range order. LEADER is the id of the node that says that it leads the tablet; none, if no node that
 has answered does: the tablet has no quorum, or is just electing one. LOCKS and what follows is of the answering node's
 replica, a dash where it has none.`,
-		Example: d.example("tablet ls", "tablet ls -o json"),
-		Args:    noArgs,
+		Example: "tablet ls\ntablet ls -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		return listTablets(ctx, s, d.out)
@@ -223,9 +220,8 @@ leaders are spread evenly by themselves: after ten minutes a move that makes the
 
 It is refused if there is no such node or tablet, if the replica is not there, if the other node has one already, or if
 two replicas would come into one zone that need not.`,
-		Example: d.example("tablet move 7 --from 127.0.0.1:7800 --to 127.0.0.1:7810",
-			"tablet move 7 --leader --to 127.0.0.1:7810"),
-		Args: argsBetween(1, 1),
+		Example: "tablet move 7 --from 127.0.0.1:7800 --to 127.0.0.1:7810\n" +
+			"tablet move 7 --leader --to 127.0.0.1:7810",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			req.TabletId, err = strconv.ParseUint(args[0], 10, 64)
 			switch {
@@ -285,8 +281,7 @@ func tabletDescribe(d *deps) *cobra.Command {
 		Long: `Ask every replica of a tablet, a number of tablet ls, and show what it says: its role, its term, the last entry that it has
 applied and the last one that it has, who leads as far as it knows, and whether it is at rest. A replica that does not
 answer is shown with the reason.`,
-		Example: d.example("tablet describe 7", "tablet describe 7 -o json"),
-		Args:    argsBetween(1, 1),
+		Example: "tablet describe 7\ntablet describe 7 -o json",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := strconv.ParseUint(args[0], 10, 64)

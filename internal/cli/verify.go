@@ -20,8 +20,7 @@ func verifyCommand(d *deps) *cobra.Command {
 		Short: "Compare the replicas of every tablet",
 		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it.
 They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.`,
-		Example: d.example("verify", "verify -o json"),
-		Args:    noArgs,
+		Example: "verify\nverify -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
 				return verify(ctx, s, d.out)

@@ -29,8 +29,7 @@ locks in the way with what has become of their transactions, and the node's queu
 
 It only reads. With -o json it is one object; "verdict" is one of:
 ` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing, ",\n"+whyFailing).Replace(verdictList()) + ".",
-		Example: d.example("why bank bob count", "why bank bob count -o json"),
-		Args:    argsBetween(3, 3),
+		Example: "why bank bob count\nwhy bank bob count -o json",
 	}
 	in := addInput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
