@@ -98,7 +98,8 @@ type deps struct {
 }
 
 func newDeps(a *App) *deps {
-	return &deps{app: a, out: newPrinter(a), conn: &connector{app: a}}
+	out := newPrinter(a)
+	return &deps{app: a, out: out, conn: &connector{app: a, out: out}}
 }
 
 // commandLine is one execution of a command line.

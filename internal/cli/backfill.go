@@ -54,8 +54,7 @@ observer then still has to run for them: ` + "`observer ls`" + `), --status tell
 				return usagef(cmd, "--wait, --status and --cancel exclude each other")
 			}
 			return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-				b := &backfill{out: d.out, conn: d.conn, s: s, observer: args[0]}
-				return b.run(ctx, f)
+				return (&backfill{s, args[0]}).run(ctx, f)
 			})
 		},
 	}
@@ -69,9 +68,7 @@ observer then still has to run for them: ` + "`observer ls`" + `), --status tell
 
 // backfill is one run of the command.
 type backfill struct {
-	out      *printer
-	conn     *connector // bounds each question by --timeout
-	s        *session
+	*session
 	observer string
 }
 
@@ -149,9 +146,9 @@ func (b *backfill) ask(ctx context.Context,
 	action pb.BackfillRequest_Action) (*backfillJSON, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.conn.timeout, errTimeout)
 	defer cancel()
-	answer, err := b.s.admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
+	answer, err := b.admin.Backfill(ctx, &pb.BackfillRequest{Name: b.observer, Action: action})
 	if err != nil {
-		return nil, b.conn.cutShort(ctx, b.s.aboutObserver(ctx, b.out, b.observer, err))
+		return nil, b.conn.cutShort(ctx, b.aboutObserver(ctx, b.observer, err))
 	}
 	return newBackfillJSON(answer.GetBackfill()), nil
 }

@@ -158,9 +158,9 @@ func printCells(out *printer, cells []percolator.Cell, width int) error {
 	if len(cells) == 0 {
 		return nil
 	}
-	list := out.listing([]string{"ROW", "COLUMN", "COMMITTED AT", "VALUE"})
+	list := out.listing("ROW, COLUMN, COMMITTED AT, VALUE")
 	for _, c := range cells {
-		list.add(c, printable(c.Row), printable(c.Column.Name), fmt.Sprint(uint64(c.CommitTS)),
+		list.add(c, printable(c.Row), printable(c.Column.Name), uint64(c.CommitTS),
 			shortened(string(c.Value), width))
 	}
 	return list.end()

@@ -119,7 +119,7 @@ func certShow(d *deps) *cobra.Command {
 // command, so that a script can watch over them.
 func showCertificates(out *printer, infos []certs.Info) error {
 	var bad []string
-	list := out.listing([]string{"FILE", "ROLE", "NAME", "GOOD UNTIL", "STATE", "HOSTS"})
+	list := out.listing("FILE, ROLE, NAME, GOOD UNTIL, STATE, HOSTS")
 	for _, i := range infos {
 		state, name, until := "good", "-", "-"
 		if i.Warning != "" {

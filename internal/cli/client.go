@@ -29,6 +29,7 @@ var (
 // early on a signal.
 type connector struct {
 	app           *App
+	out           *printer
 	addrs         []string
 	insecure      bool
 	certs         string // a folder of them
@@ -98,7 +99,7 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	c.reached = true
 	client := txn.NewClient(transport, txn.Config{})
 	return &session{
-		transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client),
+		out: c.out, conn: c, transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client),
 	}, nil
 }
 

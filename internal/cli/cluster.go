@@ -28,7 +28,7 @@ func clusterShow(d *deps) *cobra.Command {
 		Example: "cluster show\ncluster show -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		return clusterPolicy(ctx, s, d.out, nil)
+		return clusterPolicy(ctx, s, nil)
 	})
 }
 
@@ -53,7 +53,7 @@ what is older is collected.`,
 		},
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		return clusterPolicy(ctx, s, d.out, set)
+		return clusterPolicy(ctx, s, set)
 	})
 }
 
@@ -127,14 +127,14 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 }
 
 // clusterPolicy has the policy changed, unless set is nil, and prints it.
-func clusterPolicy(ctx context.Context, s *session, out *printer, set *pb.Policy) error {
+func clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
 	resp, err := s.admin.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	if err != nil {
 		return err
 	}
 	p := resp.GetPolicy()
-	if out.json() {
-		return out.object(p)
+	if s.out.json() {
+		return s.out.object(p)
 	}
 	var g grid
 	g.add("SETTING", "VALUE", "MEANING")
@@ -143,8 +143,8 @@ func clusterPolicy(ctx context.Context, s *session, out *printer, set *pb.Policy
 			g.add(s.Name, s.Text(v), s.About)
 		}
 	}
-	if err := out.table(&g); err != nil {
+	if err := s.out.table(&g); err != nil {
 		return err
 	}
-	return out.print("version %d", p.GetVersion())
+	return s.out.print("version %d", p.GetVersion())
 }

@@ -70,7 +70,7 @@ With -o json a summary goes to standard output when FILE is done.`,
 			"export bank old.jsonl --at 5m --restart",
 	}
 	in, within := addInput(cmd), addRange(cmd)
-	job := &export{out: d.out, conn: d.conn, token: []byte(rand.Text()), at: addAt(cmd)}
+	job := &export{token: []byte(rand.Text()), at: addAt(cmd)}
 	job.bulkFlags.register(cmd)
 	columns := cmd.Flags().StringArray("column", nil, "only this column; repeatable")
 	cmd.Flags().BoolVar(&job.overwrite, "overwrite", false, "replace FILE if it is there")
@@ -109,8 +109,7 @@ func fileArgument(args []string) string {
 
 // export is one run of the command.
 type export struct {
-	out  *printer
-	conn *connector
+	*session
 	bulkFlags
 	name      string // FILE; standardStream: rows go to standard output, and nothing is remembered
 	at        *string
@@ -119,7 +118,6 @@ type export struct {
 	columns   []percolator.Column // none: all
 	want      exportState         // what a state that is gone on with must have been begun with
 
-	s      *session
 	state  exportState // as written, in part not yet durable
 	file   *exportFile // nil: standard output
 	w      *bufio.Writer
@@ -131,7 +129,7 @@ type export struct {
 
 // run is the export, over a connection.
 func (e *export) run(ctx context.Context, s *session) (err error) {
-	e.s = s
+	e.session = s
 	if e.want.Cluster, e.want.TableID, err = s.identify(ctx, e.want.Table); err != nil {
 		return err
 	}
@@ -164,7 +162,7 @@ func (e *export) run(ctx context.Context, s *session) (err error) {
 // snapshot opens the one that the export has begun with, or a new one.
 func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if e.state.TS == 0 {
-		snapshot, err := openSnapshot(ctx, e.s.db, *e.at)
+		snapshot, err := openSnapshot(ctx, e.db, *e.at)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +174,7 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	}
 	e.out.note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows,
 		clock(mvcc.Timestamp(e.state.TS)))
-	return e.s.db.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
+	return e.db.SnapshotAt(ctx, percolator.Timestamp(e.state.TS))
 }
 
 // write scans and writes what is left, and ends the export.
@@ -316,7 +314,7 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		request.Oldest = 0
 	}
-	answer, err := e.s.transport.HoldHistory(ctx, request)
+	answer, err := e.transport.HoldHistory(ctx, request)
 	if err != nil {
 		return nil //nolint:nilerror // the scan says so if the snapshot goes; until then there is nothing amiss
 	}

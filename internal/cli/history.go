@@ -38,7 +38,7 @@ It reads what is stored, past locks and without resolving them, and so changes n
 			return err
 		}
 		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
-			return history(ctx, s, d.out, args[0], view)
+			return history(ctx, s, args[0], view)
 		})
 	}
 	return d.withClient(cmd)
@@ -46,7 +46,7 @@ It reads what is stored, past locks and without resolving them, and so changes n
 
 // history asks the row's tablet, and meta for the observers whose notify and ack columns
 // belong to the picture.
-func history(ctx context.Context, s *session, out *printer, table string, view *historyView) error {
+func history(ctx context.Context, s *session, table string, view *historyView) error {
 	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
@@ -61,25 +61,25 @@ func history(ctx context.Context, s *session, out *printer, table string, view *
 	}
 	if len(entries) > view.limit {
 		entries = entries[:view.limit]
-		defer out.cut(view.limit) // after the entries
+		defer s.out.cut(view.limit) // after the entries
 	} else if bounded(entries) {
-		defer out.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
+		defer s.out.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
 			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 	}
 	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
-	if out.json() {
+	if s.out.json() {
 		for _, e := range view.entries {
-			if err := out.object(historyObject(e, names)); err != nil {
+			if err := s.out.object(historyObject(e, names)); err != nil {
 				return err
 			}
 		}
-	} else if _, err := io.WriteString(out.stdout, view.text()); err != nil {
+	} else if _, err := io.WriteString(s.out.stdout, view.text()); err != nil {
 		return err
 	}
 	if len(view.entries) == 0 {
 		return withHint(fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table,
 			printable(view.row)),
-			rowsThatExist(out, table))
+			rowsThatExist(s.out, table))
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (v *historyView) text() string {
 func (v *historyView) blockText(b *block) string {
 	var g grid
 	c := printable(b.column)
-	header := []string{"key"}
+	header := []any{"key"}
 	if !b.orphan {
 		header = append(header, c+":data", c+":lock", c+":write")
 	}
@@ -88,7 +88,7 @@ func (v *historyView) blockText(b *block) string {
 	key := printable(v.row)
 	for _, ts := range slices.Backward(slices.Sorted(maps.Keys(b.lines))) {
 		line := b.lines[ts]
-		cells := []string{key}
+		cells := []any{key}
 		key = "" // as in the figure: once, on the first line
 		if !b.orphan {
 			cells = append(cells, stamped(ts, line.data), stamped(ts, line.lock),

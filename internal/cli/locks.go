@@ -36,7 +36,7 @@ func lockList(d *deps) *cobra.Command {
 	}
 	addLimit(cmd, &limit, 1, "most entries")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
-		return listLocks(ctx, s, d.out, args, limit)
+		return listLocks(ctx, s, args, limit)
 	})
 }
 
@@ -51,7 +51,7 @@ type lockJSON struct {
 }
 
 // listLocks prints the locks of the tables in args, or of all.
-func listLocks(ctx context.Context, s *session, out *printer, args []string, limit int) error {
+func listLocks(ctx context.Context, s *session, args []string, limit int) error {
 	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
@@ -60,19 +60,17 @@ func listLocks(ctx context.Context, s *session, out *printer, args []string, lim
 	if err != nil {
 		return err
 	}
-	list := out.listing([]string{
-		"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "UNTIL", "BY",
-	})
+	list := s.out.listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, UNTIL, BY")
 	for e, err := range s.locks(ctx, catalogue, tables) {
 		if err != nil {
 			return err
 		}
 		if list.entries == limit {
-			out.cut(limit)
+			s.out.cut(limit)
 			break
 		}
 		l, line := newLockJSON(e, names)
-		line = append(line, fmt.Sprint(l.Expiry), workerText(lockOf(e).GetWorker()))
+		line = append(line, l.Expiry, workerText(lockOf(e).GetWorker()))
 		list.add(l, line...)
 	}
 	return list.end()
@@ -128,7 +126,7 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 
 // newLockJSON converts an entry of a walk. line is the part of a table's line that says
 // which lock it is.
-func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []string) {
+func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []any) {
 	lock := lockOf(e)
 	out = lockJSON{
 		Cell: newCellJSON(e.Cell, names), Kind: kindName(lock.GetKind()),
@@ -143,10 +141,10 @@ func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []string) {
 	if !sameCell(e.Cell, lock.GetPrimary()) {
 		primary = names.address(e.Cell, lock.GetPrimary())
 	}
-	return out, []string{
+	return out, []any{
 		names.byID(e.Cell.GetTable()), shortened(string(e.Cell.GetRow()), valueWidth/2),
 		columnText(e.Cell),
-		out.Kind, fmt.Sprint(out.StartTS), primary,
+		out.Kind, out.StartTS, primary,
 	}
 }
 
@@ -158,11 +156,10 @@ type resolver struct {
 	// asking after every transaction that just happens to be under way.
 	olderThan time.Duration
 
-	out   *printer
-	s     *session
-	names *names
-	now   mvcc.Timestamp
-	list  *listing
+	*session
+	tables *names
+	since  mvcc.Timestamp // the oracle's time when it began
+	list   *listing
 
 	resolved, alive, young int
 }
@@ -170,7 +167,7 @@ type resolver struct {
 // lockResolve does what every reader does that meets a lock. Only --force can make a live
 // transaction fail.
 func lockResolve(d *deps) *cobra.Command {
-	v := &resolver{out: d.out}
+	v := &resolver{}
 	cmd := &cobra.Command{
 		Use:   "resolve {TABLE ROW [COLUMN] | --all}",
 		Short: "Get abandoned locks out of the way, as their primaries decide",
@@ -209,7 +206,7 @@ work again; nothing is torn, since it is the primary that decides either way. It
 		}
 		// Long: a repository may have many abandoned locks after the death of a large loader.
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			v.s = s
+			v.session = s
 			return v.run(ctx, args, target)
 		})
 	}
@@ -230,17 +227,15 @@ type resolvedJSON struct {
 // run finds the locks and settles them one after the other; locks of one transaction ask
 // its primary once.
 func (v *resolver) run(ctx context.Context, args, target []string) error {
-	names, catalogue, err := v.s.schema(ctx)
+	names, catalogue, err := v.schema(ctx)
 	if err != nil {
 		return err
 	}
-	v.names = names
-	if v.now, err = v.s.now(ctx); err != nil {
+	v.tables = names
+	if v.since, err = v.now(ctx); err != nil {
 		return err
 	}
-	v.list = v.out.listing([]string{
-		"TABLE", "ROW", "COLUMN", "KIND", "STARTED AT", "PRIMARY", "OUTCOME",
-	})
+	v.list = v.out.listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, OUTCOME")
 	if v.all {
 		err = v.everything(ctx, catalogue)
 	} else {
@@ -254,12 +249,12 @@ func (v *resolver) run(ctx context.Context, args, target []string) error {
 
 // everything goes through the locks of all tables, and the intents of all weak columns.
 func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) error {
-	tables, _ := v.names.chosen(nil)
-	for e, err := range v.s.locks(ctx, catalogue, tables) {
+	tables, _ := v.tables.chosen(nil)
+	for e, err := range v.locks(ctx, catalogue, tables) {
 		if err != nil {
 			return err
 		}
-		age := v.now.Millis() - mvcc.Timestamp(lockOf(e).GetStartTs()).Millis()
+		age := v.since.Millis() - mvcc.Timestamp(lockOf(e).GetStartTs()).Millis()
 		if age < v.olderThan.Milliseconds() {
 			v.young++
 			continue
@@ -275,13 +270,13 @@ func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) erro
 // called ack_O.
 func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string,
 	target []string) error {
-	table, err := v.names.table(name)
+	table, err := v.tables.table(name)
 	if err != nil {
 		return err
 	}
 	at := wire.Position{Table: table, Row: target[0]}
 	for _, g := range lockGroups(catalogue, table) {
-		for e, err := range v.s.client.WalkFrom(ctx, g.group, at, g.column) {
+		for e, err := range v.client.WalkFrom(ctx, g.group, at, g.column) {
 			if err != nil {
 				return err
 			}
@@ -301,21 +296,21 @@ func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string
 
 // settle settles one lock.
 func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
-	lock, line := newLockJSON(e, v.names)
+	lock, line := newLockJSON(e, v.tables)
 	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
 	l := lockInfo(e)
 	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by
 	// the oracle's time, then carry its decision here. It never guesses, so it is safe
 	// whatever else happens to the transaction meanwhile.
-	done, err := v.s.client.ResolveLock(ctx, l)
+	done, err := v.client.ResolveLock(ctx, l)
 	if err == nil && !done && v.force {
 		// Decide first, then settle this lock by that decision, as if it had always been so.
 		out.Forced = true
 		if err = v.rollBack(ctx, l); err == nil {
-			done, err = v.s.client.ResolveLock(ctx, l)
+			done, err = v.client.ResolveLock(ctx, l)
 		}
 	}
-	commitTS, known := v.s.client.Decided(l.Lock.StartTS)
+	commitTS, known := v.client.Decided(l.Lock.StartTS)
 	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
 		// It is decided. Nodes alone roll an acknowledgment forward, and their sweepers do.
 		out.Left, err = true, nil
@@ -352,7 +347,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	rollback := &pb.RollbackRequest{
 		StartTs: uint64(l.Lock.StartTS), Cells: []*pb.Cell{wire.CellPB(l.Lock.Primary)},
 	}
-	answer, _, err := v.s.client.Send(ctx, at,
+	answer, _, err := v.client.Send(ctx, at,
 		&pb.TabletRequest{Op: &pb.TabletRequest_Rollback{Rollback: rollback}})
 	if err != nil {
 		return err
@@ -383,7 +378,7 @@ func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 		}
 		return "rolled back"
 	case "alive":
-		if left := l.Lock.Expiry.Millis() - v.now.Millis(); left > 0 {
+		if left := l.Lock.Expiry.Millis() - v.since.Millis(); left > 0 {
 			return fmt.Sprintf("alive, left alone: at least %v more",
 				time.Duration(left)*time.Millisecond)
 		}

@@ -33,31 +33,26 @@ func nodeList(d *deps) *cobra.Command {
 not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
 		Example: "node ls\nnode ls -o json",
 	}
-	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		return listNodes(ctx, s, d.out)
-	})
+	return d.client(cmd, listNodes)
 }
 
 // listNodes prints one line a node.
-func listNodes(ctx context.Context, s *session, out *printer) error {
+func listNodes(ctx context.Context, s *session, _ []string) error {
 	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return err
 	}
-	defer noteStale(out, nodes) // after the table
-	list := out.listing([]string{
-		"NODE", "ADDRESS", "STATE", "HERE", "ZONE", "REPLICAS", "LEADERS", "SIZE", "OPS/S", "FREE",
-		"VERSION",
-	}, 5, 6, 7, 8, 9)
+	defer noteStale(s.out, nodes) // after the table
+	list := s.out.listing("NODE, ADDRESS, STATE, HERE, ZONE, REPLICAS, LEADERS, SIZE, OPS/S, FREE, VERSION", 5, 6, 7, 8, 9)
 	for _, n := range nodes.GetNodes() {
 		list.add(n, nodeLine(n)...)
 	}
-	if err := list.end(); err != nil || out.json() {
+	if err := list.end(); err != nil || s.out.json() {
 		return err
 	}
 	for _, n := range nodes.GetNodes() {
 		if n.Blocked != "" {
-			if err := out.print("node %d waits with its drain: %s", n.NodeId,
+			if err := s.out.print("node %d waits with its drain: %s", n.NodeId,
 				n.Blocked); err != nil {
 				return err
 			}
@@ -81,7 +76,7 @@ func noteStale(out *printer, nodes *pb.NodesResponse) {
 }
 
 // nodeLine is a node's line in the table.
-func nodeLine(n *pb.Node) []string {
+func nodeLine(n *pb.Node) []any {
 	state := wire.NodeStateName(n.State)
 	switch {
 	case n.State != pb.NodeState_NODE_STATE_UNSPECIFIED:
@@ -94,7 +89,7 @@ func nodeLine(n *pb.Node) []string {
 	if zone == "" {
 		zone = "-"
 	}
-	line := []string{fmt.Sprint(n.NodeId), n.Listen, state}
+	line := []any{n.NodeId, n.Listen, state}
 	if !n.Alive {
 		return append(line, "away", zone, "-", "-", "-", "-", "-", n.Version)
 	}
@@ -102,9 +97,9 @@ func nodeLine(n *pb.Node) []string {
 	if n.LeadsMeta {
 		here = "alive, leads meta"
 	}
-	return append(line, here, zone, fmt.Sprint(n.Replicas), fmt.Sprint(n.Leaders),
+	return append(line, here, zone, n.Replicas, n.Leaders,
 		byteText(int64(n.SizeBytes)),
-		fmt.Sprint(n.Load), byteText(int64(n.DiskFree)), n.Version)
+		n.Load, byteText(int64(n.DiskFree)), n.Version)
 }
 
 // drainPoll is how often --wait asks.
@@ -147,14 +142,14 @@ become too few later, it waits, and node ls says why. It goes on whatever node l
 				return d.out.answer(resp.GetNode(),
 					"node %d is being drained; node ls tells when it is", id)
 			}
-			return awaitDrained(ctx, s, d.out, id)
+			return awaitDrained(ctx, s, id)
 		}, *wait)
 	}
 	return d.withClient(cmd)
 }
 
 // awaitDrained waits until the node is drained, and notes what the drain waits for.
-func awaitDrained(ctx context.Context, s *session, out *printer, id uint64) error {
+func awaitDrained(ctx context.Context, s *session, id uint64) error {
 	told := ""
 	for {
 		nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
@@ -165,12 +160,12 @@ func awaitDrained(ctx context.Context, s *session, out *printer, id uint64) erro
 			switch {
 			case n.NodeId != id || nodes.Unavailable != "": // meta knows, and will answer again
 			case n.State == pb.NodeState_NODE_STATE_DRAINED:
-				return out.answer(n, "node %d is drained: it may be stopped for good", id)
+				return s.out.answer(n, "node %d is drained: it may be stopped for good", id)
 			case n.State != pb.NodeState_NODE_STATE_DRAINING:
 				return fmt.Errorf("the drain of node %d was taken back", id)
 			case n.Blocked != told:
 				if told = n.Blocked; told != "" {
-					out.note("node %d waits: %s", id, told)
+					s.out.note("node %d waits: %s", id, told)
 				}
 			}
 		}
@@ -242,8 +237,9 @@ func (s *session) nodeID(ctx context.Context, name string) (uint64, error) {
 	}
 	var candidates []string
 	for _, n := range all {
-		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s)",
-			n.NodeId, n.Incarnation, strings.Join(nodeLine(n)[2:4], ", ")))
+		line := nodeLine(n)
+		candidates = append(candidates, fmt.Sprintf("node %d (incarnation %d, %s, %s)",
+			n.NodeId, n.Incarnation, line[2], line[3]))
 	}
 	return 0, withHint(fmt.Errorf("%w, and %d of them are alive: %s: %s",
 		errWhichNode, len(alive), printable(name), strings.Join(candidates, ", ")),

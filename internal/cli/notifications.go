@@ -28,7 +28,6 @@ func notifyCommand(d *deps) *cobra.Command {
 
 // notifyLister is one run of notify ls.
 type notifyLister struct {
-	out      *printer
 	limit    int
 	parked   bool
 	observer string
@@ -39,7 +38,7 @@ type notifyLister struct {
 // notifyList shows the notify group: what a scanner would find, and what it passes over
 // because it is parked.
 func notifyList(d *deps) *cobra.Command {
-	l := &notifyLister{out: d.out}
+	l := &notifyLister{}
 	cmd := &cobra.Command{
 		Use:   "ls [TABLE]",
 		Short: "List the notifications that wait for their observer, and those that were given up (parked)",
@@ -74,16 +73,13 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 		return err
 	}
 	if l.observer != "" && findObserver(catalogue, l.observer) == nil {
-		return noObserver(l.out, l.observer)
+		return noObserver(s.out, l.observer)
 	}
 	l.names = names
 	if l.now, err = s.now(ctx); err != nil {
 		return err
 	}
-	list := l.out.listing([]string{
-		"TABLE", "ROW", "COLUMN", "OBSERVER", "CHANGED AT", "FAILED RUNS", "STATE", "SINCE",
-		"LAST ERROR",
-	}, 5)
+	list := s.out.listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, LAST ERROR", 5)
 	for _, o := range catalogue.GetObservers() {
 		if len(args) > 0 && o.TableName != args[0] || l.observer != "" && o.Name != l.observer {
 			continue
@@ -97,7 +93,7 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 				continue
 			}
 			if list.entries == l.limit {
-				l.out.cut(l.limit)
+				s.out.cut(l.limit)
 				return list.end()
 			}
 			out := notifyJSON{newCellJSON(e.Cell, names), o.Name, newEntryJSON(e.GetNotify())}
@@ -108,7 +104,7 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 }
 
 // line is an entry's line in the table.
-func (l *notifyLister) line(observer string, e *pb.WalkEntry) []string {
+func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
 	n := e.GetNotify()
 	state, since := "waiting", n.GetTs()
 	if n.GetReplay() {
@@ -121,9 +117,9 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []string {
 	if n.GetError() != "" {
 		fault = shortened(firstLine(n.GetError()), valueWidth)
 	}
-	return []string{
+	return []any{
 		l.names.byID(e.GetCell().GetTable()), shortened(string(e.GetCell().GetRow()), valueWidth/2),
-		columnText(e.Cell), printable(observer), fmt.Sprint(n.GetTs()), fmt.Sprint(n.GetAttempts()),
+		columnText(e.Cell), printable(observer), n.GetTs(), n.GetAttempts(),
 		state,
 		ago(mvcc.Timestamp(since), l.now), fault,
 	}
@@ -165,14 +161,14 @@ notification begins anew with no failures counted. --all-parked does so for ever
 			return err
 		}
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			return replayNotifications(ctx, s, d.out, args[0], rows)
+			return replayNotifications(ctx, s, args[0], rows)
 		})
 	}
 	return d.withClient(cmd)
 }
 
 // replayNotifications marks one row, or what is parked if rows is empty.
-func replayNotifications(ctx context.Context, s *session, out *printer, observer string,
+func replayNotifications(ctx context.Context, s *session, observer string,
 	rows []string) error {
 	catalogue, err := s.transport.Catalogue(ctx)
 	if err != nil {
@@ -183,21 +179,21 @@ func replayNotifications(ctx context.Context, s *session, out *printer, observer
 	o := findObserver(catalogue, observer)
 	switch {
 	case o == nil:
-		return noObserver(out, observer)
+		return noObserver(s.out, observer)
 	case o.Retired:
 		return withHint(fmt.Errorf("observer %s is being retired", printable(observer)),
 			"start a program that registers it, then replay")
 	}
 	marked := uint64(1)
 	if len(rows) > 0 {
-		err = replayRow(ctx, s, out, o, rows[0])
+		err = replayRow(ctx, s, o, rows[0])
 	} else if marked, err = s.client.ReplayParked(ctx, observer); err != nil {
 		err = fmt.Errorf("after %d notifications: %w", marked, err)
 	}
 	if err != nil {
 		return err
 	}
-	return out.answer(struct {
+	return s.out.answer(struct {
 		Observer string `json:"observer"`
 		Replayed uint64 `json:"replayed"`
 	}{observer, marked}, "%d rows will be run again by %s", marked, printable(observer))
@@ -205,7 +201,7 @@ func replayNotifications(ctx context.Context, s *session, out *printer, observer
 
 // replayRow marks one row. A strong observer runs for changes of a cell: where there was
 // never one, the name is more likely wrong than meant.
-func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo,
+func replayRow(ctx context.Context, s *session, o *pb.ObserverInfo,
 	row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
 	if !o.Weak {
@@ -216,7 +212,7 @@ func replayRow(ctx context.Context, s *session, out *printer, o *pb.ObserverInfo
 		if newestWrite(entries, wire.CellPB(cell)) == nil {
 			return withHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
 				errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
-				rowsThatExist(out, o.TableName))
+				rowsThatExist(s.out, o.TableName))
 		}
 	}
 	return s.client.Replay(ctx, 0, []mvcc.Cell{cell})

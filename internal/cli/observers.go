@@ -48,9 +48,7 @@ not answer; with -o json, rows tells which they are, and which runs go on for lo
 States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
 		Example: "observer ls\nobserver ls -o json",
 	}
-	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		return listObservers(ctx, s, d.out)
-	})
+	return d.client(cmd, listObservers)
 }
 
 // observerJSON is an observer in JSON. From runs on the figures are those of all nodes
@@ -107,7 +105,7 @@ type observerRowJSON struct {
 }
 
 // listObservers lists the observers by name.
-func listObservers(ctx context.Context, s *session, out *printer) error {
+func listObservers(ctx context.Context, s *session, _ []string) error {
 	states, err := s.transport.Observers(ctx)
 	if err != nil {
 		return err
@@ -120,11 +118,7 @@ func listObservers(ctx context.Context, s *session, out *printer) error {
 	slices.SortFunc(states, func(a, b *pb.ObserverState) int {
 		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
 	})
-	list := out.listing([]string{
-		"OBSERVER", "TABLE", "COLUMN", "KIND", "STATE", "WAITING", "PARKED", "OLDEST", "RUNNING",
-		"RUNS",
-		"FAILURES", "CONTENDED",
-	}, 5, 6, 7, 8, 9, 10, 11)
+	list := s.out.listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
 		o := newObserverJSON(state, now)
 		list.add(o, o.line()...)
@@ -132,7 +126,7 @@ func listObservers(ctx context.Context, s *session, out *printer) error {
 	if err := list.end(); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
 		return err
 	}
-	out.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered",
+	s.out.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered",
 		states[0].Silent)
 	return nil
 }
@@ -188,7 +182,7 @@ func observerState(s *pb.ObserverState) string {
 func (o *observerJSON) atOnce() uint32 { return o.Limit * uint32(max(1, len(o.Nodes))) }
 
 // line is the observer's line in the table.
-func (o *observerJSON) line() []string {
+func (o *observerJSON) line() []any {
 	kind, oldest, running, state := "strong", "-", "-", o.State
 	if o.Weak {
 		kind = "weak"
@@ -206,10 +200,10 @@ func (o *observerJSON) line() []string {
 	if b := o.Backfill; b != nil && b.State == backfillRunning {
 		state += fmt.Sprintf(", replay at %d rows", b.Rows)
 	}
-	return []string{
+	return []any{
 		printable(o.Name), printable(o.Table), printable(string(o.Column)), kind, state,
-		fmt.Sprint(o.Waiting), fmt.Sprint(o.Parked),
-		oldest, running, fmt.Sprint(o.Runs), fmt.Sprint(o.Failures), fmt.Sprint(o.Contended),
+		o.Waiting, o.Parked,
+		oldest, running, o.Runs, o.Failures, o.Contended,
 	}
 }
 
@@ -237,7 +231,7 @@ func observerResume(d *deps) *cobra.Command {
 
 func setPaused(d *deps, cmd *cobra.Command, paused bool, text string) *cobra.Command {
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
-		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Paused: &paused},
+		return s.control(ctx, &pb.ControlObserverRequest{Name: args[0], Paused: &paused},
 			text)
 	})
 }
@@ -267,7 +261,7 @@ registered it with. To stop it altogether, pause it.`,
 		if limit == 0 {
 			text = "observer %s has as many runs at once as it was registered with"
 		}
-		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Limit: &limit}, text)
+		return s.control(ctx, &pb.ControlObserverRequest{Name: args[0], Limit: &limit}, text)
 	})
 }
 
@@ -284,21 +278,21 @@ observer's name instead.`,
 	}
 	d.confirmed(cmd, "retiring %s drops its notifications (`observer pause` only stops it)")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
-		return s.control(ctx, d.out, &pb.ControlObserverRequest{Name: args[0], Retire: true},
+		return s.control(ctx, &pb.ControlObserverRequest{Name: args[0], Retire: true},
 			"observer %s is retired")
 	})
 }
 
 // control asks meta for a change. It answers when every tablet and the nodes' dispatchers
 // honour the change: what is printed is so.
-func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObserverRequest,
+func (s *session) control(ctx context.Context, req *pb.ControlObserverRequest,
 	text string) error {
 	answer, err := s.admin.ControlObserver(ctx, req)
 	if err != nil {
-		return s.aboutObserver(ctx, out, req.Name, err)
+		return s.aboutObserver(ctx, req.Name, err)
 	}
 	info := answer.GetInfo()
-	return out.answer(struct {
+	return s.out.answer(struct {
 		Name    string `json:"name"`
 		Paused  bool   `json:"paused"`
 		Limit   uint32 `json:"limit"`
@@ -309,12 +303,12 @@ func (s *session) control(ctx context.Context, out *printer, req *pb.ControlObse
 
 // aboutObserver adds what to do to a refusal: most often the name is wrong, and the
 // catalogue knows.
-func (s *session) aboutObserver(ctx context.Context, out *printer, name string, err error) error {
+func (s *session) aboutObserver(ctx context.Context, name string, err error) error {
 	catalogue, asking := s.transport.Catalogue(ctx)
 	if asking != nil || findObserver(catalogue, name) != nil {
 		return err // it says more than asking, or the name is right
 	}
-	return unknownObserver(out, err)
+	return unknownObserver(s.out, err)
 }
 
 // unknownObserver is an error about a name that the catalogue does not know.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -139,16 +140,15 @@ type listing struct {
 	err     error // the first of writing; end returns it
 }
 
-// listing begins a listing; numbers are the columns that are set flush right.
-func (p *printer) listing(header []string, numbers ...int) *listing {
-	l := &listing{out: p}
-	l.grid.numbers(numbers...)
-	l.grid.add(header...)
-	return l
+// listing begins a listing with the columns named in header, separated by commas. numbers
+// are those that are set flush right.
+func (p *printer) listing(header string, numbers ...int) *listing {
+	grid := grid{rows: [][]string{strings.Split(header, ", ")}, right: numbers}
+	return &listing{out: p, grid: grid}
 }
 
 // add adds an entry, as an object and as a line of the table.
-func (l *listing) add(v any, cells ...string) {
+func (l *listing) add(v any, cells ...any) {
 	l.entries++
 	if !l.out.json() {
 		l.grid.add(cells...)
@@ -167,29 +167,21 @@ func (l *listing) end() error {
 
 // grid lays text out in columns, two spaces apart. The zero value is empty.
 type grid struct {
-	rows [][]string
-	// right marks columns of numbers, set flush right.
-	right map[int]bool
+	rows  [][]string
+	right []int // columns of numbers, set flush right
 }
 
 // add appends a row. Rows may differ in length. What is not printable is escaped, newlines too.
-func (g *grid) add(cells ...string) {
+func (g *grid) add(cells ...any) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
-		row[i] = oneLine(cell)
+		row[i] = oneLine(fmt.Sprint(cell))
 	}
 	g.rows = append(g.rows, row)
 }
 
-// numbers marks columns as flush right.
-func (g *grid) numbers(columns ...int) {
-	if g.right == nil {
-		g.right = map[int]bool{}
-	}
-	for _, c := range columns {
-		g.right[c] = true
-	}
-}
+// addf appends a row of a name and a formatted text.
+func (g *grid) addf(name, format string, args ...any) { g.add(name, fmt.Sprintf(format, args...)) }
 
 // text is the rows added, each line ending without spaces.
 func (g *grid) text() string {
@@ -210,7 +202,7 @@ func (g *grid) text() string {
 				line.WriteString("  ")
 			}
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if g.right[i] {
+			if slices.Contains(g.right, i) {
 				line.WriteString(pad + cell)
 			} else {
 				line.WriteString(cell + pad)

@@ -14,12 +14,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// A session is one connection of one command. This file has the questions that several
-// commands ask over it: the tables and their ids, the tablet map, what a row holds, which
+// This file has the questions that several commands ask over their session: the tables and their ids, the tablet map, what a row holds, which
 // node an address means. It keeps no state between them.
 
-// session is a connection to a running node.
+// session is a command's connection to a running node, with where its answer goes.
 type session struct {
+	out       *printer
+	conn      *connector
 	transport txn.Transport
 	client    *txn.Client
 	admin     pb.AdminClient
@@ -74,7 +75,7 @@ func (s *session) schema(ctx context.Context) (*names, *pb.Catalogue, error) {
 
 // namesIfKnown is names for what can be shown with numbers for names while meta does not
 // answer; nil then.
-func (s *session) namesIfKnown(ctx context.Context, out *printer) (*names, error) {
+func (s *session) namesIfKnown(ctx context.Context) (*names, error) {
 	asking, cancel := context.WithTimeout(ctx, nodesPatience)
 	defer cancel()
 	n, err := s.names(asking)
@@ -85,7 +86,7 @@ func (s *session) namesIfKnown(ctx context.Context, out *printer) (*names, error
 		return nil, err
 	case asking.Err() != nil, errors.Is(err, percolator.ErrUnavailable),
 		refusedWith(err, pb.Error_CODE_UNAVAILABLE):
-		out.note("tables are shown by their numbers, for meta does not answer: %v", err)
+		s.out.note("tables are shown by their numbers, for meta does not answer: %v", err)
 		return nil, nil
 	}
 	return nil, err

@@ -59,7 +59,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	}
 	g := &grid{}
 	g.add("cluster", s.ClusterId)
-	g.add("node", fmt.Sprintf("%d, incarnation %d", s.NodeId, s.Incarnation))
+	g.addf("node", "%d, incarnation %d", s.NodeId, s.Incarnation)
 	if len(nodes) > 0 {
 		g.add("members", members(nodes))
 	}
@@ -82,22 +82,22 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	for _, c := range s.Certificates {
 		g.add("certificate", certificateText(c))
 	}
-	g.add("operations", fmt.Sprintf("%d reads, %d mutations%s", reads, mutations,
-		perBatch(reads+mutations, batches)))
-	g.add("log", fmt.Sprintf("%d synced batches%s", s.LogBatches,
-		perBatch(s.LogRequests, s.LogBatches)))
+	g.addf("operations", "%d reads, %d mutations%s", reads, mutations,
+		perBatch(reads+mutations, batches))
+	g.addf("log", "%d synced batches%s", s.LogBatches,
+		perBatch(s.LogRequests, s.LogBatches))
 	if s.Log != nil {
 		g.add("log files", logFiles(s.Log))
 	}
 	if s.OracleLast > 0 {
-		g.add("oracle", fmt.Sprintf("at %d (%s UTC), %d timestamps%s", s.OracleLast,
+		g.addf("oracle", "at %d (%s UTC), %d timestamps%s", s.OracleLast,
 			clock(mvcc.Timestamp(s.OracleLast)), s.OracleServed,
-			perBatch(s.OracleServed, s.OracleBatches)))
+			perBatch(s.OracleServed, s.OracleBatches))
 	}
 	g.add("history", keptHistory(s))
 	if s.DiskFree+s.DiskUsed > 0 {
-		g.add("disk", fmt.Sprintf("%s used, %s free", byteText(int64(s.DiskUsed)),
-			byteText(int64(s.DiskFree))))
+		g.addf("disk", "%s used, %s free", byteText(int64(s.DiskUsed)),
+			byteText(int64(s.DiskFree)))
 	}
 	if s.Failed != "" {
 		g.add("failed", s.Failed)
@@ -108,8 +108,8 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	for _, differs := range s.PolicyDiffers {
 		g.add("settings", differs)
 	}
-	g.add("observers", fmt.Sprintf("%d linked, %d running, %d runs, %d parked", len(s.Observers),
-		running, runs, parked))
+	g.addf("observers", "%d linked, %d running, %d runs, %d parked", len(s.Observers),
+		running, runs, parked)
 	if s.Registering != "" {
 		g.add("registering", s.Registering)
 	}

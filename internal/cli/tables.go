@@ -77,7 +77,7 @@ func tableList(d *deps) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list := d.out.listing([]string{"TABLE", "SPLITS"})
+		list := d.out.listing("TABLE, SPLITS")
 		for _, t := range tables {
 			splits := make([]jsonBytes, len(t.SplitKeys))
 			for i, key := range t.SplitKeys {

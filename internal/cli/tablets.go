@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -55,9 +54,7 @@ has answered does: the tablet has no quorum, or is just electing one. LOCKS and 
 replica, a dash where it has none.`,
 		Example: "tablet ls\ntablet ls -o json",
 	}
-	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		return listTablets(ctx, s, d.out)
-	})
+	return d.client(cmd, listTablets)
 }
 
 // tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil
@@ -100,8 +97,8 @@ type tabletHere struct {
 }
 
 // listTablets joins the map with the node's replicas, by tablet id.
-func listTablets(ctx context.Context, s *session, out *printer) error {
-	names, err := s.namesIfKnown(ctx, out)
+func listTablets(ctx context.Context, s *session, _ []string) error {
+	names, err := s.namesIfKnown(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,11 +121,7 @@ func listTablets(ctx context.Context, s *session, out *printer) error {
 	for _, l := range nodes.GetLeaders() {
 		leaders[l.TabletId] = l.NodeId
 	}
-	list := out.listing([]string{
-		"TABLET", "FROM", "BEFORE", "EPOCH", "NODES", "LEADER", "LOCKS", "READS", "MUTATIONS",
-		"BATCHES",
-		"PROPOSALS", "SIZE", "OPS/S",
-	}, 0, 3, 6, 7, 8, 9, 10, 11, 12)
+	list := s.out.listing("TABLET, FROM, BEFORE, EPOCH, NODES, LEADER, LOCKS, READS, MUTATIONS, BATCHES, PROPOSALS, SIZE, OPS/S", 0, 3, 6, 7, 8, 9, 10, 11, 12)
 	for _, d := range descriptors {
 		t := newTabletJSON(d, names, leaders[d.TabletId], here[d.TabletId])
 		list.add(t, t.line()...)
@@ -167,25 +160,25 @@ func newRangeOut(d *pb.TabletDescriptor, names *names) rangeOut {
 }
 
 // line is the tablet's line in the table.
-func (t *tabletJSON) line() []string {
+func (t *tabletJSON) line() []any {
 	var nodes []string
 	for _, n := range t.Nodes {
-		nodes = append(nodes, fmt.Sprint(n))
+		nodes = append(nodes, strconv.FormatUint(n, 10))
 	}
-	leader := "none"
+	leader := any("none")
 	if t.Leader != 0 {
-		leader = fmt.Sprint(t.Leader)
+		leader = t.Leader
 	}
 	from, before := t.text()
-	line := []string{
-		fmt.Sprint(t.ID), from, before, fmt.Sprint(t.Epoch), strings.Join(nodes, ","), leader,
+	line := []any{
+		t.ID, from, before, t.Epoch, strings.Join(nodes, ","), leader,
 	}
 	h := t.Here
 	if h == nil {
 		return append(line, "-", "-", "-", "-", "-", "-", "-") // the answering node has no replica
 	}
-	return append(line, fmt.Sprint(h.Locks), fmt.Sprint(h.Reads), fmt.Sprint(h.Mutations),
-		fmt.Sprint(h.Batches), fmt.Sprint(h.Proposals), byteText(int64(h.Size)), fmt.Sprint(h.Load))
+	return append(line, h.Locks, h.Reads, h.Mutations,
+		h.Batches, h.Proposals, byteText(int64(h.Size)), h.Load)
 }
 
 // text writes both ends of the range.
@@ -300,9 +293,7 @@ answer is shown with the reason.`,
 }
 
 func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
-	list := out.listing([]string{
-		"NODE", "ROLE", "TERM", "APPLIED", "LAST", "LEADER", "AT REST", "LOCKS", "SIZE",
-	}, 0, 2, 3, 4, 5, 7, 8)
+	list := out.listing("NODE, ROLE, TERM, APPLIED, LAST, LEADER, AT REST, LOCKS, SIZE", 0, 2, 3, 4, 5, 7, 8)
 	for i, r := range answer.GetReplicas() {
 		role, st := "voter", r.GetStatus()
 		switch {
@@ -318,12 +309,12 @@ func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
 			Size: st.GetSizeBytes(), Problem: r.GetError(),
 		}
 		if st == nil {
-			list.add(x, fmt.Sprint(x.Node), role, "-", "-", "-", "-", x.Problem, "-", "-")
+			list.add(x, x.Node, role, "-", "-", "-", "-", x.Problem, "-", "-")
 			continue
 		}
-		list.add(x, fmt.Sprint(x.Node), role, fmt.Sprint(x.Term), fmt.Sprint(x.Applied),
-			fmt.Sprint(x.Last), fmt.Sprint(x.Leader),
-			fmt.Sprint(x.AtRest), fmt.Sprint(x.Locks), byteText(int64(x.Size)))
+		list.add(x, x.Node, role, x.Term, x.Applied,
+			x.Last, x.Leader,
+			x.AtRest, x.Locks, byteText(int64(x.Size)))
 	}
 	return list.end()
 }

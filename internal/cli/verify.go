@@ -21,11 +21,7 @@ func verifyCommand(d *deps) *cobra.Command {
 		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it.
 They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.`,
 		Example: "verify\nverify -o json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-				return verify(ctx, s, d.out)
-			})
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return d.conn.runLong(cmd, verify) },
 	})
 }
 
@@ -47,7 +43,7 @@ type replicaJSON struct {
 }
 
 // verify asks for one tablet after the other.
-func verify(ctx context.Context, s *session, out *printer) error {
+func verify(ctx context.Context, s *session) error {
 	names, err := s.names(ctx)
 	if err != nil {
 		return err
@@ -56,9 +52,7 @@ func verify(ctx context.Context, s *session, out *printer) error {
 	if err != nil {
 		return err
 	}
-	list := out.listing([]string{
-		"TABLET", "FROM", "BEFORE", "REPLICAS", "ENTRIES", "CHECKSUM", "RESULT",
-	}, 0, 3, 4)
+	list := s.out.listing("TABLET, FROM, BEFORE, REPLICAS, ENTRIES, CHECKSUM, RESULT", 0, 3, 4)
 	different, unknown := 0, 0
 	for _, t := range tablets {
 		v := &verifyJSON{
@@ -128,11 +122,11 @@ func (v *verifyJSON) differs() bool {
 }
 
 // line is the tablet's line in the table.
-func (v *verifyJSON) line() []string {
+func (v *verifyJSON) line() []any {
 	from, before := v.text()
-	line := []string{fmt.Sprint(v.Tablet), from, before, fmt.Sprint(len(v.Replicas))}
+	line := []any{v.Tablet, from, before, len(v.Replicas)}
 	if v.Equal {
-		return append(line, fmt.Sprint(v.Replicas[0].Entries), v.Replicas[0].Checksum, "equal")
+		return append(line, v.Replicas[0].Entries, v.Replicas[0].Checksum, "equal")
 	}
 	if v.Error != "" {
 		return append(line, "-", "-", v.Error)

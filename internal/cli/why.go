@@ -332,8 +332,8 @@ func (f *facts) evidence() *grid {
 		if o.Weak {
 			kind = "weak"
 		}
-		g.add("observer", fmt.Sprintf("%s, %s, on column %s of table %s", o.State, kind,
-			printable(string(o.Column)), printable(o.Table)))
+		g.addf("observer", "%s, %s, on column %s of table %s", o.State, kind,
+			printable(string(o.Column)), printable(o.Table))
 		g.add("queues", f.queues())
 		if o.Table != f.table {
 			return g // the row was not looked at
@@ -344,13 +344,13 @@ func (f *facts) evidence() *grid {
 	case f.change == nil:
 		g.add("change", "none is committed")
 	default:
-		g.add("change", fmt.Sprintf("%s committed at %s, begun at %d", kindName(f.change.Kind),
-			f.when(f.changedAt()), f.change.StartTs))
+		g.addf("change", "%s committed at %s, begun at %d", kindName(f.change.Kind),
+			f.when(f.changedAt()), f.change.StartTs)
 	}
 	switch {
 	case f.ack != nil:
-		g.add("last run", fmt.Sprintf("began at %s, committed at %d", f.when(f.acknowledged()),
-			f.ack.CommitTs))
+		g.addf("last run", "began at %s, committed at %d", f.when(f.acknowledged()),
+			f.ack.CommitTs)
 	case !f.info.GetWeak():
 		g.add("last run", "none is acknowledged")
 	}
@@ -358,10 +358,10 @@ func (f *facts) evidence() *grid {
 		g.add("notification", f.notification())
 	}
 	for _, o := range slices.Concat(f.blocks, f.intents) {
-		g.add("lock", fmt.Sprintf("%s: transaction %d, %s, primary %s", o.on(), o.lock.Lock.StartTS,
-			fateText(&o, f), f.primary(&o)))
+		g.addf("lock", "%s: transaction %d, %s, primary %s", o.on(), o.lock.Lock.StartTS,
+			fateText(&o, f), f.primary(&o))
 	}
-	g.add("now", fmt.Sprintf("%d (%s UTC)", f.now, clock(f.now)))
+	g.addf("now", "%d (%s UTC)", f.now, clock(f.now))
 	return g
 }
 
