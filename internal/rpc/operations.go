@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -72,19 +73,19 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	}
 	// The writer ends last, so that every operation that was taken is answered, also
 	// while draining.
-	written, idle, read := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	written, read, idle := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	go func() {
 		err := o.write(idle)
 		cancel() // a writer that failed ends the stream
 		written <- err
 	}()
 	go func() { // blocked in Recv it ends when this handler returns
-		defer close(read)
-		o.read()
+		read <- o.read()
 	}()
 	// The client has ended the stream or broken it, or Shutdown has begun.
+	var failed error
 	select {
-	case <-read:
+	case failed = <-read:
 	case <-s.draining:
 	case <-ctx.Done():
 	}
@@ -94,7 +95,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	stop()
 	o.wg.Wait()
 	close(idle)
-	err := <-written
+	err := cmp.Or(failed, <-written)
 	for _, a := range o.ready { // answered after the writer had failed
 		o.conn.memory.give(a.held)
 	}
@@ -102,12 +103,15 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 }
 
 // read hands operations to workers. While all are busy, or there is no memory for one
-// more operation, it does not read on: flow control holds the client back.
-func (o *operations) read() {
+// more operation, it does not read on: flow control holds the client back. A panic is its
+// only error, for a client that has gone or ended is nobody to tell.
+func (o *operations) read() (failed error) {
+	// Nothing below panics while it has memory that no task holds.
+	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &failed)
 	for {
 		batch, err := o.stream.Recv()
 		if err != nil {
-			return // the client has gone or ended; there is nobody to tell
+			return nil
 		}
 		for _, op := range batch.Operations {
 			// There is nothing to do, and no answer could say so better than none.
@@ -118,11 +122,11 @@ func (o *operations) read() {
 			n := operationMemory + int64(proto.Size(op.Request)) + room
 			t := task{op, min(n, o.conn.memory.most), room}
 			if o.conn.memory.take(o.taking, t.held) != nil {
-				return
+				return nil
 			}
 			if !o.hand(t) {
 				o.conn.memory.give(t.held)
-				return
+				return nil
 			}
 		}
 	}
@@ -229,8 +233,10 @@ const writeQuota = 64 << 10
 
 // send sends a message and returns when gRPC has written all of it but writeQuota. A
 // client that takes longer than WriteTimeout to read it loses its connection: nothing
-// less frees what gRPC holds for it.
-func (o *operations) send(batch *pb.OperationResults, bytes int) error {
+// less frees what gRPC holds for it. A panic is an error, so that writeAll gives back what
+// the answers held.
+func (o *operations) send(batch *pb.OperationResults, bytes int) (err error) {
+	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &err)
 	late := time.AfterFunc(o.s.cfg.WriteTimeout, func() {
 		o.s.cfg.Logger.Warn("a connection is closed: its client does not read its answers",
 			"from", o.conn.RemoteAddr(), "within", o.s.cfg.WriteTimeout)
@@ -238,7 +244,7 @@ func (o *operations) send(batch *pb.OperationResults, bytes int) error {
 		_ = o.conn.Close()
 	})
 	defer late.Stop()
-	if err := o.stream.Send(batch); err != nil || bytes <= writeQuota {
+	if err = o.stream.Send(batch); err != nil || bytes <= writeQuota {
 		return err
 	}
 	// This one is taken when the one before has been written.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -53,8 +52,15 @@ func (o *operations) perform(t task) {
 }
 
 // attempt has the operation done once, with an answer of at most room bytes if it is a
-// read.
+// read. It never panics and always returns an answer.
 func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes int) {
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			resp, bytes = fit(failed(pb.Error_CODE_INTERNAL, "percolator: internal error"))
+		}
+	}()
+	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
 	r := t.Request // as it came: the message of the attempt before may be on its way yet
 	return fit(o.s.do(o.ctx, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
@@ -93,15 +99,8 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 	return nil
 }
 
-// do has one operation checked and done. It never panics and always returns an answer.
-func (s *service) do(ctx context.Context, req *pb.TabletRequest) (resp *pb.TabletResponse) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.cfg.Logger.Error("operation panicked", "panic", fmt.Sprint(r), "stack",
-				string(debug.Stack()))
-			resp = failed(pb.Error_CODE_INTERNAL, "percolator: internal error")
-		}
-	}()
+// do has one operation checked and done.
+func (s *service) do(ctx context.Context, req *pb.TabletRequest) *pb.TabletResponse {
 	table, e := admit(req)
 	if e != nil {
 		return &pb.TabletResponse{Error: e}

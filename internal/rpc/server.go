@@ -139,7 +139,7 @@ func recoverUnary(logger *slog.Logger) grpc.UnaryServerInterceptor {
 	}
 }
 
-// recoverStream guards the stream's own goroutine; its workers guard themselves.
+// recoverStream guards the goroutine of the handler; Operations guards those it starts.
 func recoverStream(logger *slog.Logger) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 		handler grpc.StreamHandler) (err error) {
