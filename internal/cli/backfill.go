@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // `observer replay` starts, watches and ends a back-fill: a run of an observer for every
@@ -160,7 +161,7 @@ func (b *backfill) await(ctx context.Context, state *backfillJSON,
 	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)},
 		quiet)
 	for state.State == backfillRunning {
-		if err := pause(ctx, replayPoll); err != nil {
+		if err := txn.Sleep(ctx, replayPoll); err != nil {
 			return nil, err
 		}
 		next, err := b.ask(ctx, pb.BackfillRequest_ACTION_READ)

@@ -185,15 +185,3 @@ func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
 }
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

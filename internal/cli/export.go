@@ -13,6 +13,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // `export` writes the rows of one snapshot, which a lease keeps readable meanwhile.
@@ -225,7 +226,7 @@ func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error 
 		if !errors.Is(err, percolator.ErrOverloaded) || tries == patience {
 			return err
 		}
-		if err := pause(ctx, exportBackoff); err != nil {
+		if err := txn.Sleep(ctx, exportBackoff); err != nil {
 			return err
 		}
 	}

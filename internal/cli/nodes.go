@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -169,7 +170,7 @@ func awaitDrained(ctx context.Context, s *session, id uint64) error {
 				}
 			}
 		}
-		if err := pause(ctx, drainPoll); err != nil {
+		if err := txn.Sleep(ctx, drainPoll); err != nil {
 			return err
 		}
 	}

@@ -120,11 +120,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			}
 			c.avoid(l)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if txn.Sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}

@@ -36,10 +36,10 @@ const (
 	// unread.
 	streamWindow     = 256 << 10
 	connectionWindow = 4 << 20
-	// maxHeaders bounds the headers of one call, in bytes; maxLocate the tablets of one
-	// answer.
-	maxHeaders = 16 << 10 // of one call
-	maxLocate  = 1024
+	// maxHeaders bounds the headers of one call, in bytes.
+	maxHeaders = 16 << 10
+	// maxLocate bounds the tablets in one answer to Locate.
+	maxLocate = 1024
 	// maxTimestamps is the most timestamps one request gets: a 64th of a millisecond's. A
 	// connection has at most MaxStreams requests under way, and so asks for at most those
 	// of a quarter of a millisecond.
@@ -105,7 +105,8 @@ func (c ClientConfig) credentials() (credentials.TransportCredentials, error) {
 		return insecure.NewCredentials(), nil
 	}
 	if c.CAFile == "" || (c.CertFile == "") != (c.KeyFile == "") {
-		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an insecure connection")
+		return nil, txn.Invalid("give the authority's file, and certificate and key files together, or ask for an " +
+			"insecure connection")
 	}
 	loaded, err := certs.Open(certs.Source{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile},
 		c.Logger)
@@ -132,9 +133,9 @@ type ServerConfig struct {
 	// client of gRPC waits with those beyond it. Each may hold a message that is not
 	// whole, or an answer that is not read: maxMessage at most.
 	MaxStreams uint32
-	// MaxConnections bounds connections at once; default 1024. Those beyond it wait to be
-	// accepted: were there no bound, whoever opens very many would leave the store
-	// without file descriptors, and the process ends then.
+	// MaxConnections bounds the connections at once on each listener; default 1024. Those
+	// beyond it wait to be accepted: without a bound, whoever opens very many would leave
+	// the store without file descriptors, and the process ends then.
 	MaxConnections int
 	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
 	MaxIdle time.Duration

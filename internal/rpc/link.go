@@ -155,9 +155,7 @@ func (l *link) run() {
 			}
 			return
 		}
-		if l.cfg.Linger > 0 {
-			linger(l.ctx, l.cfg.Linger)
-		}
+		_ = txn.Sleep(l.ctx, l.cfg.Linger) // so that more operations share the message
 		// A stream is opened when there is something to send, not as soon as one has
 		// broken: a client at rest does nothing.
 		if s != nil && s.isBroken() {
@@ -172,16 +170,6 @@ func (l *link) run() {
 			}
 		}
 		l.flush(s)
-	}
-}
-
-// linger waits for d, so that more operations share the message, or for the end of ctx.
-func linger(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

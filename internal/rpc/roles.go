@@ -38,8 +38,7 @@ func public(method string) bool {
 // everybody is everything, which is why that needs to be asked for.
 func permit(ctx context.Context, cfg *ServerConfig, method string) error {
 	if cfg.TLS == nil || public(method) {
-		// who has shaken hands is a client at least: the TLS configuration decides who
-		// may
+		// Whoever has shaken hands is at least a client; the TLS configuration has seen to it.
 		return nil
 	}
 	p, ok := peer.FromContext(ctx)

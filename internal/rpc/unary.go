@@ -29,17 +29,13 @@ func (u unary) Invoke(ctx context.Context, method string, req, resp any,
 	l := u.c.link()
 	err := l.invoke(ctx, method, req, resp, opts...)
 	var refusal *txn.ServerError
-	// overloaded
+	// While the node is overloaded, ever less often.
 	for wait := time.Duration(0); errors.As(err, &refusal) && refusal.RetryAfter > 0; {
 		wait = min(max(2*wait, refusal.RetryAfter), maxCallPause)
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-			err = l.invoke(ctx, method, req, resp, opts...)
-		case <-ctx.Done():
-			timer.Stop()
+		if txn.Sleep(ctx, wait/2+rand.N(wait)) != nil {
 			return err
 		}
+		err = l.invoke(ctx, method, req, resp, opts...)
 	}
 	// This call fails all the same; the coordinator's next one goes to another address.
 	if errors.Is(err, txn.ErrUnavailable) ||

@@ -17,25 +17,25 @@ const (
 	backlogBlind = time.Second
 )
 
-// backlog is what waits for observers that can run, as this client last heard of it: one
-// answer for all of its loaders (§2.4: loaders fill the queues that observers empty). It
-// has no goroutine: who finds the answer too old asks anew, and the others wait for that
-// one, or go on if there was room.
+// backlog is how many notifications wait for observers that can run, as this client last
+// heard. All of its loaders share one answer (§2.4: loaders fill the queues that observers
+// empty). It has no goroutine: a loader that finds the answer too old asks again, and the
+// others wait for it, or go on if there was room.
 type backlog struct {
 	mu       sync.Mutex
-	flight   chan struct{} // not nil: somebody asks; closed when that is over
-	runnable uint64
-	since    uint64    // loads let through since
-	soonest  time.Time // not to be asked before
-	stale    time.Time // worth asking from then on
+	flight   chan struct{} // of the question under way, closed at its end; nil: none is
+	runnable uint64        // the last answer
+	since    uint64        // loads let through since that answer
+	soonest  time.Time     // when the next question may be asked
+	stale    time.Time     // when the answer is too old; zero: there was none
 }
 
 // AwaitBacklog waits until at most most notifications wait for observers that can run:
-// those that are paused, retired, linked by no process, or blocked for ever by their own
-// runs do not count, nor what is parked. It counts what it lets through between two
-// answers, so queues grow no further than most, plus what is under way in loaders, and
-// what one load notifies beyond one. If the cluster cannot tell, it lets through. It
-// returns ctx's error when ctx ends first, ErrClosed when closed is closed.
+// those of observers that are paused, retired, linked by no process, or blocked by runs that
+// never return do not count, nor do parked ones. It counts the loads that it lets through
+// between two answers, so the queues exceed most only by what loads under way notify. If
+// the cluster cannot tell, it does not wait. It returns ctx's error if ctx ends first, and
+// ErrClosed if closed is closed.
 func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
 	for {
 		wait, pass := o.backlog.admit(most, time.Now())
@@ -63,18 +63,19 @@ func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan
 	}
 }
 
-// backlogWait is what to do instead of passing: wait for who asks, pause, or, if both are
-// zero, ask.
+// backlogWait says what a load that may not pass has to do: wait for the end of flight, pause,
+// or, if both are zero, ask.
 type backlogWait struct {
 	flight chan struct{}
 	pause  time.Duration
 }
 
-// admit lets one load pass, or says what to wait for. If it is to ask, the flight is the caller's.
+// admit lets one load pass or says what it has to do. A caller that has to ask owns the
+// flight, and ends it in askBacklog.
 func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// else nobody knows of any room: the first ones wait for the first answer
+	// Before the first answer there is no room that anybody knows of.
 	heard := !b.stale.IsZero()
 	room := heard && b.runnable+b.since < most
 	switch {
@@ -90,7 +91,8 @@ func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 	return w, false
 }
 
-// askBacklog asks on behalf of all; the caller owns the flight. Only the end of ctx is an error.
+// askBacklog asks on behalf of all loaders and ends the flight, which the caller owns. Its only
+// error is ctx's.
 func (o *observers) askBacklog(ctx context.Context) error {
 	b, began := &o.backlog, time.Now()
 	b.mu.Lock()
@@ -102,10 +104,11 @@ func (o *observers) askBacklog(ctx context.Context) error {
 	defer b.mu.Unlock()
 	close(b.flight)
 	b.flight = nil
-	if ctx.Err() != nil { // says nothing about the cluster: the next one asks
+	// This loader gave up, which says nothing about the cluster: the next one asks.
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// the answer may not have those of meanwhile in it
+	// The loads let through since the question may not be in the answer yet.
 	b.runnable, b.since = runnable, b.since-before
 	b.soonest = now.Add(max(backlogGap, min(backlogCost*now.Sub(began), backlogBlind)))
 	b.stale = now.Add(backlogStale)

@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// backoff is a jittered exponential wait. The zero value with base and max set is ready.
+// backoff doubles a wait from base up to max, with jitter. It is ready once base and max are
+// set.
 type backoff struct {
 	base, max time.Duration
 	n         int
 }
 
-// next is how long to wait now: at least half of, at most all of base·2ⁿ, up to max.
+// next returns how long to wait now, which is between half of base·2ⁿ and all of it, and at
+// most max.
 func (b *backoff) next() time.Duration {
 	d := b.max
 	if b.n < 30 && b.base<<b.n < b.max {
@@ -23,12 +25,12 @@ func (b *backoff) next() time.Duration {
 	return jitter(d)
 }
 
-// jitter spreads waits that began together, so that those who collided once do not collide again.
+// jitter returns a random duration between d/2 and d, so that transactions that have
+// collided do not meet again after the same wait.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // Sleep waits for d or the end of ctx, whose error it returns.
 func Sleep(ctx context.Context, d time.Duration) error {
-	// time.After would keep its timer until it fires, long after most waits have been cut short.
 	if d <= 0 {
 		return ctx.Err()
 	}
@@ -42,15 +44,15 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience bounds the attempts of one operation that nobody serves: by its context and
-// OperationTimeout. The zero value is ready.
+// patience paces the attempts at one operation and ends them with its context or after
+// Config.OperationTimeout. The zero value is ready.
 type patience struct {
 	wait  backoff
 	since time.Time // when the first attempt failed; zero: none has
 }
 
-// again waits before another attempt; last is why the one before failed. The error, if
-// any, wraps last.
+// again waits before the next attempt. last is why the one before failed; an error wraps it
+// and says that there is to be no other.
 func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {

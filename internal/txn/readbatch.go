@@ -13,11 +13,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of one message that reads cells. The answer may hold fewer results than cells
-// were asked for (at least one): the rest is asked for again.
 const (
+	// maxReadCells bounds the cells in one message. Its answer may have fewer results, but
+	// at least one: the rest is asked for again.
 	maxReadCells = 256
-	maxParallel  = 16 // tablets that one operation talks to at once
+	// maxParallel bounds the tablets that one operation talks to at once.
+	maxParallel = 16
 )
 
 // readBatch is a set of cells to read, sorted by position, with room for what is in them.
@@ -25,11 +26,11 @@ const (
 // without further allocations.
 type readBatch struct {
 	cells   []mvcc.Cell
-	results []mvcc.ReadResult // one a cell
-	need    int               // of cells: those after are guesses, not worth waiting for
-	origin  []int             // of each cell, its place in the caller's order
-	wait    patience          // with its attempts
-	opens   bool              // this batch is its reader's first, and takes its timestamp
+	results []mvcc.ReadResult // one for each cell
+	need    int               // cells after the first need are prefetched: no lock on them is waited for
+	origin  []int             // the place of each cell in the caller's order
+	wait    patience          // between attempts
+	opens   bool              // this batch is its reader's first and takes its timestamp
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -56,15 +57,15 @@ func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
 	return b
 }
 
-// part is b's cells lo to hi.
+// part returns a batch of b's cells from lo to hi, which fills in b's results.
 func (b *readBatch) part(lo, hi int) *readBatch {
 	need := max(0, min(b.need, hi)-lo)
 	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait}
 }
 
-// readAll fills in the results, with one message per tablet in parallel; a batch that is
-// all in one tablet, as most are, is read here. It waits for locks, or resolves them. At 0
-// the tablet takes the timestamp, for the reader.
+// readAll fills in the results with one message for each tablet, in parallel. It waits for
+// locks or resolves them. If at is 0 the timestamp is taken on the way: by the tablet if the
+// batch is all in one, as most are, else from the oracle.
 func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	var parts []*readBatch
 	for lo := 0; lo < len(b.cells); {
@@ -99,7 +100,6 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	b *readBatch) error {
 	floor := r.c.oracle.seen()
 	resp, v, err := r.c.router.try(ctx, d, b.request(at))
-	// here, next to the others: the line that they are in need be fetched once
 	r.c.stats.reads.Add(1)
 	r.c.stats.readCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {
@@ -115,7 +115,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	case answered:
 	case refused, busy:
 		return err
-	default: // reading is idempotent: an unknown outcome is none
+	default: // A read may be repeated even if its outcome is unknown.
 		if err := b.wait.again(ctx, &r.c.cfg, v, err); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 			}
 		}
 		again := newReadBatch(b.cells, which)
-		again.need = 0 // locks come back to us
+		again.need = 0 // locks come back to this loop
 		if err := r.readAll(ctx, at, again); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 
 // request builds the message for the whole batch.
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
-	// many cells, or the room has been sent already
+	// Many cells do not fit into b.message, and a message that was sent is not used again.
 	if len(b.cells) > 1 || b.message.list[0] != nil {
 		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
@@ -201,7 +201,7 @@ func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 	return &m.req
 }
 
-// fillCell is wire.CellPB into room that is there already.
+// fillCell is like wire.CellPB but writes into p.
 func fillCell(p *pb.Cell, c mvcc.Cell) {
 	p.Table, p.Row, p.Class, p.Column = uint32(c.Table), wire.Bytes(c.Row), uint32(c.Class),
 		wire.Bytes(c.Column)

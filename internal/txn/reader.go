@@ -31,9 +31,9 @@ type reader struct {
 	room    readBatch
 }
 
-// batch is room for a read: the reader's own for its first, so that a transaction that
-// reads one cell allocates nothing for it. It is not used again: a message whose answer
-// nobody waits for any more may still be looked at. The caller holds mu.
+// batch returns an empty batch. The first is the reader's own, so that a transaction that
+// reads one cell allocates nothing for it; it is not used again, since the transport may still
+// hold its message after the caller has given up. The caller holds mu.
 func (r *reader) batch() *readBatch {
 	if r.taken {
 		return &readBatch{}
@@ -42,9 +42,9 @@ func (r *reader) batch() *readBatch {
 	return &r.room
 }
 
-// GetRecords returns what is in each cell at the snapshot, ack columns, deletes and
-// timestamps too: also for the observer framework. It does not look at buffered writes. The
-// values are shared with the cache and must not be changed.
+// GetRecords returns what is in each cell at the snapshot, with its timestamps, also of
+// acknowledgment columns and deletions. It does not look at buffered writes. The values are
+// shared with the cache and must not be changed.
 func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	// The lock is not held while messages are under way: two concurrent reads of one cell
 	// may both ask for it. They get the same answer, because it is the same snapshot.
@@ -115,7 +115,7 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	defer r.mu.Unlock()
 	r.cache.put(cell, b.results[0], r.c.cfg.ReadCacheBytes)
 	for i := 1; i < len(b.cells); i++ {
-		// never cached: whoever wants it waits for its lock then
+		// A locked cell is not cached: whoever reads it has to wait for its lock.
 		if b.results[i].Status == mvcc.StatusLocked {
 			r.c.stats.prefetchLocked.Add(1)
 			continue
@@ -136,7 +136,7 @@ func (r *reader) used(hit *cachedCell) {
 	}
 }
 
-// cell looks the key's table up.
+// cell returns the cell of a key, whose table it looks up.
 func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
 	id, err := c.meta.TableID(ctx, k.Table)
 	if err != nil {
@@ -148,12 +148,11 @@ func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
 	return mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, nil
 }
 
-// handOut copies a value for the user; what exists is never nil.
+// handOut returns a copy of a value for the user, which is not nil even if it is empty.
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-// readCache keeps what a transaction has read. A few cells are searched one by one; more
-// get an index. Nothing ever leaves it: what a snapshot holds does not change, and a
-// transaction is short.
+// readCache keeps what a transaction has read. A few cells are searched one by one, more by
+// an index. Nothing is evicted: a snapshot does not change, and a transaction is short.
 type readCache struct {
 	room  [1]cachedCell // for the first: many transactions read one cell only
 	cells []cachedCell
@@ -174,7 +173,8 @@ const (
 	maxCachedCells = 1 << 16
 )
 
-// find looks a cell up. The pointer is good until the next put.
+// find returns what was read of a cell, nil if nothing was. The pointer is valid until the
+// next put.
 func (c *readCache) find(cell mvcc.Cell) *cachedCell {
 	if c.index != nil {
 		if i, ok := c.index[cell]; ok {
@@ -190,7 +190,8 @@ func (c *readCache) find(cell mvcc.Cell) *cachedCell {
 	return nil
 }
 
-// put keeps a result; nil if the cache is full. The pointer is good until the next put.
+// put adds a result and returns its place, nil if the cache is full. The pointer is valid
+// until the next put.
 func (c *readCache) put(cell mvcc.Cell, result mvcc.ReadResult, maxBytes int) *cachedCell {
 	if hit := c.find(cell); hit != nil {
 		return hit

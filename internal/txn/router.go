@@ -45,9 +45,9 @@ type router struct {
 	transport Transport
 	cfg       *Config
 	tablets   tabletMap
-	names     *tableNames // forgotten when a tablet does not know a table
+	names     *tableNames // emptied when a tablet does not know a table
 
-	mapMisses, wrongTablet atomic.Uint64 // counters
+	mapMisses, wrongTablet atomic.Uint64 // for Stats
 }
 
 // locate returns the tablet that holds p, from the cache or from meta. It tries until ctx
@@ -83,9 +83,9 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	}
 }
 
-// locateBefore is for scans that go down. Meta is asked only upwards from a row, so the
-// question to it is put about the greatest row that could be there. It returns the tablet
-// that holds the rows of p's table just below p.
+// locateBefore returns the tablet that holds the rows of p's table just below p, for scans in
+// descending order. Meta only finds the tablet of a row, so it is asked for the greatest row
+// that there can be below p.
 func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.findBefore(p); d != nil {
 		return d, nil
@@ -93,7 +93,7 @@ func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletD
 	return r.locate(ctx, wire.Position{Table: p.Table, Row: rowBelow(p.Row, r.cfg.Limits.Row)})
 }
 
-// rowBelow is the greatest row of at most limit bytes below row.
+// rowBelow returns the greatest row of at most limit bytes below row.
 func rowBelow(row string, limit int) string {
 	// Below "b" comes "a" with as many 0xff as fit; below "b\x00" comes "b".
 	if row == "" {
@@ -113,7 +113,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	// The epoch says what the sender believes about the tablet's range: a tablet that
 	// knows better refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
-	// A tablet may drop what nobody waits for any more.
+	// The tablet may drop an operation whose caller has given up.
 	if deadline, ok := ctx.Deadline(); ok {
 		req.DeadlineMs = max(1, time.Until(deadline).Milliseconds())
 	}
@@ -125,7 +125,7 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 		return nil, unknown, fmt.Errorf("%w: reply lost: %w", ErrUnavailable, err)
 	}
 	if resp.Error == nil {
-		// Status alone is answered whatever the sender believes of the range.
+		// A Status is answered even if the sender is wrong about the range.
 		if now := resp.GetStatus().GetTablet(); now != nil && now.Epoch > d.Epoch {
 			r.wrongTablet.Add(1)
 			r.tablets.heal(d, []*pb.TabletDescriptor{now})
@@ -144,8 +144,8 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	return nil, v, err
 }
 
-// fresh is another message with the same operation: a message that has been sent is not
-// changed any more.
+// fresh returns a new message with the same operation, since a message that was sent must not
+// be changed.
 func fresh(req *pb.TabletRequest) *pb.TabletRequest { return &pb.TabletRequest{Op: req.Op} }
 
 // judge translates a tablet's refusal.
@@ -160,10 +160,10 @@ func judge(e *pb.Error) (verdict, error) {
 		after := time.Duration(e.RetryAfterMs) * time.Millisecond
 		return busy, &OverloadedError{RetryAfter: after, Message: e.Message}
 	case pb.Error_CODE_DISK_FULL:
-		if e.RetryAfterMs > 0 { // a node with room may lead the tablet soon
+		if e.RetryAfterMs > 0 { // A node with room may lead the tablet soon.
 			return askLater, wrap(ErrDiskFull)
 		}
-		// may last: the caller is told, and only what must end (commits, rollbacks) waits
+		// It may last, so the caller is told; only commits and rollbacks wait.
 		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
@@ -221,7 +221,7 @@ func (r *router) call(
 	}
 }
 
-// mutate is a patient call whose answer is a mutation's result.
+// mutate is like a patient call but returns the result of a mutation.
 func (r *router) mutate(ctx context.Context, p wire.Position,
 	req *pb.TabletRequest) (*pb.MutationResult, error) {
 	resp, _, err := r.call(ctx, p, req, true)
