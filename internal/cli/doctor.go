@@ -23,8 +23,7 @@ tablets without a quorum, disks, clocks, certificates, observers that are behind
 notifications, old locks. Any node that answers will do, also without a quorum.
 
 The exit code is 1 if there is a warning or worse. With -o json each finding is an object; the last line sums up.`,
-		Example: d.example("doctor", "doctor --addr 10.0.0.2 -o json"),
-		Args:    noArgs,
+		Example: "doctor\ndoctor --addr 10.0.0.2 -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		status, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
