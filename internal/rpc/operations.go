@@ -244,7 +244,7 @@ func (o *operations) send(batch *pb.OperationResults, bytes int) (err error) {
 		_ = o.conn.Close()
 	})
 	defer late.Stop()
-	if err = o.stream.Send(batch); err != nil || bytes <= writeQuota {
+	if err := o.stream.Send(batch); err != nil || bytes <= writeQuota {
 		return err
 	}
 	// This one is taken when the one before has been written.
