@@ -66,6 +66,9 @@ that is alone has none of the way to other nodes, one in memory none of disks, a
 whole cluster are on the node that leads meta. ` + "`tablet`" + ` is a tablet's number, of which there are
 at most ` + "`split-max-tablets`" + `; ` + "`observer`" + ` and ` + "`name`" + ` are names that programs give, 1,024 at
 most; all other labels have a few fixed values.
+
+Alerts and what to do are in [operating.md](../operating.md#alerts); a dashboard is
+` + "`deploy/grafana/percolator.json`" + `.
 `
 
 // reference is the text of docs/reference/metrics.md.

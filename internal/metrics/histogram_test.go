@@ -103,6 +103,12 @@ func BenchmarkObserve(b *testing.B) {
 			h.Since(time.Now())
 		}
 	})
+	b.Run("moment", func(b *testing.B) {
+		var h Durations
+		for b.Loop() {
+			h.Observe(Now().Elapsed())
+		}
+	})
 	b.Run("sizes", func(b *testing.B) {
 		var h Sizes
 		b.RunParallel(func(p *testing.PB) {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -113,7 +113,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction, room for its first writes and its reader.
-	t := &Txn{ctx: ctx, began: time.Now()}
+	t := &Txn{ctx: ctx, began: metrics.Now()}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
 		t.limit = o.Bytes

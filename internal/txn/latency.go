@@ -2,7 +2,6 @@ package txn
 
 import (
 	"errors"
-	"time"
 
 	"github.com/percolator-go/percolator/internal/metrics"
 )
@@ -93,7 +92,7 @@ func (l *latencies) count(o Outcome) (n uint64) {
 
 // record counts the end of the transaction.
 func (t *Txn) record(k Kind, o Outcome) {
-	took := time.Since(t.began)
+	took := t.began.Elapsed()
 	t.c.stats.latencies.whole[k][o].Observe(took)
 	if o != Abandoned {
 		t.counted.ended(o, took)
@@ -103,7 +102,7 @@ func (t *Txn) record(k Kind, o Outcome) {
 // Latencies are how long a client's transactions took since it began.
 type Latencies struct {
 	// Whole is from the beginning to the end, by kind and outcome; only what has happened
-	// is there, and what commits.
+	// is there, and, from the beginning, what commits and what is unknown.
 	Whole map[Kind]map[Outcome]metrics.Histogram
 	Steps map[Step]metrics.Histogram
 }
@@ -117,7 +116,8 @@ func (c *Client) Latencies() Latencies {
 	for k := range kinds {
 		out.Whole[k] = map[Outcome]metrics.Histogram{}
 		for o := range outcomes {
-			if h := l.whole[k][o].Read(); h.Count() > 0 || o == Committed && k != Undecided {
+			if h := l.whole[k][o].Read(); h.Count() > 0 ||
+				k != Undecided && (o == Committed || o == Unknown) {
 				out.Whole[k][o] = h
 			}
 		}

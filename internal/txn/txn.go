@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"time"
 
+	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -20,7 +20,7 @@ type Txn struct {
 	counted *nameCounters // of the transaction's name; nil without one
 	// ctx is that of whoever began it. It is kept for StartTS alone, whose signature has none.
 	ctx   context.Context
-	began time.Time // for its latency
+	began metrics.Moment // for its latency
 }
 
 // StartTS is the snapshot that the transaction reads. It asks the oracle if the
