@@ -35,6 +35,11 @@ func (n *adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 // Place implements admin.Node.
 func (n *adminNode) Place() { n.jobs.place() }
 
+// Restore implements admin.Node.
+func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
+	return n.client.Restore(ctx, records)
+}
+
 // WakeBackfills implements admin.Node.
 func (n *adminNode) WakeBackfills() { n.observers.wakeBackfills() }
 

@@ -284,7 +284,7 @@ func (n *Node) openParts() {
 	t.client, t.observers, t.status = n.client, n.observers, n.status
 	t.admin = admin.New(admin.Config{
 		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
-		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Router: n.router,
+		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores, Router: n.router,
 		Carrier: n.carrier, Members: n.others.members,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,

@@ -80,6 +80,12 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 			c.refuse(failure(pb.Error_CODE_INVALID,
 				"the oracle's mark is kept by the meta tablet, not by tablet %d", id))
 		}
+	case *pb.TabletRequest_Restore:
+		deleted := func(w *pb.CellWrite) bool { return w.GetKind() != pb.Kind_KIND_PUT }
+		if s.Incomplete || slices.ContainsFunc(s.Writes, deleted) {
+			c.refuse(failure(pb.Error_CODE_INVALID,
+				"a restored cell has a value and two timestamps"))
+		}
 	case *pb.TabletRequest_History:
 		c.row(op.History.GetTable(), op.History.GetRow())
 	case *pb.TabletRequest_Split:

@@ -26,6 +26,7 @@ type Config struct {
 	Catalogue *meta.Observers
 	Backfills *meta.BackfillRecords
 	Policy    *meta.Policy
+	Restores  *meta.Restores
 	Router    *route.Router
 	Carrier   *route.Carrier
 	Members   cluster.Members
@@ -36,6 +37,8 @@ type Config struct {
 type Node interface {
 	// Timestamp returns a fresh timestamp of the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
+	// Restore writes records of a backup.
+	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// Place has placement look at the cluster soon, if this node leads meta.
 	Place()
 	// WakeBackfills has whoever leads meta look for back-fills soon. It is a hint.

@@ -26,6 +26,7 @@ type Meta struct {
 	Observers *Observers
 	Backfills *BackfillRecords
 	Schema    *Schema
+	Restores  *Restores
 }
 
 // New returns a Meta that reaches the meta tablet by send and finds user tablets by
@@ -35,13 +36,13 @@ func New(send route.Sender, router *route.Router) *Meta {
 	tablets, policy := &TabletMap{r}, &Policy{r}
 	nodes := &NodeTable{records: r, tablets: tablets}
 	observers := &Observers{records: r, ddl: ddl, publisher: &publisher{records: r, router: router}}
+	schema := &Schema{
+		records: r, router: router, tablets: tablets, policy: policy, observers: observers, ddl: ddl,
+	}
 	return &Meta{
 		Tablets: tablets, Nodes: nodes, Moves: &Moves{records: r, nodes: nodes}, Policy: policy,
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
-		Schema: &Schema{
-			records: r, router: router, tablets: tablets, policy: policy, observers: observers,
-			ddl: ddl,
-		},
+		Schema: schema, Restores: &Restores{schema},
 	}
 }
 

@@ -97,8 +97,9 @@ var layers = []layer{
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
 	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
+	{of: "backup", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: "internal/cli/...", may: []string{
-		root, pb, "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
+		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
 		"internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
 		"internal/wire",
 	}},

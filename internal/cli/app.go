@@ -148,7 +148,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
 			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),
-			loadCommand(d), exportCommand(d),
+			loadCommand(d), exportCommand(d), backupCommand(d), restoreCommand(d),
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
 			historyCommand(d), whyCommand(d), clusterCommand(d), nodeCommand(d), tabletCommand(d),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -73,20 +74,25 @@ func tableList(d *deps) *cobra.Command {
 		Example: "table ls",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
-		tables, err := s.db.Tables(ctx)
+		tables, err := s.client.Tables(ctx)
 		if err != nil {
 			return err
 		}
 		list := d.out.listing("TABLE, SPLITS")
 		for _, t := range tables {
-			splits := make([]jsonBytes, len(t.SplitKeys))
+			splits, keys := make([]jsonBytes, len(t.SplitKeys)), make([]string, len(t.SplitKeys))
 			for i, key := range t.SplitKeys {
-				splits[i] = jsonBytes(key)
+				splits[i], keys[i] = jsonBytes(key), string(key)
+			}
+			from, shown := t.Restoring.GetSource(), joinRows(keys)
+			if from != "" {
+				shown += " (being restored from " + printable(from) + ": run the restore again to finish it)"
 			}
 			list.add(struct {
-				Name   string      `json:"name"`
-				Splits []jsonBytes `json:"split_keys"`
-			}{t.Name, splits}, printable(t.Name), joinRows(t.SplitKeys))
+				Name      string      `json:"name"`
+				Splits    []jsonBytes `json:"split_keys"`
+				Restoring string      `json:"restoring,omitempty"`
+			}{t.Name, splits, from}, printable(t.Name), strings.TrimSpace(shown))
 		}
 		return list.end()
 	})

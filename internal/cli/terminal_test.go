@@ -158,6 +158,10 @@ var evilLines = [][]string{
 	{"get", evilName, "none" + evilRow}, {"scan", evilName},
 	{"scan", evilName, "--at", evilName}, {"set", evilName, evilRow, evilRow, evilRow},
 	{"delete", evilName, evilRow, evilRow},
+	{"backup", "create", "@" + strings.ReplaceAll(evilName, "/", ""), "--table", evilName},
+	{"backup", "ls", "@" + strings.ReplaceAll(evilName, "/", "")},
+	{"backup", "verify", "@" + strings.ReplaceAll(evilName, "/", ""), evilName},
+	{"restore", "@" + strings.ReplaceAll(evilName, "/", ""), "--backup", evilName},
 	{"export", evilName, "--quiet"}, {
 		"export", evilName, "@" + strings.ReplaceAll(evilName, "/", ""),
 	}, {"load", evilName, "-"},

@@ -30,6 +30,8 @@ func Rule(v mvcc.View, req *pb.TabletRequest,
 		return mvcc.ClearNotify(v, wire.ClearNotify(op.ClearNotify))
 	case *pb.TabletRequest_FailNotify:
 		return mvcc.FailNotify(v, wire.FailNotify(op.FailNotify))
+	case *pb.TabletRequest_Restore:
+		return mvcc.Restore(v, wire.Restore(op.Restore), lim)
 	case *pb.TabletRequest_RawWrite:
 		return mvcc.RawWrite(v, wire.RawWrite(op.RawWrite))
 	}

@@ -155,6 +155,19 @@ type FailNotifyRequest struct {
 	Error    string
 }
 
+// RestoreRequest writes records of a backup, in the order of cells.
+type RestoreRequest struct {
+	Records []RestoredCell
+}
+
+// RestoredCell is a committed value of a cell.
+type RestoredCell struct {
+	Cell     Cell
+	StartTS  Timestamp
+	CommitTS Timestamp
+	Value    []byte
+}
+
 // RawCondition must hold for a RawWrite to happen: the cell has this value, or, with Absent, none.
 type RawCondition struct {
 	Cell   Cell
@@ -192,13 +205,22 @@ type ScanRequest struct {
 	MaxBytes int // the page ends after the cell that passes it
 	// Resume: start after this cell (in scan order) instead of at the span's edge.
 	Resume *Cell
+	// Records shows write records with their start timestamps: of each cell those in
+	// (Since, At], the newest first and deletes too; if Since is 0 only the newest, unless
+	// it is a delete. With ResumeTS the cell Resume is not done: its records below that
+	// commit timestamp are still to come.
+	Records  bool
+	Since    Timestamp
+	ResumeTS Timestamp
 }
 
-// ReadCell is one cell of a scan page.
+// ReadCell is one cell of a scan page, or one record of it.
 type ReadCell struct {
 	Cell     Cell
 	Value    []byte
 	CommitTS Timestamp
+	StartTS  Timestamp // Records only, as is Deleted
+	Deleted  bool
 }
 
 // ScanResult is a page. If Status is StatusLocked, Cells are valid and Lock is what
@@ -210,6 +232,7 @@ type ScanResult struct {
 	Last   *Cell // last cell looked at in full, also when it had nothing to show; nil: none
 	Done   bool
 	Lock   LockInfo
+	LastTS Timestamp // Records: not 0 if of Last older records are left: the oldest one shown
 }
 
 // Bounds of what is shown of a row at once.

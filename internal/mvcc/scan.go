@@ -19,7 +19,7 @@ const cellBytes = 64
 // cell with which rows, columns, values and cellBytes each reach MaxBytes, after too many
 // cells with nothing to show, or at a lock (StatusLocked).
 func Scan(v View, r ScanRequest) (ScanResult, error) {
-	if r.At < v.Bound() {
+	if r.At < v.Bound() || (r.Since != 0 && r.Since < v.Bound()) {
 		return ScanResult{Status: StatusTooOld}, nil
 	}
 	span := r.span()
@@ -78,7 +78,11 @@ func (r *ScanRequest) order(a, b Cell) int {
 
 // beyondResume reports whether the cell comes after Resume.
 func (r *ScanRequest) beyondResume(c Cell) bool {
-	return r.Resume == nil || r.order(c, *r.Resume) > 0
+	if r.Resume == nil {
+		return true
+	}
+	order := r.order(c, *r.Resume)
+	return order > 0 || (order == 0 && r.ResumeTS != 0)
 }
 
 // wants reports whether the scan shows cells like this one. Columns selects data columns only.
@@ -153,7 +157,11 @@ func (p *page) rowsFull(row string) bool {
 func (p *page) look(cw CellWrite) (full bool, err error) {
 	p.last, p.looked = cw.Cell, true
 	p.unshown++
-	if p.req.wants(cw.Cell) {
+	switch {
+	case !p.req.wants(cw.Cell):
+	case p.req.Since != 0:
+		return p.lookRecords(cw)
+	default:
 		res, err := readAt(p.view, cw.Cell, cw.Write, p.req.At)
 		if err != nil {
 			return false, err
@@ -162,7 +170,52 @@ func (p *page) look(cw CellWrite) (full bool, err error) {
 			p.show(cw.Cell, res)
 		}
 	}
-	return p.unshown >= maxUnshown || (p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes), nil
+	return p.full(), nil
+}
+
+func (p *page) full() bool {
+	return p.unshown >= maxUnshown || (p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes)
+}
+
+// lookRecords shows the cell's records in (Since, At], the newest first. The page may end
+// inside the cell: the records of one may take any number of pages.
+func (p *page) lookRecords(cw CellWrite) (full bool, err error) {
+	at := p.req.At
+	if p.req.ResumeTS != 0 && p.req.order(cw.Cell, *p.req.Resume) == 0 {
+		at = min(at, p.req.ResumeTS-1)
+	}
+	// Most cells have not changed.
+	if cw.Write.CommitTS <= p.req.Since {
+		return p.full(), nil
+	}
+	if cw.Write.CommitTS <= at {
+		if err := p.record(cw.Cell, cw.Write); err != nil || p.full() {
+			p.result.LastTS = cw.Write.CommitTS
+			return true, err
+		}
+	}
+	for w, err := range p.view.Older(cw.Cell, at) {
+		if err != nil {
+			return true, err
+		}
+		if w.CommitTS <= p.req.Since {
+			break
+		}
+		if err := p.record(cw.Cell, w); err != nil || p.full() {
+			p.result.LastTS = w.CommitTS
+			return true, err
+		}
+	}
+	return p.full(), nil
+}
+
+// record puts one record of a cell on the page.
+func (p *page) record(c Cell, w Write) error {
+	res, err := readAt(p.view, c, w, w.CommitTS)
+	if err == nil {
+		p.show(c, res)
+	}
+	return err
 }
 
 // show puts a cell on the page.
@@ -173,6 +226,9 @@ func (p *page) show(c Cell, res ReadResult) {
 	}
 	p.unshown = 0
 	p.bytes += cellBytes + len(c.Row) + len(c.Column) + len(res.Value)
-	p.result.Cells = append(p.result.Cells,
-		ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS})
+	cell := ReadCell{Cell: c, Value: res.Value, CommitTS: res.CommitTS}
+	if p.req.Records {
+		cell.StartTS, cell.Deleted = res.StartTS, res.Deleted
+	}
+	p.result.Cells = append(p.result.Cells, cell)
 }

@@ -110,6 +110,21 @@ func (s *script) raw() string {
 	return s.answer(RawWrite(s.view, r))
 }
 
+// restore reads the input lines "cell start commit value".
+func (s *script) restore() string {
+	var r RestoreRequest
+	for line := range strings.Lines(s.td.Input) {
+		var c RestoredCell
+		var cell, value string
+		if _, err := fmt.Sscan(line, &cell, &c.StartTS, &c.CommitTS, &value); err != nil {
+			return "error: " + err.Error()
+		}
+		c.Cell, c.Value = parseCell(cell), []byte(value)
+		r.Records = append(r.Records, c)
+	}
+	return s.answer(Restore(s.view, r, s.lim))
+}
+
 func (s *script) get() string {
 	res, err := Get(s.view, s.cell("cell"), s.ts("at"))
 	return showRead(res, err)
@@ -146,7 +161,8 @@ func (s *script) scan() string {
 		Table: testTable, Start: s.text("from"), End: s.text("to"), HasEnd: s.td.HasArg("to"),
 	},
 		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"),
-		MaxRows: s.number("rows"), MaxBytes: s.number("bytes")}
+		MaxRows: s.number("rows"), MaxBytes: s.number("bytes"),
+		Records: s.td.HasArg("records"), Since: s.ts("since")}
 	if arg, ok := s.td.Arg("columns"); ok {
 		r.Columns = arg.Vals
 	}
@@ -161,14 +177,26 @@ func (s *script) scan() string {
 			return "error: " + err.Error()
 		}
 		for _, c := range res.Cells {
-			fmt.Fprintf(&b, "%s = %s (commit=%d)\n", show(c.Cell), shorten(c.Value), c.CommitTS)
+			fmt.Fprintf(&b, "%s = %s (commit=%d)%s\n", show(c.Cell), shorten(c.Value), c.CommitTS,
+				showRecord(c))
 		}
 		if res.Done || res.Status != StatusOK || !s.td.HasArg("pages") {
 			return b.String() + showPageEnd(res)
 		}
 		b.WriteString(showPageEnd(res) + "\n")
-		r.Resume = res.Last
+		r.Resume, r.ResumeTS = res.Last, res.LastTS
 	}
+}
+
+// showRecord prints what only a record has.
+func showRecord(c ReadCell) string {
+	switch {
+	case c.Deleted:
+		return fmt.Sprintf(" start=%d deleted", c.StartTS)
+	case c.StartTS != 0:
+		return fmt.Sprintf(" start=%d", c.StartTS)
+	}
+	return ""
 }
 
 // showPageEnd prints why a page ended, and where.

@@ -54,6 +54,7 @@ func (s *script) run(t *testing.T, td *datadriven.TestData) string {
 		"clear-notify": s.clearNotify,
 		"fail-notify":  s.failNotify,
 		"raw":          s.raw,
+		"restore":      s.restore,
 		"get":          s.get,
 		"scan":         s.scan,
 		"reader":       s.reader,

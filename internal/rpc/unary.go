@@ -63,7 +63,7 @@ func (c *Client) bound(method string) time.Duration {
 		if len(c.links) > 1 { // a transaction may have to ask these first
 			return c.answerWithin
 		}
-	case pb.Admin_VerifyTablet_FullMethodName:
+	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName:
 		return verifyTimeout
 	}
 	return unaryTimeout

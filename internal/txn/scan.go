@@ -32,8 +32,9 @@ type scanner struct {
 	span    mvcc.Span // what is left of the range
 	columns []string
 	reverse bool
-	wanted  int        // rows still wanted; 0: all
-	resume  *mvcc.Cell // inside the current tablet: begin after this cell
+	wanted  int         // rows still wanted; 0: all
+	resume  *mvcc.Cell  // inside the current tablet: begin after this cell
+	records *recordScan // nil: a scan of values
 	done    bool
 	rounds  int // waits for locks since the last progress
 	wait    patience
@@ -101,6 +102,7 @@ func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 	if s.resume != nil {
 		scan.Resume = wire.CellPB(*s.resume)
 	}
+	s.records.ask(scan)
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}
 }
 
@@ -164,8 +166,9 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 		return false
 	}
 	cell := wire.Cell(last)
+	inside := s.records.goOn(page)
 	if s.resume != nil && *s.resume == cell {
-		return false
+		return inside
 	}
 	s.resume = &cell
 	return true
@@ -174,6 +177,7 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 // next leaves the tablet d behind.
 func (s *scanner) next(d *pb.TabletDescriptor) {
 	s.resume = nil
+	s.records.leave()
 	if s.reverse {
 		start := wire.StartOf(d)
 		if start.Table < s.span.Table || start.Row <= s.span.Start {

@@ -51,7 +51,7 @@ func (n *tableNames) forget() { n.ids.Store(nil) }
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
-		if t.DroppedTs == 0 {
+		if t.DroppedTs == 0 && t.Restoring == nil {
 			m[t.Name] = mvcc.TableID(t.Id)
 		}
 	}
@@ -75,11 +75,18 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
-	if _, err := m.Tables(ctx); err != nil {
+	tables, err := m.Tables(ctx)
+	if err != nil {
 		return 0, err
 	}
 	if id, ok := m.names.known(name); ok {
 		return id, nil
+	}
+	for _, t := range tables {
+		if t.Name == name && t.Restoring != nil {
+			return 0, fmt.Errorf("%w: table %q is being restored from %s, and that is not finished: run the restore again",
+				ErrUnavailable, name, t.Restoring.Source)
+		}
 	}
 	return 0, fmt.Errorf("%w: %q", ErrNoTable, name)
 }

@@ -1,6 +1,10 @@
 package wire
 
-import pb "github.com/percolator-go/percolator/api/percolator/v1"
+import (
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
 
 // Operation is what is known of an operation on a tablet by its kind alone: a row of the
 // table below, which never changes. Whoever treats operations differently by their kind
@@ -43,6 +47,7 @@ var (
 	}
 	opClearNotify  = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
 	opFailNotify   = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
+	opRestore      = Operation{"restore", ByRules, NeedsTable, AccessNone, SmallAnswer}
 	opRawWrite     = Operation{"raw_write", ByRules, 0, AccessNone, SmallAnswer}
 	opRawGet       = Operation{"raw_get", ByReader, Repeats, AccessRead, CellsAnswer}
 	opRawScan      = Operation{"raw_scan", ByReader, Repeats, AccessRead, PageAnswer}
@@ -161,6 +166,8 @@ func OperationOf(req *pb.TabletRequest) *Operation {
 		return &opClearNotify
 	case *pb.TabletRequest_FailNotify:
 		return &opFailNotify
+	case *pb.TabletRequest_Restore:
+		return &opRestore
 	case *pb.TabletRequest_RawWrite:
 		return &opRawWrite
 	case *pb.TabletRequest_RawGet:
@@ -269,6 +276,11 @@ func SubjectOf(req *pb.TabletRequest) (s Subject) {
 		s.HasCell, s.Cell = true, op.ClearNotify.GetCell()
 	case *pb.TabletRequest_FailNotify:
 		s.HasCell, s.Cell = true, op.FailNotify.GetCell()
+	case *pb.TabletRequest_Restore:
+		s.Writes = op.Restore.GetWrites()
+		s.Latest = slices.Max(append([]uint64{0}, op.Restore.GetCommitTs()...))
+		s.Incomplete = len(s.Writes) == 0 || len(s.Writes) != len(op.Restore.GetStartTs()) ||
+			len(s.Writes) != len(op.Restore.GetCommitTs())
 	case *pb.TabletRequest_RawWrite:
 		s.Writes = op.RawWrite.GetWrites()
 	case *pb.TabletRequest_RawGet:

@@ -87,6 +87,34 @@ func FailNotify(r *pb.FailNotifyRequest) mvcc.FailNotifyRequest {
 	}
 }
 
+// Restore converts a RestoreRequest, whose timestamps are as many as its writes.
+func Restore(r *pb.RestoreRequest) mvcc.RestoreRequest {
+	out := mvcc.RestoreRequest{Records: make([]mvcc.RestoredCell, len(r.GetWrites()))}
+	for i, w := range r.GetWrites() {
+		out.Records[i] = mvcc.RestoredCell{
+			Cell: Cell(w.GetCell()), Value: w.GetValue(),
+			StartTS: mvcc.Timestamp(r.StartTs[i]), CommitTS: mvcc.Timestamp(r.CommitTs[i]),
+		}
+	}
+	return out
+}
+
+// RestorePB converts records for a RestoreRequest.
+func RestorePB(records []mvcc.RestoredCell) *pb.RestoreRequest {
+	r := &pb.RestoreRequest{
+		Writes:  make([]*pb.CellWrite, len(records)),
+		StartTs: make([]uint64, len(records)), CommitTs: make([]uint64, len(records)),
+	}
+	for i := range records {
+		rec := &records[i]
+		r.Writes[i] = &pb.CellWrite{
+			Cell: CellPB(rec.Cell), Kind: pb.Kind_KIND_PUT, Value: rec.Value,
+		}
+		r.StartTs[i], r.CommitTs[i] = uint64(rec.StartTS), uint64(rec.CommitTS)
+	}
+	return r
+}
+
 // RawWrite converts a RawWriteRequest.
 func RawWrite(r *pb.RawWriteRequest) mvcc.RawWriteRequest {
 	out := mvcc.RawWriteRequest{Writes: Writes(r.GetWrites())}
@@ -103,9 +131,14 @@ func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 		Span: Span(r.GetSpan()), At: mvcc.Timestamp(r.GetAt()), Reverse: r.GetReverse(),
 		Acks:    r.GetAcks(),
 		MaxRows: int(r.GetMaxRows()), MaxBytes: int(r.GetMaxBytes()),
+		Records: r.GetRecords(),
 	}
 	for _, c := range r.GetColumns() {
 		out.Columns = append(out.Columns, String(c))
+	}
+	if out.Records {
+		out.Since = mvcc.Timestamp(r.GetSince())
+		out.ResumeTS = mvcc.Timestamp(r.GetResumeTs())
 	}
 	if r.GetResume() != nil {
 		c := Cell(r.GetResume())
@@ -118,10 +151,12 @@ func Scan(r *pb.ScanRequest) mvcc.ScanRequest {
 func ScanResultPB(r mvcc.ScanResult) *pb.ScanResponse {
 	out := &pb.ScanResponse{
 		Status: pb.Status(r.Status), Done: r.Done, Cells: make([]*pb.ReadCell, len(r.Cells)),
+		LastTs: uint64(r.LastTS),
 	}
 	for i, c := range r.Cells {
 		out.Cells[i] = &pb.ReadCell{
 			Cell: CellPB(c.Cell), Value: c.Value, CommitTs: uint64(c.CommitTS),
+			StartTs: uint64(c.StartTS), Deleted: c.Deleted,
 		}
 	}
 	if r.Last != nil {

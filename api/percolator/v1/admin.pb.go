@@ -119,7 +119,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type ClusterStatusRequest struct {
@@ -412,6 +412,223 @@ func (x *Finding) GetRemedy() string {
 	return ""
 }
 
+type RestoreTableRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it is there and empty, or being restored with the same mark
+	SplitKeys [][]byte               `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
+	Mark      *RestoreMark           `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
+	// End it: reads below now are refused from then on, and the table can be opened. One that is ended already is no error.
+	Finish        bool `protobuf:"varint,4,opt,name=finish,proto3" json:"finish,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreTableRequest) Reset() {
+	*x = RestoreTableRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreTableRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreTableRequest) ProtoMessage() {}
+
+func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
+func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RestoreTableRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RestoreTableRequest) GetSplitKeys() [][]byte {
+	if x != nil {
+		return x.SplitKeys
+	}
+	return nil
+}
+
+func (x *RestoreTableRequest) GetMark() *RestoreMark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+func (x *RestoreTableRequest) GetFinish() bool {
+	if x != nil {
+		return x.Finish
+	}
+	return false
+}
+
+type RestoreTableResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TableId       uint32                 `protobuf:"varint,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
+	Resumed       bool                   `protobuf:"varint,2,opt,name=resumed,proto3" json:"resumed,omitempty"` // begin: an earlier restore with the same mark has not been ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreTableResponse) Reset() {
+	*x = RestoreTableResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreTableResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreTableResponse) ProtoMessage() {}
+
+func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
+func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RestoreTableResponse) GetTableId() uint32 {
+	if x != nil {
+		return x.TableId
+	}
+	return 0
+}
+
+func (x *RestoreTableResponse) GetResumed() bool {
+	if x != nil {
+		return x.Resumed
+	}
+	return false
+}
+
+type RestoreCellsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table
+	Mark          *RestoreMark           `protobuf:"bytes,2,opt,name=mark,proto3" json:"mark,omitempty"`
+	Cells         *RestoreRequest        `protobuf:"bytes,3,opt,name=cells,proto3" json:"cells,omitempty"` // of rows of that table, in the order of cells; the ids of tables are filled in
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCellsRequest) Reset() {
+	*x = RestoreCellsRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCellsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCellsRequest) ProtoMessage() {}
+
+func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
+func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RestoreCellsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RestoreCellsRequest) GetMark() *RestoreMark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+func (x *RestoreCellsRequest) GetCells() *RestoreRequest {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+type RestoreCellsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCellsResponse) Reset() {
+	*x = RestoreCellsResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCellsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCellsResponse) ProtoMessage() {}
+
+func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
+func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
 type ControlObserverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -424,7 +641,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +653,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +666,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -489,7 +706,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +718,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +731,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -534,7 +751,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +763,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +776,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -585,7 +802,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +814,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +827,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -647,7 +864,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +876,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +889,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -810,7 +1027,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1039,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1052,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -859,7 +1076,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1088,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1101,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -926,7 +1143,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1155,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1168,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -979,7 +1196,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1208,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1221,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -1030,7 +1247,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1259,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1272,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -1078,7 +1295,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1307,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1320,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -1143,7 +1360,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1372,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1385,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -1187,7 +1404,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1416,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1429,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -1232,7 +1449,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1461,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1474,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -1285,7 +1502,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1514,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1527,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -1344,7 +1561,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1573,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1586,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -1389,7 +1606,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1618,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1631,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1442,7 +1659,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1671,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1684,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -1512,7 +1729,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1741,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1754,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -1626,7 +1843,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1855,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1868,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -1670,7 +1887,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1899,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1912,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -1714,7 +1931,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1943,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1956,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -1757,7 +1974,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1986,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1999,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -1812,7 +2029,21 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x91\x01\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x90\x01\n" +
+	"\x13RestoreTableRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"split_keys\x18\x02 \x03(\fR\tsplitKeys\x12.\n" +
+	"\x04mark\x18\x03 \x01(\v2\x1a.percolator.v1.RestoreMarkR\x04mark\x12\x16\n" +
+	"\x06finish\x18\x04 \x01(\bR\x06finish\"K\n" +
+	"\x14RestoreTableResponse\x12\x19\n" +
+	"\btable_id\x18\x01 \x01(\rR\atableId\x12\x18\n" +
+	"\aresumed\x18\x02 \x01(\bR\aresumed\"\x8e\x01\n" +
+	"\x13RestoreCellsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\x04mark\x18\x02 \x01(\v2\x1a.percolator.v1.RestoreMarkR\x04mark\x123\n" +
+	"\x05cells\x18\x03 \x01(\v2\x1d.percolator.v1.RestoreRequestR\x05cells\"\x16\n" +
+	"\x14RestoreCellsResponse\"\x91\x01\n" +
 	"\x16ControlObserverRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06paused\x18\x02 \x01(\bH\x00R\x06paused\x88\x01\x01\x12\x19\n" +
@@ -1934,7 +2165,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xe0\x06\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\x92\b\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -1946,7 +2177,9 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
 	"\n" +
 	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
-	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12Z\n" +
+	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12W\n" +
+	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
+	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
@@ -1962,7 +2195,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                   // 0: percolator.v1.Severity
 	(BackfillRequest_Action)(0),     // 1: percolator.v1.BackfillRequest.Action
@@ -1970,87 +2203,100 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*ClusterStatusResponse)(nil),   // 3: percolator.v1.ClusterStatusResponse
 	(*NodeReport)(nil),              // 4: percolator.v1.NodeReport
 	(*Finding)(nil),                 // 5: percolator.v1.Finding
-	(*ControlObserverRequest)(nil),  // 6: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 7: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 8: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 9: percolator.v1.BackfillResponse
-	(*Node)(nil),                    // 10: percolator.v1.Node
-	(*NodesRequest)(nil),            // 11: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 12: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 13: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 14: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 15: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 16: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 17: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),   // 18: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),  // 19: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),           // 20: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),     // 21: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 22: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 23: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 24: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 25: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 26: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 27: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 28: percolator.v1.ForgetNodeResponse
-	nil,                             // 29: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),           // 30: percolator.v1.ObserverState
-	(*NodeStatusResponse)(nil),      // 31: percolator.v1.NodeStatusResponse
-	(*ObserverInfo)(nil),            // 32: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                // 33: percolator.v1.Backfill
-	(NodeState)(0),                  // 34: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),        // 35: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),          // 36: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),        // 37: percolator.v1.ChecksumResponse
+	(*RestoreTableRequest)(nil),     // 6: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),    // 7: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),     // 8: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),    // 9: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),  // 10: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil), // 11: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),         // 12: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),        // 13: percolator.v1.BackfillResponse
+	(*Node)(nil),                    // 14: percolator.v1.Node
+	(*NodesRequest)(nil),            // 15: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),           // 16: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),            // 17: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),        // 18: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),       // 19: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),       // 20: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),      // 21: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),   // 22: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),  // 23: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),           // 24: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),     // 25: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),    // 26: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),         // 27: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                  // 28: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),    // 29: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),   // 30: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),       // 31: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),      // 32: percolator.v1.ForgetNodeResponse
+	nil,                             // 33: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),           // 34: percolator.v1.ObserverState
+	(*NodeStatusResponse)(nil),      // 35: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),             // 36: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),          // 37: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),            // 38: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                // 39: percolator.v1.Backfill
+	(NodeState)(0),                  // 40: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),        // 41: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),          // 42: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),        // 43: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	30, // 1: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	34, // 1: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	5,  // 2: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	10, // 3: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	31, // 4: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	14, // 3: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	35, // 4: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 5: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	32, // 6: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	1,  // 7: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	33, // 8: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	29, // 9: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	34, // 10: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	10, // 11: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	13, // 12: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	10, // 13: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	35, // 14: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	35, // 15: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	20, // 16: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	36, // 17: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	23, // 18: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	37, // 19: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	24, // 20: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	24, // 21: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	6,  // 22: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	8,  // 23: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	11, // 24: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	14, // 25: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	16, // 26: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	18, // 27: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	21, // 28: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	27, // 29: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	25, // 30: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	2,  // 31: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	7,  // 32: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	9,  // 33: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	12, // 34: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	15, // 35: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	17, // 36: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	19, // 37: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	22, // 38: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	28, // 39: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	26, // 40: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	3,  // 41: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	36, // 6: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	36, // 7: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	37, // 8: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	38, // 9: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	1,  // 10: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	39, // 11: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	33, // 12: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	40, // 13: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	14, // 14: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	17, // 15: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	14, // 16: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	41, // 17: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	41, // 18: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	24, // 19: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	42, // 20: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	27, // 21: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	43, // 22: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	28, // 23: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	28, // 24: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	10, // 25: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	12, // 26: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	15, // 27: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	18, // 28: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	20, // 29: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	22, // 30: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	25, // 31: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	31, // 32: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	29, // 33: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	6,  // 34: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	8,  // 35: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	2,  // 36: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	11, // 37: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	13, // 38: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	16, // 39: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	19, // 40: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	21, // 41: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	23, // 42: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	26, // 43: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	32, // 44: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	30, // 45: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	7,  // 46: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	9,  // 47: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	3,  // 48: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	37, // [37:49] is the sub-list for method output_type
+	25, // [25:37] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -2060,15 +2306,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[4].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[8].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,8 @@ const (
 	Admin_VerifyTablet_FullMethodName    = "/percolator.v1.Admin/VerifyTablet"
 	Admin_ForgetNode_FullMethodName      = "/percolator.v1.Admin/ForgetNode"
 	Admin_ClusterPolicy_FullMethodName   = "/percolator.v1.Admin/ClusterPolicy"
+	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
+	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
 )
 
@@ -56,6 +58,10 @@ type AdminClient interface {
 	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
+	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
+	RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error)
+	// Writes records of a backup into a table that is being restored.
+	RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
@@ -159,6 +165,26 @@ func (c *adminClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyReques
 	return out, nil
 }
 
+func (c *adminClient) RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreTableResponse)
+	err := c.cc.Invoke(ctx, Admin_RestoreTable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreCellsResponse)
+	err := c.cc.Invoke(ctx, Admin_RestoreCells_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterStatusResponse)
@@ -194,6 +220,10 @@ type AdminServer interface {
 	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
+	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
+	RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error)
+	// Writes records of a backup into a table that is being restored.
+	RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
@@ -233,6 +263,12 @@ func (UnimplementedAdminServer) ForgetNode(context.Context, *ForgetNodeRequest) 
 }
 func (UnimplementedAdminServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
+}
+func (UnimplementedAdminServer) RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreTable not implemented")
+}
+func (UnimplementedAdminServer) RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreCells not implemented")
 }
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
@@ -420,6 +456,42 @@ func _Admin_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_RestoreTable_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreTableRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RestoreTable(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RestoreTable_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RestoreTable(ctx, req.(*RestoreTableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_RestoreCells_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreCellsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RestoreCells(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RestoreCells_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RestoreCells(ctx, req.(*RestoreCellsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ClusterStatusRequest)
 	if err := dec(in); err != nil {
@@ -480,6 +552,14 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterPolicy",
 			Handler:    _Admin_ClusterPolicy_Handler,
+		},
+		{
+			MethodName: "RestoreTable",
+			Handler:    _Admin_RestoreTable_Handler,
+		},
+		{
+			MethodName: "RestoreCells",
+			Handler:    _Admin_RestoreCells_Handler,
 		},
 		{
 			MethodName: "ClusterStatus",

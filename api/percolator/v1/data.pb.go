@@ -258,7 +258,7 @@ func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReplicaChange_Kind.Descriptor instead.
 func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type Error_Code int32
@@ -343,7 +343,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67, 0}
 }
 
 type Cell struct {
@@ -1339,15 +1339,20 @@ func (x *GetResponse) GetAt() uint64 {
 }
 
 type ScanRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
-	Span          *Span                  `protobuf:"bytes,2,opt,name=span,proto3" json:"span,omitempty"`
-	Columns       [][]byte               `protobuf:"bytes,3,rep,name=columns,proto3" json:"columns,omitempty"`
-	Reverse       bool                   `protobuf:"varint,4,opt,name=reverse,proto3" json:"reverse,omitempty"`
-	Acks          bool                   `protobuf:"varint,5,opt,name=acks,proto3" json:"acks,omitempty"`
-	MaxRows       uint32                 `protobuf:"varint,6,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`
-	MaxBytes      uint32                 `protobuf:"varint,7,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	Resume        *Cell                  `protobuf:"bytes,8,opt,name=resume,proto3" json:"resume,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	At       uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	Span     *Span                  `protobuf:"bytes,2,opt,name=span,proto3" json:"span,omitempty"`
+	Columns  [][]byte               `protobuf:"bytes,3,rep,name=columns,proto3" json:"columns,omitempty"`
+	Reverse  bool                   `protobuf:"varint,4,opt,name=reverse,proto3" json:"reverse,omitempty"`
+	Acks     bool                   `protobuf:"varint,5,opt,name=acks,proto3" json:"acks,omitempty"`
+	MaxRows  uint32                 `protobuf:"varint,6,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`
+	MaxBytes uint32                 `protobuf:"varint,7,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	Resume   *Cell                  `protobuf:"bytes,8,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Write records as they are, with start_ts. Of each cell those with since < commit_ts <= at, the newest first and
+	// deletes too; without since only the newest of them, if it is no delete. since is refused below the bound.
+	Records       bool   `protobuf:"varint,9,opt,name=records,proto3" json:"records,omitempty"`
+	Since         uint64 `protobuf:"varint,10,opt,name=since,proto3" json:"since,omitempty"`
+	ResumeTs      uint64 `protobuf:"varint,11,opt,name=resume_ts,json=resumeTs,proto3" json:"resume_ts,omitempty"` // records: in the cell resume itself go on below this commit timestamp
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1438,11 +1443,34 @@ func (x *ScanRequest) GetResume() *Cell {
 	return nil
 }
 
+func (x *ScanRequest) GetRecords() bool {
+	if x != nil {
+		return x.Records
+	}
+	return false
+}
+
+func (x *ScanRequest) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ScanRequest) GetResumeTs() uint64 {
+	if x != nil {
+		return x.ResumeTs
+	}
+	return 0
+}
+
 type ReadCell struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	CommitTs      uint64                 `protobuf:"varint,3,opt,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"`
+	StartTs       uint64                 `protobuf:"varint,4,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"` // records only, and so is deleted
+	Deleted       bool                   `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1498,6 +1526,20 @@ func (x *ReadCell) GetCommitTs() uint64 {
 	return 0
 }
 
+func (x *ReadCell) GetStartTs() uint64 {
+	if x != nil {
+		return x.StartTs
+	}
+	return 0
+}
+
+func (x *ReadCell) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 type ScanResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
@@ -1505,6 +1547,7 @@ type ScanResponse struct {
 	Last          *Cell                  `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
 	Done          bool                   `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
 	Lock          *LockInfo              `protobuf:"bytes,5,opt,name=lock,proto3" json:"lock,omitempty"`
+	LastTs        uint64                 `protobuf:"varint,6,opt,name=last_ts,json=lastTs,proto3" json:"last_ts,omitempty"` // records: of the cell last only the records from this commit timestamp on are in the page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1572,6 +1615,13 @@ func (x *ScanResponse) GetLock() *LockInfo {
 		return x.Lock
 	}
 	return nil
+}
+
+func (x *ScanResponse) GetLastTs() uint64 {
+	if x != nil {
+		return x.LastTs
+	}
+	return 0
 }
 
 type PrewriteRequest struct {
@@ -2350,6 +2400,68 @@ func (x *RawWriteRequest) GetWrites() []*CellWrite {
 	return nil
 }
 
+// Writes records of a backup: committed cells with their timestamps. Nothing is notified. Every cell must be without a
+// lock, and without a record but this one.
+type RestoreRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Writes        []*CellWrite           `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`                             // puts
+	StartTs       []uint64               `protobuf:"varint,2,rep,packed,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`    // in the order of writes
+	CommitTs      []uint64               `protobuf:"varint,3,rep,packed,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"` // likewise
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRequest) Reset() {
+	*x = RestoreRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRequest) ProtoMessage() {}
+
+func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
+func (*RestoreRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RestoreRequest) GetWrites() []*CellWrite {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+func (x *RestoreRequest) GetStartTs() []uint64 {
+	if x != nil {
+		return x.StartTs
+	}
+	return nil
+}
+
+func (x *RestoreRequest) GetCommitTs() []uint64 {
+	if x != nil {
+		return x.CommitTs
+	}
+	return nil
+}
+
 type RawGetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cells         []*Cell                `protobuf:"bytes,1,rep,name=cells,proto3" json:"cells,omitempty"`
@@ -2359,7 +2471,7 @@ type RawGetRequest struct {
 
 func (x *RawGetRequest) Reset() {
 	*x = RawGetRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2483,7 @@ func (x *RawGetRequest) String() string {
 func (*RawGetRequest) ProtoMessage() {}
 
 func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2496,7 @@ func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetRequest.ProtoReflect.Descriptor instead.
 func (*RawGetRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RawGetRequest) GetCells() []*Cell {
@@ -2404,7 +2516,7 @@ type RawValue struct {
 
 func (x *RawValue) Reset() {
 	*x = RawValue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2528,7 @@ func (x *RawValue) String() string {
 func (*RawValue) ProtoMessage() {}
 
 func (x *RawValue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2541,7 @@ func (x *RawValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawValue.ProtoReflect.Descriptor instead.
 func (*RawValue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RawValue) GetFound() bool {
@@ -2455,7 +2567,7 @@ type RawGetResponse struct {
 
 func (x *RawGetResponse) Reset() {
 	*x = RawGetResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2579,7 @@ func (x *RawGetResponse) String() string {
 func (*RawGetResponse) ProtoMessage() {}
 
 func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2592,7 @@ func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetResponse.ProtoReflect.Descriptor instead.
 func (*RawGetResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RawGetResponse) GetValues() []*RawValue {
@@ -2500,7 +2612,7 @@ type RawScanRequest struct {
 
 func (x *RawScanRequest) Reset() {
 	*x = RawScanRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2624,7 @@ func (x *RawScanRequest) String() string {
 func (*RawScanRequest) ProtoMessage() {}
 
 func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2637,7 @@ func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanRequest.ProtoReflect.Descriptor instead.
 func (*RawScanRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RawScanRequest) GetSpan() *Span {
@@ -2552,7 +2664,7 @@ type RawScanResponse struct {
 
 func (x *RawScanResponse) Reset() {
 	*x = RawScanResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2676,7 @@ func (x *RawScanResponse) String() string {
 func (*RawScanResponse) ProtoMessage() {}
 
 func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2689,7 @@ func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanResponse.ProtoReflect.Descriptor instead.
 func (*RawScanResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RawScanResponse) GetCells() []*ReadCell {
@@ -2612,7 +2724,7 @@ type WalkRequest struct {
 
 func (x *WalkRequest) Reset() {
 	*x = WalkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2736,7 @@ func (x *WalkRequest) String() string {
 func (*WalkRequest) ProtoMessage() {}
 
 func (x *WalkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2749,7 @@ func (x *WalkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkRequest.ProtoReflect.Descriptor instead.
 func (*WalkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WalkRequest) GetGroup() uint32 {
@@ -2716,7 +2828,7 @@ type WalkEntry struct {
 
 func (x *WalkEntry) Reset() {
 	*x = WalkEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2840,7 @@ func (x *WalkEntry) String() string {
 func (*WalkEntry) ProtoMessage() {}
 
 func (x *WalkEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2853,7 @@ func (x *WalkEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkEntry.ProtoReflect.Descriptor instead.
 func (*WalkEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WalkEntry) GetCell() *Cell {
@@ -2791,7 +2903,7 @@ type WalkResponse struct {
 
 func (x *WalkResponse) Reset() {
 	*x = WalkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2915,7 @@ func (x *WalkResponse) String() string {
 func (*WalkResponse) ProtoMessage() {}
 
 func (x *WalkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2928,7 @@ func (x *WalkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkResponse.ProtoReflect.Descriptor instead.
 func (*WalkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WalkResponse) GetEntries() []*WalkEntry {
@@ -2860,7 +2972,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2984,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +2997,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HistoryRequest) GetTable() uint32 {
@@ -2932,7 +3044,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3056,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3069,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryEntry) GetGroup() uint32 {
@@ -3025,7 +3137,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3149,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3162,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryResponse) GetEntries() []*HistoryEntry {
@@ -3071,7 +3183,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3195,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3208,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PendingRequest) GetUnlinked() []string {
@@ -3121,7 +3233,7 @@ type PendingResponse struct {
 
 func (x *PendingResponse) Reset() {
 	*x = PendingResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3245,7 @@ func (x *PendingResponse) String() string {
 func (*PendingResponse) ProtoMessage() {}
 
 func (x *PendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3258,7 @@ func (x *PendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResponse.ProtoReflect.Descriptor instead.
 func (*PendingResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PendingResponse) GetNotifications() uint64 {
@@ -3212,7 +3324,7 @@ type ObserverPending struct {
 
 func (x *ObserverPending) Reset() {
 	*x = ObserverPending{}
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3336,7 @@ func (x *ObserverPending) String() string {
 func (*ObserverPending) ProtoMessage() {}
 
 func (x *ObserverPending) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3349,7 @@ func (x *ObserverPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverPending.ProtoReflect.Descriptor instead.
 func (*ObserverPending) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ObserverPending) GetName() string {
@@ -3287,7 +3399,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3411,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3424,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CollectRequest) GetBound() uint64 {
@@ -3348,7 +3460,7 @@ type CollectResponse struct {
 
 func (x *CollectResponse) Reset() {
 	*x = CollectResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3472,7 @@ func (x *CollectResponse) String() string {
 func (*CollectResponse) ProtoMessage() {}
 
 func (x *CollectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3485,7 @@ func (x *CollectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
 func (*CollectResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CollectResponse) GetBound() uint64 {
@@ -3416,7 +3528,7 @@ type SplitRequest struct {
 
 func (x *SplitRequest) Reset() {
 	*x = SplitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3540,7 @@ func (x *SplitRequest) String() string {
 func (*SplitRequest) ProtoMessage() {}
 
 func (x *SplitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3553,7 @@ func (x *SplitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitRequest.ProtoReflect.Descriptor instead.
 func (*SplitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SplitRequest) GetTable() uint32 {
@@ -3475,7 +3587,7 @@ type SplitResponse struct {
 
 func (x *SplitResponse) Reset() {
 	*x = SplitResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3599,7 @@ func (x *SplitResponse) String() string {
 func (*SplitResponse) ProtoMessage() {}
 
 func (x *SplitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3612,7 @@ func (x *SplitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitResponse.ProtoReflect.Descriptor instead.
 func (*SplitResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SplitResponse) GetLeft() *TabletDescriptor {
@@ -3531,7 +3643,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3655,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3668,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -3605,7 +3717,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3617,7 +3729,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3630,7 +3742,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TableRange) GetFirst() uint32 {
@@ -3663,7 +3775,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3787,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3800,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -3756,7 +3868,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3880,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3893,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -3802,7 +3914,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +3926,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +3939,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -3847,7 +3959,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3971,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +3984,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -3900,7 +4012,7 @@ type ChangeReplicasRequest struct {
 
 func (x *ChangeReplicasRequest) Reset() {
 	*x = ChangeReplicasRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4024,7 @@ func (x *ChangeReplicasRequest) String() string {
 func (*ChangeReplicasRequest) ProtoMessage() {}
 
 func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4037,7 @@ func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
@@ -3945,7 +4057,7 @@ type ReplicaChange struct {
 
 func (x *ReplicaChange) Reset() {
 	*x = ReplicaChange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4069,7 @@ func (x *ReplicaChange) String() string {
 func (*ReplicaChange) ProtoMessage() {}
 
 func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4082,7 @@ func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
 func (*ReplicaChange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
@@ -3996,7 +4108,7 @@ type ChangeReplicasResponse struct {
 
 func (x *ChangeReplicasResponse) Reset() {
 	*x = ChangeReplicasResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4120,7 @@ func (x *ChangeReplicasResponse) String() string {
 func (*ChangeReplicasResponse) ProtoMessage() {}
 
 func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4133,7 @@ func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
@@ -4041,7 +4153,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4053,7 +4165,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4066,7 +4178,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TransferLeaderRequest) GetNodeId() uint64 {
@@ -4085,7 +4197,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4097,7 +4209,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4110,7 +4222,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
@@ -4131,7 +4243,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4255,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4268,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChecksumRequest) GetId() uint64 {
@@ -4181,7 +4293,7 @@ type ChecksumResponse struct {
 
 func (x *ChecksumResponse) Reset() {
 	*x = ChecksumResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4305,7 @@ func (x *ChecksumResponse) String() string {
 func (*ChecksumResponse) ProtoMessage() {}
 
 func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4318,7 @@ func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
 func (*ChecksumResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChecksumResponse) GetId() uint64 {
@@ -4267,7 +4379,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4391,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4404,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -4314,7 +4426,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4438,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4451,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReplicaProgress) GetReplica() *Replica {
@@ -4405,7 +4517,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +4529,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4542,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -4634,7 +4746,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4758,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4771,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -4727,6 +4839,7 @@ type TabletRequest struct {
 	//	*TabletRequest_ChangeReplicas
 	//	*TabletRequest_TransferLeader
 	//	*TabletRequest_Checksum
+	//	*TabletRequest_Restore
 	Op            isTabletRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4734,7 +4847,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4859,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4872,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -5031,6 +5144,15 @@ func (x *TabletRequest) GetChecksum() *ChecksumRequest {
 	return nil
 }
 
+func (x *TabletRequest) GetRestore() *RestoreRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_Restore); ok {
+			return x.Restore
+		}
+	}
+	return nil
+}
+
 type isTabletRequest_Op interface {
 	isTabletRequest_Op()
 }
@@ -5139,6 +5261,10 @@ type TabletRequest_Checksum struct {
 	Checksum *ChecksumRequest `protobuf:"bytes,35,opt,name=checksum,proto3,oneof"`
 }
 
+type TabletRequest_Restore struct {
+	Restore *RestoreRequest `protobuf:"bytes,36,opt,name=restore,proto3,oneof"`
+}
+
 func (*TabletRequest_Get) isTabletRequest_Op() {}
 
 func (*TabletRequest_Scan) isTabletRequest_Op() {}
@@ -5191,6 +5317,8 @@ func (*TabletRequest_TransferLeader) isTabletRequest_Op() {}
 
 func (*TabletRequest_Checksum) isTabletRequest_Op() {}
 
+func (*TabletRequest_Restore) isTabletRequest_Op() {}
+
 type TabletResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // set: nothing else is
@@ -5218,7 +5346,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5230,7 +5358,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5243,7 +5371,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -5504,7 +5632,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5516,7 +5644,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5529,7 +5657,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -5657,7 +5785,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04lock\x18\a \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\"R\n" +
 	"\vGetResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.percolator.v1.ReadResultR\aresults\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x01\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xc0\x02\n" +
 	"\vScanRequest\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12'\n" +
 	"\x04span\x18\x02 \x01(\v2\x13.percolator.v1.SpanR\x04span\x12\x18\n" +
@@ -5666,17 +5794,24 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04acks\x18\x05 \x01(\bR\x04acks\x12\x19\n" +
 	"\bmax_rows\x18\x06 \x01(\rR\amaxRows\x12\x1b\n" +
 	"\tmax_bytes\x18\a \x01(\rR\bmaxBytes\x12+\n" +
-	"\x06resume\x18\b \x01(\v2\x13.percolator.v1.CellR\x06resume\"f\n" +
+	"\x06resume\x18\b \x01(\v2\x13.percolator.v1.CellR\x06resume\x12\x18\n" +
+	"\arecords\x18\t \x01(\bR\arecords\x12\x14\n" +
+	"\x05since\x18\n" +
+	" \x01(\x04R\x05since\x12\x1b\n" +
+	"\tresume_ts\x18\v \x01(\x04R\bresumeTs\"\x9b\x01\n" +
 	"\bReadCell\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1b\n" +
-	"\tcommit_ts\x18\x03 \x01(\x04R\bcommitTs\"\xd6\x01\n" +
+	"\tcommit_ts\x18\x03 \x01(\x04R\bcommitTs\x12\x19\n" +
+	"\bstart_ts\x18\x04 \x01(\x04R\astartTs\x12\x18\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\"\xef\x01\n" +
 	"\fScanResponse\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12-\n" +
 	"\x05cells\x18\x02 \x03(\v2\x17.percolator.v1.ReadCellR\x05cells\x12'\n" +
 	"\x04last\x18\x03 \x01(\v2\x13.percolator.v1.CellR\x04last\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12+\n" +
-	"\x04lock\x18\x05 \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\"\x83\x02\n" +
+	"\x04lock\x18\x05 \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\x12\x17\n" +
+	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\"\x83\x02\n" +
 	"\x0fPrewriteRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
@@ -5735,7 +5870,11 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x01 \x03(\v2\x1b.percolator.v1.RawConditionR\n" +
 	"conditions\x120\n" +
-	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\":\n" +
+	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\"z\n" +
+	"\x0eRestoreRequest\x120\n" +
+	"\x06writes\x18\x01 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12\x19\n" +
+	"\bstart_ts\x18\x02 \x03(\x04R\astartTs\x12\x1b\n" +
+	"\tcommit_ts\x18\x03 \x03(\x04R\bcommitTs\":\n" +
 	"\rRawGetRequest\x12)\n" +
 	"\x05cells\x18\x01 \x03(\v2\x13.percolator.v1.CellR\x05cells\"6\n" +
 	"\bRawValue\x12\x14\n" +
@@ -5921,7 +6060,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xe8\r\n" +
+	"conflictAt\"\xa3\x0e\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -5955,7 +6094,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\acollect\x18  \x01(\v2\x1d.percolator.v1.CollectRequestH\x00R\acollect\x12O\n" +
 	"\x0fchange_replicas\x18! \x01(\v2$.percolator.v1.ChangeReplicasRequestH\x00R\x0echangeReplicas\x12O\n" +
 	"\x0ftransfer_leader\x18\" \x01(\v2$.percolator.v1.TransferLeaderRequestH\x00R\x0etransferLeader\x12<\n" +
-	"\bchecksum\x18# \x01(\v2\x1e.percolator.v1.ChecksumRequestH\x00R\bchecksumB\x04\n" +
+	"\bchecksum\x18# \x01(\v2\x1e.percolator.v1.ChecksumRequestH\x00R\bchecksum\x129\n" +
+	"\arestore\x18$ \x01(\v2\x1d.percolator.v1.RestoreRequestH\x00R\arestoreB\x04\n" +
 	"\x02op\"\xc9\a\n" +
 	"\x0eTabletResponse\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x12.\n" +
@@ -6040,7 +6180,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
 	(NodeState)(0),                 // 1: percolator.v1.NodeState
@@ -6076,44 +6216,45 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(*FailNotifyRequest)(nil),      // 31: percolator.v1.FailNotifyRequest
 	(*RawCondition)(nil),           // 32: percolator.v1.RawCondition
 	(*RawWriteRequest)(nil),        // 33: percolator.v1.RawWriteRequest
-	(*RawGetRequest)(nil),          // 34: percolator.v1.RawGetRequest
-	(*RawValue)(nil),               // 35: percolator.v1.RawValue
-	(*RawGetResponse)(nil),         // 36: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),         // 37: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),        // 38: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),            // 39: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),              // 40: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),           // 41: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),         // 42: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),           // 43: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),        // 44: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),         // 45: percolator.v1.PendingRequest
-	(*PendingResponse)(nil),        // 46: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 47: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 48: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 49: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 50: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 51: percolator.v1.SplitResponse
-	(*Catalogue)(nil),              // 52: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 53: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 54: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 55: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 56: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 57: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 58: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 59: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 60: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 61: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 62: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 63: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 64: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 65: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 66: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 67: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 68: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 69: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 70: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 71: percolator.v1.Error
+	(*RestoreRequest)(nil),         // 34: percolator.v1.RestoreRequest
+	(*RawGetRequest)(nil),          // 35: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 36: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 37: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 38: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 39: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 40: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 41: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 42: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 43: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 44: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 45: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 46: percolator.v1.PendingRequest
+	(*PendingResponse)(nil),        // 47: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 48: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 49: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 50: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 51: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 52: percolator.v1.SplitResponse
+	(*Catalogue)(nil),              // 53: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 54: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 55: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 56: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 57: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 58: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 59: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 60: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 61: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 62: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 63: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 64: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 65: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 66: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 67: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 68: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 69: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 70: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 71: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 72: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
@@ -6158,88 +6299,90 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	5,   // 39: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
 	32,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
 	14,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 42: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	35,  // 43: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	15,  // 44: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	20,  // 45: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	5,   // 46: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	5,   // 47: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	10,  // 48: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	8,   // 49: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	11,  // 50: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	40,  // 51: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	5,   // 52: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 53: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	7,   // 54: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	8,   // 55: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	10,  // 56: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	11,  // 57: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	43,  // 58: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	47,  // 59: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	9,   // 60: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	12,  // 61: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	12,  // 62: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	54,  // 63: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	53,  // 64: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	52,  // 65: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	59,  // 66: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	3,   // 67: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	12,  // 68: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	13,  // 69: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	12,  // 70: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	66,  // 71: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	2,   // 72: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	9,   // 73: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	5,   // 74: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	16,  // 75: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	19,  // 76: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	22,  // 77: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	23,  // 78: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	24,  // 79: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	25,  // 80: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	26,  // 81: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	27,  // 82: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	28,  // 83: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	29,  // 84: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	30,  // 85: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	31,  // 86: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	33,  // 87: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	34,  // 88: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	37,  // 89: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	39,  // 90: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	42,  // 91: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	45,  // 92: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	50,  // 93: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	55,  // 94: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	56,  // 95: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	65,  // 96: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	48,  // 97: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	58,  // 98: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	61,  // 99: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	63,  // 100: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	71,  // 101: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	18,  // 102: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	21,  // 103: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	68,  // 104: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	36,  // 105: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	38,  // 106: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	41,  // 107: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	44,  // 108: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	46,  // 109: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	51,  // 110: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	57,  // 111: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	67,  // 112: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	49,  // 113: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	60,  // 114: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	62,  // 115: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	64,  // 116: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	4,   // 117: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	12,  // 118: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	119, // [119:119] is the sub-list for method output_type
-	119, // [119:119] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	14,  // 42: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 43: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	36,  // 44: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	15,  // 45: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	20,  // 46: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	5,   // 47: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	5,   // 48: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	10,  // 49: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	8,   // 50: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	11,  // 51: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	41,  // 52: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	5,   // 53: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 54: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	7,   // 55: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	8,   // 56: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	10,  // 57: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	11,  // 58: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	44,  // 59: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	48,  // 60: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	9,   // 61: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	12,  // 62: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	12,  // 63: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	55,  // 64: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	54,  // 65: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	53,  // 66: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	60,  // 67: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	3,   // 68: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	12,  // 69: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	13,  // 70: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	12,  // 71: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	67,  // 72: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	2,   // 73: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	9,   // 74: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	5,   // 75: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	16,  // 76: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	19,  // 77: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	22,  // 78: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	23,  // 79: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	24,  // 80: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	25,  // 81: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	26,  // 82: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	27,  // 83: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	28,  // 84: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	29,  // 85: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	30,  // 86: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	31,  // 87: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	33,  // 88: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	35,  // 89: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	38,  // 90: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	40,  // 91: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	43,  // 92: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	46,  // 93: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	51,  // 94: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	56,  // 95: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	57,  // 96: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	66,  // 97: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	49,  // 98: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	59,  // 99: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	62,  // 100: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	64,  // 101: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	34,  // 102: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	72,  // 103: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	18,  // 104: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	21,  // 105: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	69,  // 106: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	37,  // 107: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	39,  // 108: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	42,  // 109: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	45,  // 110: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	47,  // 111: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	52,  // 112: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	58,  // 113: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	68,  // 114: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	50,  // 115: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	61,  // 116: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	63,  // 117: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	65,  // 118: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	4,   // 119: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	12,  // 120: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	121, // [121:121] is the sub-list for method output_type
+	121, // [121:121] is the sub-list for method input_type
+	121, // [121:121] is the sub-list for extension type_name
+	121, // [121:121] is the sub-list for extension extendee
+	0,   // [0:121] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -6247,7 +6390,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[64].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[65].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -6274,8 +6417,9 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_ChangeReplicas)(nil),
 		(*TabletRequest_TransferLeader)(nil),
 		(*TabletRequest_Checksum)(nil),
+		(*TabletRequest_Restore)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[65].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[66].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -6298,7 +6442,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -413,19 +413,74 @@ func (x *LocateResponse) GetTablets() []*TabletDescriptor {
 	return nil
 }
 
+// RestoreMark is in the record of a table from the beginning of its restore to the end.
+type RestoreMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // which backup
+	At            uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // the timestamp whose state is restored: no record is newer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreMark) Reset() {
+	*x = RestoreMark{}
+	mi := &file_percolator_v1_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreMark) ProtoMessage() {}
+
+func (x *RestoreMark) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreMark.ProtoReflect.Descriptor instead.
+func (*RestoreMark) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RestoreMark) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *RestoreMark) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type Table struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	SplitKeys     [][]byte               `protobuf:"bytes,3,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
 	DroppedTs     uint64                 `protobuf:"varint,4,opt,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`
+	Restoring     *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set: it is being restored, and can't be opened until that is done
+	Restored      *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of the restore that is done; unset: there was none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_percolator_v1_service_proto_msgTypes[8]
+	mi := &file_percolator_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +492,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[8]
+	mi := &file_percolator_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +505,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Table) GetId() uint32 {
@@ -481,6 +536,20 @@ func (x *Table) GetDroppedTs() uint64 {
 	return 0
 }
 
+func (x *Table) GetRestoring() *RestoreMark {
+	if x != nil {
+		return x.Restoring
+	}
+	return nil
+}
+
+func (x *Table) GetRestored() *RestoreMark {
+	if x != nil {
+		return x.Restored
+	}
+	return nil
+}
+
 type CreateTableRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -491,7 +560,7 @@ type CreateTableRequest struct {
 
 func (x *CreateTableRequest) Reset() {
 	*x = CreateTableRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[9]
+	mi := &file_percolator_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +572,7 @@ func (x *CreateTableRequest) String() string {
 func (*CreateTableRequest) ProtoMessage() {}
 
 func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[9]
+	mi := &file_percolator_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +585,7 @@ func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableRequest.ProtoReflect.Descriptor instead.
 func (*CreateTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateTableRequest) GetName() string {
@@ -542,7 +611,7 @@ type CreateTableResponse struct {
 
 func (x *CreateTableResponse) Reset() {
 	*x = CreateTableResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	mi := &file_percolator_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +623,7 @@ func (x *CreateTableResponse) String() string {
 func (*CreateTableResponse) ProtoMessage() {}
 
 func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[10]
+	mi := &file_percolator_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +636,7 @@ func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableResponse.ProtoReflect.Descriptor instead.
 func (*CreateTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateTableResponse) GetTable() *Table {
@@ -589,7 +658,7 @@ type DropTableRequest struct {
 
 func (x *DropTableRequest) Reset() {
 	*x = DropTableRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	mi := &file_percolator_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +670,7 @@ func (x *DropTableRequest) String() string {
 func (*DropTableRequest) ProtoMessage() {}
 
 func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[11]
+	mi := &file_percolator_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +683,7 @@ func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableRequest.ProtoReflect.Descriptor instead.
 func (*DropTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DropTableRequest) GetName() string {
@@ -639,7 +708,7 @@ type DropTableResponse struct {
 
 func (x *DropTableResponse) Reset() {
 	*x = DropTableResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[12]
+	mi := &file_percolator_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +720,7 @@ func (x *DropTableResponse) String() string {
 func (*DropTableResponse) ProtoMessage() {}
 
 func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[12]
+	mi := &file_percolator_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +733,7 @@ func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableResponse.ProtoReflect.Descriptor instead.
 func (*DropTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 type TablesRequest struct {
@@ -675,7 +744,7 @@ type TablesRequest struct {
 
 func (x *TablesRequest) Reset() {
 	*x = TablesRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[13]
+	mi := &file_percolator_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +756,7 @@ func (x *TablesRequest) String() string {
 func (*TablesRequest) ProtoMessage() {}
 
 func (x *TablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[13]
+	mi := &file_percolator_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +769,7 @@ func (x *TablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TablesRequest.ProtoReflect.Descriptor instead.
 func (*TablesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 type TablesResponse struct {
@@ -712,7 +781,7 @@ type TablesResponse struct {
 
 func (x *TablesResponse) Reset() {
 	*x = TablesResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[14]
+	mi := &file_percolator_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +793,7 @@ func (x *TablesResponse) String() string {
 func (*TablesResponse) ProtoMessage() {}
 
 func (x *TablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[14]
+	mi := &file_percolator_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +806,7 @@ func (x *TablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TablesResponse.ProtoReflect.Descriptor instead.
 func (*TablesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TablesResponse) GetTables() []*Table {
@@ -755,7 +824,7 @@ type CatalogueRequest struct {
 
 func (x *CatalogueRequest) Reset() {
 	*x = CatalogueRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[15]
+	mi := &file_percolator_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +836,7 @@ func (x *CatalogueRequest) String() string {
 func (*CatalogueRequest) ProtoMessage() {}
 
 func (x *CatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[15]
+	mi := &file_percolator_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +849,7 @@ func (x *CatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogueRequest.ProtoReflect.Descriptor instead.
 func (*CatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 type WorkerDeadRequest struct {
@@ -792,7 +861,7 @@ type WorkerDeadRequest struct {
 
 func (x *WorkerDeadRequest) Reset() {
 	*x = WorkerDeadRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[16]
+	mi := &file_percolator_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +873,7 @@ func (x *WorkerDeadRequest) String() string {
 func (*WorkerDeadRequest) ProtoMessage() {}
 
 func (x *WorkerDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[16]
+	mi := &file_percolator_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +886,7 @@ func (x *WorkerDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDeadRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDeadRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkerDeadRequest) GetWorker() *Worker {
@@ -836,7 +905,7 @@ type WorkerDeadResponse struct {
 
 func (x *WorkerDeadResponse) Reset() {
 	*x = WorkerDeadResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[17]
+	mi := &file_percolator_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +917,7 @@ func (x *WorkerDeadResponse) String() string {
 func (*WorkerDeadResponse) ProtoMessage() {}
 
 func (x *WorkerDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[17]
+	mi := &file_percolator_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +930,7 @@ func (x *WorkerDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDeadResponse.ProtoReflect.Descriptor instead.
 func (*WorkerDeadResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkerDeadResponse) GetDead() bool {
@@ -881,7 +950,7 @@ type SplitTabletRequest struct {
 
 func (x *SplitTabletRequest) Reset() {
 	*x = SplitTabletRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[18]
+	mi := &file_percolator_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +962,7 @@ func (x *SplitTabletRequest) String() string {
 func (*SplitTabletRequest) ProtoMessage() {}
 
 func (x *SplitTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[18]
+	mi := &file_percolator_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +975,7 @@ func (x *SplitTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitTabletRequest.ProtoReflect.Descriptor instead.
 func (*SplitTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SplitTabletRequest) GetTable() string {
@@ -938,7 +1007,7 @@ type NodeStatusRequest struct {
 
 func (x *NodeStatusRequest) Reset() {
 	*x = NodeStatusRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[19]
+	mi := &file_percolator_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1019,7 @@ func (x *NodeStatusRequest) String() string {
 func (*NodeStatusRequest) ProtoMessage() {}
 
 func (x *NodeStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[19]
+	mi := &file_percolator_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1032,7 @@ func (x *NodeStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatusRequest.ProtoReflect.Descriptor instead.
 func (*NodeStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeStatusRequest) GetBrief() bool {
@@ -1025,7 +1094,7 @@ type NodeStatusResponse struct {
 
 func (x *NodeStatusResponse) Reset() {
 	*x = NodeStatusResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[20]
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1106,7 @@ func (x *NodeStatusResponse) String() string {
 func (*NodeStatusResponse) ProtoMessage() {}
 
 func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[20]
+	mi := &file_percolator_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1119,7 @@ func (x *NodeStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatusResponse.ProtoReflect.Descriptor instead.
 func (*NodeStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeStatusResponse) GetClusterId() string {
@@ -1281,7 +1350,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1362,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[21]
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1375,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -1380,7 +1449,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1461,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1474,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 type ObserversResponse struct {
@@ -1417,7 +1486,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1498,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1511,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1464,7 +1533,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1545,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1558,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -1525,7 +1594,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1606,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1619,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -1593,7 +1662,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1674,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1687,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1707,7 +1776,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1788,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1801,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Backfill) GetName() string {
@@ -1798,7 +1867,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1879,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1892,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1865,7 +1934,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1946,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1959,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -1942,7 +2011,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2023,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2036,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2124,7 +2193,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2205,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2218,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2203,7 +2272,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2284,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2297,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2298,7 +2367,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2379,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2392,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2416,14 +2485,19 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"K\n" +
 	"\x0eLocateResponse\x129\n" +
-	"\atablets\x18\x01 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\atablets\"i\n" +
+	"\atablets\x18\x01 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\atablets\"5\n" +
+	"\vRestoreMark\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xdb\x01\n" +
 	"\x05Table\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"split_keys\x18\x03 \x03(\fR\tsplitKeys\x12\x1d\n" +
 	"\n" +
-	"dropped_ts\x18\x04 \x01(\x04R\tdroppedTs\"G\n" +
+	"dropped_ts\x18\x04 \x01(\x04R\tdroppedTs\x128\n" +
+	"\trestoring\x18\x05 \x01(\v2\x1a.percolator.v1.RestoreMarkR\trestoring\x126\n" +
+	"\brestored\x18\x06 \x01(\v2\x1a.percolator.v1.RestoreMarkR\brestored\"G\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -2620,7 +2694,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -2630,93 +2704,96 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*TimestampsResponse)(nil),  // 5: percolator.v1.TimestampsResponse
 	(*LocateRequest)(nil),       // 6: percolator.v1.LocateRequest
 	(*LocateResponse)(nil),      // 7: percolator.v1.LocateResponse
-	(*Table)(nil),               // 8: percolator.v1.Table
-	(*CreateTableRequest)(nil),  // 9: percolator.v1.CreateTableRequest
-	(*CreateTableResponse)(nil), // 10: percolator.v1.CreateTableResponse
-	(*DropTableRequest)(nil),    // 11: percolator.v1.DropTableRequest
-	(*DropTableResponse)(nil),   // 12: percolator.v1.DropTableResponse
-	(*TablesRequest)(nil),       // 13: percolator.v1.TablesRequest
-	(*TablesResponse)(nil),      // 14: percolator.v1.TablesResponse
-	(*CatalogueRequest)(nil),    // 15: percolator.v1.CatalogueRequest
-	(*WorkerDeadRequest)(nil),   // 16: percolator.v1.WorkerDeadRequest
-	(*WorkerDeadResponse)(nil),  // 17: percolator.v1.WorkerDeadResponse
-	(*SplitTabletRequest)(nil),  // 18: percolator.v1.SplitTabletRequest
-	(*NodeStatusRequest)(nil),   // 19: percolator.v1.NodeStatusRequest
-	(*NodeStatusResponse)(nil),  // 20: percolator.v1.NodeStatusResponse
-	(*LogStatus)(nil),           // 21: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 22: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 23: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 24: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 25: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 26: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 27: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 28: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 29: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 30: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 31: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 32: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),     // 33: percolator.v1.PlacementStatus
-	nil,                         // 34: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 35: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 36: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 37: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 38: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 39: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),        // 40: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 41: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 42: percolator.v1.SplitResponse
+	(*RestoreMark)(nil),         // 8: percolator.v1.RestoreMark
+	(*Table)(nil),               // 9: percolator.v1.Table
+	(*CreateTableRequest)(nil),  // 10: percolator.v1.CreateTableRequest
+	(*CreateTableResponse)(nil), // 11: percolator.v1.CreateTableResponse
+	(*DropTableRequest)(nil),    // 12: percolator.v1.DropTableRequest
+	(*DropTableResponse)(nil),   // 13: percolator.v1.DropTableResponse
+	(*TablesRequest)(nil),       // 14: percolator.v1.TablesRequest
+	(*TablesResponse)(nil),      // 15: percolator.v1.TablesResponse
+	(*CatalogueRequest)(nil),    // 16: percolator.v1.CatalogueRequest
+	(*WorkerDeadRequest)(nil),   // 17: percolator.v1.WorkerDeadRequest
+	(*WorkerDeadResponse)(nil),  // 18: percolator.v1.WorkerDeadResponse
+	(*SplitTabletRequest)(nil),  // 19: percolator.v1.SplitTabletRequest
+	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
+	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
+	(*LogStatus)(nil),           // 22: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 23: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 24: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 25: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 26: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 27: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 28: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 29: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 30: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 31: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 32: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 33: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),     // 34: percolator.v1.PlacementStatus
+	nil,                         // 35: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 36: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 37: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 38: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 39: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 40: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),        // 41: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 42: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 43: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	35, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	36, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	36, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	37, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	37, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
-	8,  // 5: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
-	8,  // 6: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	38, // 7: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	39, // 8: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	30, // 9: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	32, // 10: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	33, // 11: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	25, // 12: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	24, // 13: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	21, // 14: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	26, // 15: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	40, // 16: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	30, // 17: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	27, // 18: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	31, // 19: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	34, // 20: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 21: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 22: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 23: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	9,  // 24: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	11, // 25: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	13, // 26: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	15, // 27: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	16, // 28: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	18, // 29: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	19, // 30: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	22, // 31: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	28, // 32: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 33: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 34: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 35: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	10, // 36: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	12, // 37: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	14, // 38: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	41, // 39: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	17, // 40: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	42, // 41: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	20, // 42: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	23, // 43: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	29, // 44: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	33, // [33:45] is the sub-list for method output_type
-	21, // [21:33] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	38, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
+	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
+	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
+	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
+	39, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	40, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	31, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	33, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	34, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	26, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	25, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	22, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	27, // 17: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	41, // 18: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	31, // 19: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	28, // 20: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	32, // 21: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	35, // 22: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 23: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 24: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 25: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 26: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 27: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 28: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 29: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 30: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 31: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 32: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	23, // 33: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	29, // 34: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 35: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 36: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 37: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 38: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 39: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 40: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	42, // 41: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 42: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	43, // 43: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 44: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	24, // 45: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	30, // 46: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	35, // [35:47] is the sub-list for method output_type
+	23, // [23:35] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -2731,7 +2808,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,516 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file makes backups. Create plans one, or finds the plan of one that was interrupted,
+// and has workers copy its ranges, each range by one worker into one file. What the workers
+// share is the tally, behind a lock, and the limiter. Snapshots hold the history from Create
+// to its end.
+
+// Options say how a backup is made or restored; zero fields take the defaults.
+type Options struct {
+	Workers  int            // ranges at once; default DefaultWorkers
+	Rate     int64          // bytes of rows, columns and values a second; 0: no limit
+	Progress func(Progress) // called from any worker, one call at a time
+	// Patience is how long nodes may fail to answer before it is given up; default
+	// DefaultPatience.
+	Patience time.Duration
+}
+
+// Defaults of the options.
+const (
+	DefaultWorkers  = 2
+	DefaultPatience = 2 * time.Minute
+)
+
+// Progress is how far a backup or a restore has come. What an earlier run has done counts.
+type Progress struct {
+	Ranges, Done   int
+	Records, Bytes int64
+}
+
+// CreateOptions say what is backed up.
+type CreateOptions struct {
+	Options
+	Incremental bool     // only what has changed since the newest backup of the location
+	Tables      []string // only these; default: all
+	Restart     bool     // forget a backup that was interrupted
+	// Resumed is called when a backup that was interrupted goes on.
+	Resumed func(name string)
+}
+
+// errors that more time may mend.
+func transient(err error) bool {
+	var refused *txn.ServerError
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_OVERLOADED, pb.Error_CODE_UNKNOWN,
+			pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_INTERNAL,
+			pb.Error_CODE_DISK_FULL:
+			return true
+		}
+		return false
+	}
+	return errors.Is(err, txn.ErrUnavailable) || errors.Is(err, txn.ErrOverloaded) ||
+		errors.Is(err, txn.ErrLocked) || errors.Is(err, txn.ErrDiskFull) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// work is what a backup or a restore is done with.
+type work struct {
+	Options
+	client  *txn.Client
+	from    *Location
+	limiter *rate.Limiter
+
+	mu    sync.Mutex
+	tally Progress
+}
+
+func newWork(c *txn.Client, l *Location, o Options) *work {
+	w := &work{Options: o, client: c, from: l}
+	if w.Workers <= 0 {
+		w.Workers = DefaultWorkers
+	}
+	if w.Patience <= 0 {
+		w.Patience = DefaultPatience
+	}
+	w.limiter = rate.NewLimiter(rate.Inf, 0)
+	if o.Rate > 0 {
+		// A quarter of a second at once: a worker takes what a page or a batch has.
+		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/4, 64<<10)))
+	}
+	return w
+}
+
+// count adds to the tally and tells it.
+func (w *work) count(done int, records, bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.Done += done
+	w.tally.Records, w.tally.Bytes = w.tally.Records+records, w.tally.Bytes+bytes
+	if w.Progress != nil {
+		w.Progress(w.tally)
+	}
+}
+
+// throttle waits until bytes more may be copied.
+func (w *work) throttle(ctx context.Context, bytes int64) error {
+	if w.limiter.Limit() == rate.Inf {
+		return nil
+	}
+	for burst := int64(w.limiter.Burst()); bytes > 0; bytes -= burst {
+		if err := w.limiter.WaitN(ctx, int(min(bytes, burst))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// persist calls fn until it does not fail for a reason that passes, as long as it gets
+// further at least once within the patience. fn returns whether it has got further.
+func (w *work) persist(ctx context.Context, fn func() (further bool, err error)) error {
+	since, wait := time.Now(), 10*time.Millisecond
+	for {
+		further, err := fn()
+		if err == nil || ctx.Err() != nil || !transient(err) {
+			return err
+		}
+		if further {
+			since, wait = time.Now(), 10*time.Millisecond
+		}
+		if time.Since(since) > w.Patience {
+			return err
+		}
+		if err := txn.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// scan calls fn for each record of the scan, and goes on where it was after failures that
+// pass.
+func (w *work) scan(ctx context.Context, s txn.RecordScan, fn func(*mvcc.ReadCell) error) error {
+	var own error // of fn: not the cluster's
+	err := w.persist(ctx, func() (further bool, err error) {
+		for c, err := range w.client.Records(ctx, s) {
+			if err != nil {
+				return further, err
+			}
+			if own = fn(&c); own != nil {
+				return false, nil
+			}
+			cell := c.Cell
+			s.After, s.AfterTS, further = &cell, 0, true
+			if s.Since != 0 {
+				s.AfterTS = c.CommitTS
+			}
+		}
+		return further, nil
+	})
+	return errors.Join(own, err)
+}
+
+// Create makes a backup, or goes on with the one that was interrupted, and returns its
+// manifest.
+func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
+	m := &making{work: newWork(c, l, o.Options), options: o}
+	defer m.release()
+	if err := m.find(ctx); err != nil {
+		return nil, err
+	}
+	if m.plan == nil {
+		if err := m.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	manifest, err := m.run(ctx)
+	if errors.Is(err, txn.ErrSnapshotTooOld) {
+		// History does not come back: nobody can go on with this one.
+		if objects, err := l.objects(ctx, m.plan.Manifest.Name); err == nil {
+			_ = l.remove(ctx, objects)
+		}
+		return nil, fmt.Errorf("%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
+	}
+	return manifest, err
+}
+
+// making is a backup being made.
+type making struct {
+	*work
+	options CreateOptions
+	plan    *plan
+	done    map[int]File // of its ranges, by earlier runs
+	holds   []*txn.Snapshot
+}
+
+// hold keeps history from the timestamp on.
+func (m *making) hold(ctx context.Context, at uint64) error {
+	s, err := m.client.SnapshotAt(ctx, mvcc.Timestamp(at))
+	if err == nil {
+		m.holds = append(m.holds, s)
+	}
+	return err
+}
+
+// release lets history be collected.
+func (m *making) release() {
+	for _, s := range m.holds {
+		_ = s.Close()
+	}
+}
+
+// cluster returns the id of the cluster.
+func (m *making) cluster(ctx context.Context) (string, error) {
+	status, err := m.client.NodeStatus(ctx)
+	return status.GetClusterId(), err
+}
+
+// find finds the plan of a backup that was interrupted, and what of it is done.
+func (m *making) find(ctx context.Context) error {
+	names, err := m.from.names(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(names) {
+		p := &plan{}
+		_, found, err := m.from.getSealed(ctx, name+"/"+kindPlan, kindPlan, p)
+		whole, wholeErr := m.from.manifest(ctx, name)
+		switch {
+		case m.options.Restart && whole == nil && wholeErr == nil:
+			objects, err := m.from.objects(ctx, name)
+			if err == nil {
+				err = m.from.remove(ctx, objects)
+			}
+			if err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("%w; --restart begins anew", err)
+		case wholeErr != nil:
+			return wholeErr
+		case found && whole == nil:
+			return m.resume(ctx, p)
+		}
+	}
+	return nil
+}
+
+// resume goes on with a plan, if it is of the backup that is wanted.
+func (m *making) resume(ctx context.Context, p *plan) error {
+	id, err := m.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	head := &p.Manifest
+	if head.Cluster != id || head.Incremental() != m.options.Incremental ||
+		!slices.Equal(chosen(head), sortedSet(m.options.Tables)) {
+		return fmt.Errorf("backup: %s was interrupted and is another backup than this one: run its command again, or begin anew with --restart",
+			head.Name)
+	}
+	m.plan, m.done = p, map[int]File{}
+	for _, at := range []uint64{head.At, head.Since} {
+		if at == 0 {
+			continue
+		}
+		if err := m.hold(ctx, at); err != nil {
+			return err
+		}
+	}
+	for i := range p.Ranges {
+		f := File{}
+		_, found, err := m.from.getSealed(ctx, head.path(rangeName(i)), kindRange, &f)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return err
+		}
+		if found && err == nil {
+			m.done[i] = f
+		}
+	}
+	if m.options.Resumed != nil {
+		m.options.Resumed(head.Name)
+	}
+	return nil
+}
+
+// chosen returns the names of the backup's tables if it is one of some only.
+func chosen(m *Manifest) []string {
+	if !m.Chosen {
+		return nil
+	}
+	var names []string
+	for _, t := range m.Tables {
+		names = append(names, t.Name)
+	}
+	return sortedSet(names)
+}
+
+func sortedSet(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+func rangeName(i int) string { return fmt.Sprintf("%06d.%s", i, kindRange) }
+
+// prepare takes the timestamp and plans a backup at it.
+func (m *making) prepare(ctx context.Context) error {
+	p := &plan{}
+	head := &p.Manifest
+	id, err := m.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	head.Cluster, head.Chosen = id, len(m.options.Tables) > 0
+	if m.options.Incremental {
+		if err := m.upon(ctx, head); err != nil {
+			return err
+		}
+	}
+	s, err := m.client.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	m.holds = append(m.holds, s)
+	head.At = uint64(s.Timestamp())
+	head.Time = time.UnixMilli(s.Timestamp().Millis()).UTC()
+	kind := "full"
+	if m.options.Incremental {
+		kind = "incremental"
+	}
+	head.Name = head.Time.Format("20060102T150405.000Z") + "-" + kind
+	if err := m.describe(ctx, p); err != nil {
+		return err
+	}
+	m.plan = p
+	_, err = m.from.putSealed(ctx, head.path(kindPlan), kindPlan, p, false)
+	return err
+}
+
+// upon makes the backup one upon the newest of the same cluster and tables.
+func (m *making) upon(ctx context.Context, head *Manifest) error {
+	all, err := m.from.whole(ctx)
+	if err != nil {
+		return err
+	}
+	for _, parent := range slices.Backward(all) {
+		if parent.Cluster != head.Cluster || !slices.Equal(chosen(parent), sortedSet(m.options.Tables)) {
+			continue
+		}
+		head.Parent, head.ParentSHA256, head.Since = parent.Name, parent.sha256, parent.At
+		return m.hold(ctx, parent.At)
+	}
+	return fmt.Errorf("%w: no backup of these tables of this cluster to build upon: make a full one first",
+		ErrNotFound)
+}
+
+// describe plans the ranges, and notes what else belongs to the cluster's schema. It is
+// called after the timestamp was taken: all tables that have anything at it are there, or
+// were dropped since.
+func (m *making) describe(ctx context.Context, p *plan) error {
+	head := &p.Manifest
+	tables, err := m.client.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	missing := sortedSet(m.options.Tables)
+	for _, t := range tables {
+		if head.Chosen && !slices.Contains(m.options.Tables, t.Name) {
+			continue
+		}
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
+		if t.Restoring != nil {
+			return fmt.Errorf("%w %q is being restored from %s: finish that, or drop the table, before it is backed up",
+				ErrTable, t.Name, t.Restoring.Source)
+		}
+		head.Tables = append(head.Tables, Table{ID: t.Id, Name: t.Name, SplitKeys: t.SplitKeys})
+		if p.Ranges, err = m.ranges(ctx, p.Ranges, t.Id); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %w: %q", ErrTable, txn.ErrNoTable, missing)
+	}
+	catalogue, err := m.client.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range catalogue.GetObservers() {
+		if _, ok := head.table(o.Table); ok && !o.Retired {
+			head.Observers = append(head.Observers, o.Name)
+		}
+	}
+	policy, err := m.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
+	if err != nil {
+		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+	}
+	if head.Chosen || policy.GetPolicy().GetVersion() == 0 {
+		return nil
+	}
+	policy.Policy.Version = 0
+	head.Policy, err = protojson.Marshal(policy.GetPolicy())
+	return err
+}
+
+// ranges appends the tablets' ranges of a table.
+func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range, error) {
+	const page = 256
+	row := ""
+	for {
+		tablets, err := m.client.Transport().Locate(ctx, mvcc.TableID(table), row, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range tablets {
+			span, ok := wire.Clip(d, mvcc.Span{Table: mvcc.TableID(table), Start: row})
+			if !ok {
+				return out, nil
+			}
+			out = append(out, Range{
+				Table: table, Start: []byte(span.Start), End: []byte(span.End), HasEnd: span.HasEnd,
+			})
+			if !span.HasEnd {
+				return out, nil
+			}
+			row = span.End
+		}
+		if len(tablets) == 0 {
+			return nil, fmt.Errorf("%w: the tablet of table %d row %q is not known", txn.ErrUnavailable,
+				table, row)
+		}
+	}
+}
+
+// run copies the ranges that are not done, and writes the manifest.
+func (m *making) run(ctx context.Context) (*Manifest, error) {
+	head := &m.plan.Manifest
+	head.Files = make([]File, len(m.plan.Ranges))
+	m.tally.Ranges = len(m.plan.Ranges)
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(m.Workers)
+	for i := range m.plan.Ranges {
+		if f, ok := m.done[i]; ok {
+			head.Files[i] = f
+			m.count(1, f.Records, f.Bytes)
+			continue
+		}
+		group.Go(func() (err error) {
+			head.Files[i], err = m.copy(within, i)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	sum, err := m.from.putSealed(ctx, head.path(kindManifest), kindManifest, head, true)
+	if err != nil {
+		return nil, err
+	}
+	head.sha256 = sum
+	// What only a later run would have needed. A crash in between leaves it there, and
+	// does no harm.
+	leftover := []string{head.path(kindPlan)}
+	for i := range m.plan.Ranges {
+		leftover = append(leftover, head.path(rangeName(i)))
+	}
+	return head, m.from.remove(ctx, leftover)
+}
+
+// copy copies one range into a file, and notes that it is done.
+func (m *making) copy(ctx context.Context, i int) (File, error) {
+	head, r := &m.plan.Manifest, m.plan.Ranges[i]
+	// The name is this attempt's: two processes that have the same plan in hand never write
+	// one object.
+	name := fmt.Sprintf("%06d-%s.data", i, random())
+	var file File
+	err := m.from.write(ctx, head.path(name), false, func(w io.Writer) error {
+		d, err := newDataWriter(w, r, name)
+		if err != nil {
+			return err
+		}
+		var records, bytes int64 // not yet counted
+		err = m.scan(ctx, txn.RecordScan{
+			Span: r.span(), At: mvcc.Timestamp(head.At), Since: mvcc.Timestamp(head.Since),
+		}, func(c *mvcc.ReadCell) error {
+			records, bytes = records+1, bytes+recordBytes(c)
+			if bytes > 64<<10 || records > 1<<10 {
+				if err := m.throttle(ctx, bytes); err != nil {
+					return err
+				}
+				m.count(0, records, bytes)
+				records, bytes = 0, 0
+			}
+			return d.add(c)
+		})
+		if err != nil {
+			return err
+		}
+		m.count(0, records, bytes)
+		file, err = d.end()
+		return err
+	})
+	if err != nil {
+		return File{}, err
+	}
+	if _, err := m.from.putSealed(ctx, head.path(rangeName(i)), kindRange, file, false); err != nil {
+		return File{}, err
+	}
+	m.count(1, 0, 0)
+	return file, nil
+}

@@ -1,0 +1,150 @@
+package backup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"gocloud.dev/blob/memblob"
+	_ "gocloud.dev/blob/s3blob"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/percolatortest"
+)
+
+// TestDamage flips each byte of a chain of backups in turn. Verify finds every one, and a
+// restore refuses to end.
+func TestDamage(t *testing.T) {
+	from := start(t, 12)
+	dir := t.TempDir()
+	l := open(t, dir)
+	create(t, from.DB(), l, backup.CreateOptions{Tables: []string{"bank"}})
+	set(t, from.DB(), "bank", "row000003", "")
+	set(t, from.DB(), "bank", "row000004", "later")
+	create(t, from.DB(), l, backup.CreateOptions{Tables: []string{"bank"}, Incremental: true})
+	to := percolatortest.Start(t, nil, percolatortest.WithTables(percolator.TableSpec{Name: "other"}))
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	must(t, err)
+	flips, restores := 0, 0
+	for _, file := range files {
+		whole, err := os.ReadFile(file)
+		must(t, err)
+		for i := range whole {
+			damaged := append([]byte(nil), whole...)
+			damaged[i] ^= 1 << (i % 8)
+			must(t, os.WriteFile(file, damaged, 0o600))
+			v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+			must(t, err)
+			if len(v.Faults) == 0 {
+				t.Fatalf("UNNOTICED: byte %d of %s", i, file)
+			}
+			flips++
+			if i%61 == 0 { // a restore takes longer
+				name := fmt.Sprintf("bank%d", restores)
+				_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+					Tables: map[string]string{"bank": name},
+				})
+				if !errors.Is(err, backup.ErrDamaged) {
+					t.Fatalf("UNNOTICED: restored with byte %d of %s flipped: %v", i, file, err)
+				}
+				restores++
+			}
+		}
+		// A file that is cut off, goes on, or is gone.
+		for _, other := range [][]byte{whole[:len(whole)-1], append(append([]byte(nil), whole...), 0)} {
+			must(t, os.WriteFile(file, other, 0o600))
+			v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+			must(t, err)
+			if len(v.Faults) == 0 {
+				t.Fatalf("UNNOTICED: %s with %d bytes", file, len(other))
+			}
+		}
+		must(t, os.Remove(file))
+		v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+		must(t, err)
+		// Without its manifest a backup is an unfinished one; nothing else may be missing.
+		if len(v.Faults)+len(v.Unfinished) == 0 {
+			t.Fatalf("UNNOTICED: %s is gone", file)
+		}
+		must(t, os.WriteFile(file, whole, 0o600))
+	}
+	if flips < 1000 || restores < 10 {
+		t.Errorf("only %d bytes flipped, %d restores", flips, restores)
+	}
+	v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+	must(t, err)
+	if len(v.Faults) > 0 {
+		t.Errorf("sound again: %v", v.Faults)
+	}
+}
+
+// TestObjectStores makes and restores a chain in each kind of store that is not a directory.
+func TestObjectStores(t *testing.T) {
+	server := httptest.NewServer(gofakes3.New(s3mem.New()).Server())
+	defer server.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	s3 := func() *backup.Location {
+		l, err := backup.Open(t.Context(), "s3://backups?region=us-east-1&use_path_style=true&endpoint="+server.URL)
+		must(t, err)
+		return l
+	}
+	must(t, put(t.Context(), server.URL+"/backups"))
+	from := start(t, 100)
+	for name, l := range map[string]*backup.Location{
+		"memory": backup.NewLocation(memblob.OpenBucket(nil)), "s3": s3(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { _ = l.Close() }()
+			ctx, stop := context.WithCancel(t.Context())
+			_, err := backup.Create(ctx, from.DB().Client(), l, backup.CreateOptions{
+				Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+					if p.Done == 1 {
+						stop()
+					}
+				}},
+			})
+			if err == nil {
+				t.Fatal("not interrupted")
+			}
+			resumed := ""
+			create(t, from.DB(), l, backup.CreateOptions{Resumed: func(name string) { resumed = name }})
+			if resumed == "" {
+				t.Error("begun anew")
+			}
+			set(t, from.DB(), "bank", "row000007", name+strings.Repeat("long", 1000))
+			create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
+			v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+			must(t, err)
+			if len(v.Backups) != 2 || len(v.Faults)+len(v.Unfinished) > 0 {
+				t.Errorf("verify: %+v", v)
+			}
+			to := percolatortest.Start(t, nil)
+			_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+			must(t, err)
+			equal(t, name, contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
+		})
+	}
+}
+
+// put makes a bucket.
+func put(ctx context.Context, url string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}

@@ -1,0 +1,161 @@
+package backup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/gcerrors"
+)
+
+// This file is where backups are: a bucket of an object store, or a directory, which is
+// one too. It keeps nothing but the bucket, which may be used concurrently.
+
+// Location holds backups. It must be closed.
+type Location struct {
+	bucket *blob.Bucket
+	dir    string // of a directory: what is written there is synced
+}
+
+// Open opens the location with the name: a directory, which is created, or the URL of a
+// bucket whose driver the program links, such as s3://name?region=eu-central-1.
+func Open(ctx context.Context, name string) (*Location, error) {
+	if name == "" {
+		return nil, errors.New("backup: no location is named")
+	}
+	if strings.Contains(name, "://") {
+		bucket, err := blob.OpenBucket(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("backup: open %s: %w", name, err)
+		}
+		return NewLocation(bucket), nil
+	}
+	dir, err := filepath.Abs(name)
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
+		CreateDir: true, NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backup: open %s: %w", name, err)
+	}
+	return &Location{bucket: bucket, dir: dir}, nil
+}
+
+// NewLocation returns the location that is the bucket, which belongs to it from now on.
+func NewLocation(bucket *blob.Bucket) *Location { return &Location{bucket: bucket} }
+
+// Close closes the bucket.
+func (l *Location) Close() error { return l.bucket.Close() }
+
+// write writes an object from what fn writes. It is there, and durable, when write returns
+// nil; if fn fails it is not there.
+func (l *Location) write(ctx context.Context, name string, only bool,
+	fn func(io.Writer) error) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := l.bucket.NewWriter(within, name, &blob.WriterOptions{
+		ContentType: "application/octet-stream", IfNotExist: only,
+	})
+	if err != nil {
+		return fmt.Errorf("backup: write %s: %w", name, err)
+	}
+	if err := fn(w); err != nil {
+		cancel() // the object is given up
+		_ = w.Close()
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("backup: write %s: %w", name, err)
+	}
+	return l.sync(name)
+}
+
+// sync makes a file of a directory durable, and its name.
+func (l *Location) sync(name string) error {
+	if l.dir == "" {
+		return nil
+	}
+	path := filepath.Join(l.dir, filepath.FromSlash(name))
+	for _, p := range []string{path, filepath.Dir(path), l.dir} {
+		f, err := os.Open(p)
+		if err != nil {
+			return fmt.Errorf("backup: %w", err)
+		}
+		err = f.Sync()
+		if closing := f.Close(); err == nil {
+			err = closing
+		}
+		if err != nil {
+			return fmt.Errorf("backup: sync %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// read returns a small object; ok is false if there is none.
+func (l *Location) read(ctx context.Context, name string) (data []byte, ok bool, err error) {
+	data, err = l.bucket.ReadAll(ctx, name)
+	switch {
+	case gcerrors.Code(err) == gcerrors.NotFound:
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("backup: read %s: %w", name, err)
+	}
+	return data, true, nil
+}
+
+// names returns the folders of a location, in order: one a backup.
+func (l *Location) names(ctx context.Context) ([]string, error) {
+	return l.list(ctx, "", "/")
+}
+
+// objects returns what is in the folder of a backup.
+func (l *Location) objects(ctx context.Context, backup string) ([]string, error) {
+	return l.list(ctx, backup+"/", "")
+}
+
+func (l *Location) list(ctx context.Context, prefix, delimiter string) ([]string, error) {
+	var out []string
+	for it := l.bucket.List(&blob.ListOptions{Prefix: prefix, Delimiter: delimiter}); ; {
+		o, err := it.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			slices.Sort(out)
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("backup: list %s: %w", prefix, err)
+		}
+		if delimiter == "" || o.IsDir {
+			out = append(out, strings.TrimSuffix(o.Key, "/"))
+		}
+	}
+}
+
+// remove removes objects of which none is needed any more.
+func (l *Location) remove(ctx context.Context, names []string) error {
+	for _, name := range names {
+		err := l.bucket.Delete(ctx, name)
+		if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+			return fmt.Errorf("backup: remove %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// random returns eight hexadecimal digits that tell two writers of one range apart.
+func random() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}

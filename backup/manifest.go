@@ -1,0 +1,263 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// This file has what is said of a backup beside its data: the manifest, the plan that it
+// is made by, and how both are sealed with a checksum. It keeps nothing.
+
+// Errors of this package, to be tested with errors.Is.
+var (
+	// ErrDamaged: bytes of a backup are not those that were written.
+	ErrDamaged = errors.New("backup: damaged")
+	// ErrNotFound: the location has no such backup, or none that goes so far.
+	ErrNotFound = errors.New("backup: not found")
+	// ErrHistoryGone: history that the backup needs has been collected.
+	ErrHistoryGone = errors.New("backup: history that it needs has been collected")
+	// ErrNotEmpty: a table that is to be restored is there and holds something.
+	ErrNotEmpty = errors.New("backup: table is not empty")
+	// ErrTable: a table that was asked for is not in the backup, or can't be copied or restored.
+	ErrTable = errors.New("backup: table")
+)
+
+// Manifest describes a whole backup.
+type Manifest struct {
+	Name         string    `json:"name"` // its folder
+	Cluster      string    `json:"cluster"`
+	Since        uint64    `json:"since,omitempty"` // incremental: the parent's At
+	At           uint64    `json:"at"`              // the timestamp of which it is
+	Time         time.Time `json:"time"`            // that timestamp's
+	Parent       string    `json:"parent,omitempty"`
+	ParentSHA256 string    `json:"parent_sha256,omitempty"` // of the parent's manifest
+	Chosen       bool      `json:"chosen,omitempty"`        // of some tables only
+	Tables       []Table   `json:"tables"`
+	// Observers are those of the catalogue, by name. They are not restored: the programs that
+	// have them register them.
+	Observers []string `json:"observers,omitempty"`
+	// Policy is the cluster's, as JSON; absent if it had none.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table
+
+	sha256 string // of the manifest itself
+}
+
+// Table is a table of a backup.
+type Table struct {
+	ID        uint32   `json:"id"` // in the cluster that it is from
+	Name      string   `json:"name"`
+	SplitKeys [][]byte `json:"split_keys,omitempty"` // that it was created with
+}
+
+// Range is a range of rows of one table: what one worker copies.
+type Range struct {
+	Table  uint32 `json:"table"`
+	Start  []byte `json:"start,omitempty"`
+	End    []byte `json:"end,omitempty"`
+	HasEnd bool   `json:"has_end,omitempty"` // else it goes to the end of the table
+}
+
+// File is a data file: what a backup has of a range.
+type File struct {
+	Range
+	Name    string `json:"file"`
+	Size    int64  `json:"size"`
+	SHA256  string `json:"sha256"`
+	Records int64  `json:"records"`
+	Rows    int64  `json:"rows"`
+	Bytes   int64  `json:"bytes"` // of rows, columns and values
+}
+
+// Incremental reports whether the backup needs its parent.
+func (m *Manifest) Incremental() bool { return m.Parent != "" }
+
+// Size is that of all data files.
+func (m *Manifest) Size() (size, records int64) {
+	for i := range m.Files {
+		size, records = size+m.Files[i].Size, records+m.Files[i].Records
+	}
+	return size, records
+}
+
+// table returns the table with the id.
+func (m *Manifest) table(id uint32) (Table, bool) {
+	i := slices.IndexFunc(m.Tables, func(t Table) bool { return t.ID == id })
+	if i < 0 {
+		return Table{}, false
+	}
+	return m.Tables[i], true
+}
+
+// path returns the name of the object with the backup's part.
+func (m *Manifest) path(part string) string { return m.Name + "/" + part }
+
+// plan is what a backup is made by: its manifest without files, and the ranges that make them.
+type plan struct {
+	Manifest Manifest `json:"manifest"`
+	Ranges   []Range  `json:"ranges"`
+}
+
+// span returns the range as the coordinator takes it.
+func (r *Range) span() mvcc.Span {
+	return mvcc.Span{
+		Table: mvcc.TableID(r.Table), Start: string(r.Start), End: string(r.End), HasEnd: r.HasEnd,
+	}
+}
+
+// overlaps reports whether the ranges, of one table, have rows in common.
+func (r *Range) overlaps(o *Range) bool {
+	return (!o.HasEnd || bytes.Compare(r.Start, o.End) < 0) &&
+		(!r.HasEnd || bytes.Compare(o.Start, r.End) < 0)
+}
+
+// The kinds of sealed objects.
+const (
+	kindManifest = "manifest"
+	kindPlan     = "plan"
+	kindRange    = "range"
+)
+
+// sealLine begins a sealed object of the kind.
+func sealLine(kind string, body []byte) string {
+	sum := sha256.Sum256(body)
+	return "percolator backup " + kind + " 1 sha256 " + hex.EncodeToString(sum[:]) + "\n"
+}
+
+// putSealed writes v, as JSON behind its checksum, and returns the SHA-256 of all of it.
+func (l *Location) putSealed(ctx context.Context, name, kind string, v any,
+	only bool) (string, error) {
+	body, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return "", fmt.Errorf("backup: encode %s: %w", name, err)
+	}
+	data := append([]byte(sealLine(kind, body)), body...)
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), l.write(ctx, name, only, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// getSealed reads what putSealed has written into v; found is false if there is none.
+func (l *Location) getSealed(ctx context.Context, name, kind string,
+	v any) (sum string, found bool, err error) {
+	data, found, err := l.read(ctx, name)
+	if err != nil || !found {
+		return "", false, err
+	}
+	i := bytes.IndexByte(data, '\n') + 1
+	if line, want := string(data[:i]), sealLine(kind, data[i:]); line != want {
+		prefix, _, _ := strings.Cut(want, " sha256 ")
+		if strings.HasPrefix(line, strings.TrimSuffix(prefix, "1")) && !strings.HasPrefix(line, prefix+" ") {
+			return "", true, fmt.Errorf("%w: %s is of another version of the format: %.60q", ErrDamaged,
+				name, line)
+		}
+		return "", true, fmt.Errorf("%w: %s does not match its checksum", ErrDamaged, name)
+	}
+	if err := json.Unmarshal(data[i:], v); err != nil {
+		return "", true, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+	}
+	all := sha256.Sum256(data)
+	return hex.EncodeToString(all[:]), true, nil
+}
+
+// manifest reads the manifest of a backup, nil if it is not whole.
+func (l *Location) manifest(ctx context.Context, name string) (*Manifest, error) {
+	m := &Manifest{}
+	sum, found, err := l.getSealed(ctx, name+"/"+kindManifest, kindManifest, m)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, nil
+	case m.Name != name:
+		return nil, fmt.Errorf("%w: the manifest of %s is that of %q", ErrDamaged, name, m.Name)
+	}
+	m.sha256 = sum
+	return m, nil
+}
+
+// Listed is a backup as List finds it.
+type Listed struct {
+	Name     string
+	Manifest *Manifest // nil: it is not whole, or Err says why
+	Err      error     // its manifest can't be read
+}
+
+// List returns the location's backups, the oldest first.
+func (l *Location) List(ctx context.Context) ([]Listed, error) {
+	names, err := l.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Listed, len(names))
+	for i, name := range names {
+		out[i].Name = name
+		out[i].Manifest, out[i].Err = l.manifest(ctx, name)
+		if out[i].Err != nil && !errors.Is(out[i].Err, ErrDamaged) {
+			return nil, out[i].Err
+		}
+	}
+	return out, nil
+}
+
+// whole returns the manifests of the backups that are whole, the oldest timestamp first. A
+// damaged one is an error: what would be built on the others might leave it out.
+func (l *Location) whole(ctx context.Context) ([]*Manifest, error) {
+	listed, err := l.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*Manifest
+	for _, b := range listed {
+		if b.Err != nil {
+			return nil, b.Err
+		}
+		if b.Manifest != nil {
+			out = append(out, b.Manifest)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Manifest) int {
+		switch {
+		case a.At < b.At:
+			return -1
+		case a.At > b.At:
+			return 1
+		}
+		return 0
+	})
+	return out, nil
+}
+
+// chain returns the backup and all that it needs, the full one first.
+func (l *Location) chain(ctx context.Context, m *Manifest) ([]*Manifest, error) {
+	out := []*Manifest{m}
+	for m.Incremental() {
+		parent, err := l.manifest(ctx, m.Parent)
+		switch {
+		case err != nil:
+			return nil, err
+		case parent == nil:
+			return nil, fmt.Errorf("%w: %s, which %s needs", ErrNotFound, m.Parent, m.Name)
+		case parent.sha256 != m.ParentSHA256 || parent.At != m.Since || parent.At >= m.At:
+			return nil, fmt.Errorf("%w: %s is not the backup that %s was made upon", ErrDamaged,
+				parent.Name, m.Name)
+		}
+		m = parent
+		out = append(out, m)
+	}
+	slices.Reverse(out)
+	return out, nil
+}

@@ -1,0 +1,401 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file restores tables. Each range of the full backup is restored by one worker, in
+// the order of cells, so that the last cell that is there says how far an earlier run has
+// come: nothing else is remembered. Workers share the tally and the limiter.
+
+// RestoreOptions say what is restored.
+type RestoreOptions struct {
+	Options
+	// Backup is the one whose chain is restored; default: the newest that covers At, of which
+	// the location must have those of one cluster only.
+	Backup string
+	At     uint64 // the timestamp whose state is restored; default: the backup's
+	// Tables maps tables of the backup to the names that they get; default: all, with theirs.
+	Tables map[string]string
+	Policy bool // restore the cluster's policy too
+	// Notify marks observed cells, in the end, whose last change their observers had not seen
+	// at At: they run. Without it nothing runs until a cell changes again.
+	Notify bool
+}
+
+// Restored is what Restore has done.
+type Restored struct {
+	Backup   string
+	At       uint64
+	Tables   []string // as they are called now
+	LeftOut  []string // tables that were there at At, perhaps, and were dropped before the backup
+	Records  int64
+	Notified int64
+}
+
+// Restore writes the state at a timestamp into tables that are empty or not there. If it
+// was interrupted, it goes on.
+func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) (*Restored, error) {
+	r := &restoring{work: newWork(c, l, o.Options), options: o}
+	if err := r.find(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.choose(); err != nil {
+		return nil, err
+	}
+	if o.Policy {
+		if err := r.policy(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.write(ctx); err != nil {
+		return nil, err
+	}
+	for _, t := range r.tables {
+		if t.done {
+			continue
+		}
+		if _, err := r.table(ctx, &pb.RestoreTableRequest{Name: t.to, Mark: r.mark, Finish: true}); err != nil {
+			return nil, err
+		}
+	}
+	if o.Notify {
+		if err := r.notify(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &r.result, nil
+}
+
+// restoring is a restore under way.
+type restoring struct {
+	*work
+	options RestoreOptions
+	chain   []*Manifest // the full backup first
+	mark    *pb.RestoreMark
+	tables  []target
+	result  Restored
+}
+
+// target is one table of a restore.
+type target struct {
+	Table
+	to     string
+	id     uint32 // in this cluster
+	chain  []*Manifest
+	ranges []Range
+	done   bool // an earlier run has ended it
+}
+
+// find finds the chain.
+func (r *restoring) find(ctx context.Context) error {
+	all, err := r.from.whole(ctx)
+	if err != nil {
+		return err
+	}
+	// The oldest backup that goes as far as At, or the newest.
+	var last *Manifest
+	for _, m := range all {
+		named := r.options.Backup == "" || r.options.Backup == m.Name
+		if named && (last == nil || r.options.At == 0 || last.At < r.options.At) {
+			last = m
+		}
+	}
+	switch {
+	case last == nil && r.options.Backup != "":
+		return fmt.Errorf("%w: %s", ErrNotFound, r.options.Backup)
+	case last == nil:
+		return fmt.Errorf("%w: there is no whole backup", ErrNotFound)
+	}
+	if r.options.Backup == "" && slices.ContainsFunc(all, func(m *Manifest) bool {
+		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))
+	}) {
+		return fmt.Errorf("%w: there are backups of several clusters, or of different tables: name one of them",
+			ErrNotFound)
+	}
+	if r.chain, err = r.from.chain(ctx, last); err != nil {
+		return err
+	}
+	at := r.options.At
+	if at == 0 {
+		at = last.At
+	}
+	if first := r.chain[0]; at < first.At || at > last.At {
+		return fmt.Errorf("%w: the backups cover the timestamps from %d (%s) to %d (%s), not %d",
+			ErrNotFound, first.At, first.Time, last.At, last.Time, at)
+	}
+	for _, m := range r.chain {
+		if err := m.covers(); err != nil {
+			return err
+		}
+	}
+	r.mark = &pb.RestoreMark{Source: last.Name + " of cluster " + last.Cluster, At: at}
+	r.result.Backup, r.result.At = last.Name, at
+	return nil
+}
+
+// choose maps tables to targets.
+func (r *restoring) choose() error {
+	last := r.chain[len(r.chain)-1]
+	wanted := r.options.Tables
+	for _, t := range last.Tables {
+		to, ok := wanted[t.Name]
+		if len(wanted) > 0 && !ok {
+			continue
+		}
+		if to == "" {
+			to = t.Name
+		}
+		x := target{Table: t, to: to}
+		// From the backup on in which it is for the first time.
+		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { _, ok := m.table(t.ID); return ok })
+		x.chain = r.chain[i:]
+		for j := range x.chain[0].Files {
+			if f := &x.chain[0].Files[j]; f.Table == t.ID {
+				x.ranges = append(x.ranges, f.Range)
+			}
+		}
+		r.tables = append(r.tables, x)
+		r.result.Tables = append(r.result.Tables, to)
+	}
+	for name := range wanted {
+		if !slices.ContainsFunc(r.tables, func(t target) bool { return t.Name == name }) {
+			return fmt.Errorf("%w %q is not in the backup %s", ErrTable, name, last.Name)
+		}
+	}
+	if names := sortedSet(r.result.Tables); len(names) != len(r.result.Tables) {
+		return fmt.Errorf("%w: two tables would get one name", ErrTable)
+	}
+	// At an earlier timestamp there may have been tables that the last backup has not seen.
+	if n := len(r.chain); r.mark.At < last.At && n > 1 && len(wanted) == 0 {
+		for _, t := range r.chain[n-2].Tables {
+			if _, still := last.table(t.ID); !still {
+				r.result.LeftOut = append(r.result.LeftOut, t.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// policy restores the cluster's policy.
+func (r *restoring) policy(ctx context.Context) error {
+	last := r.chain[len(r.chain)-1]
+	if len(last.Policy) == 0 {
+		return nil
+	}
+	p := &pb.Policy{}
+	if err := protojson.Unmarshal(last.Policy, p); err != nil {
+		return fmt.Errorf("%w: the policy of %s: %w", ErrDamaged, last.Name, err)
+	}
+	_, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: p})
+	if err != nil {
+		return fmt.Errorf("backup: restore the cluster's policy: %w", err)
+	}
+	return nil
+}
+
+// table asks for the begin or the end of a table's restore.
+func (r *restoring) table(ctx context.Context,
+	req *pb.RestoreTableRequest) (out *pb.RestoreTableResponse, err error) {
+	err = r.persist(ctx, func() (bool, error) {
+		out, err = r.client.Admin().RestoreTable(ctx, req)
+		return false, err
+	})
+	if err != nil {
+		err = fmt.Errorf("backup: restore table %q: %w", req.Name, err)
+	}
+	return out, err
+}
+
+// begin makes sure that no table holds anything, and then marks them all.
+func (r *restoring) begin(ctx context.Context) error {
+	there, err := r.client.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	r.skipDone(there)
+	for _, t := range r.tables {
+		i := slices.IndexFunc(there, func(x *pb.Table) bool { return x.Name == t.to })
+		if t.done || i < 0 || there[i].Restoring != nil {
+			continue
+		}
+		_, some, err := r.last(ctx, mvcc.Span{Table: mvcc.TableID(there[i].Id)})
+		if err != nil {
+			return err
+		}
+		if some {
+			return fmt.Errorf("%w: %q: drop it, or restore the table under another name", ErrNotEmpty, t.to)
+		}
+	}
+	for i := range r.tables {
+		t := &r.tables[i]
+		if t.done {
+			continue
+		}
+		// A tablet for each range, in requests of as many as one takes.
+		var keys [][]byte
+		for _, rows := range t.ranges {
+			if len(rows.Start) > 0 {
+				keys = append(keys, rows.Start)
+			}
+		}
+		for first := true; first || len(keys) > 0; first = false {
+			n := min(len(keys), splitsAtOnce)
+			answer, err := r.table(ctx, &pb.RestoreTableRequest{
+				Name: t.to, Mark: r.mark, SplitKeys: keys[:n],
+			})
+			if err != nil {
+				return err
+			}
+			t.id, keys = answer.TableId, keys[n:]
+		}
+	}
+	return nil
+}
+
+// skipDone marks the tables that an earlier run has ended. If it has ended all, this run is
+// another, unless it may have notifications to make.
+func (r *restoring) skipDone(there []*pb.Table) {
+	done := 0
+	for i := range r.tables {
+		t := &r.tables[i]
+		for _, x := range there {
+			if x.Name == t.to && x.Restoring == nil && proto.Equal(x.Restored, r.mark) {
+				t.done, t.id = true, x.Id
+				done++
+			}
+		}
+	}
+	for i := range r.tables {
+		t := &r.tables[i]
+		t.done = t.done && (done < len(r.tables) || r.options.Notify)
+	}
+}
+
+// splitsAtOnce is how many tablets one request makes: it is answered within its bound.
+const splitsAtOnce = 64
+
+// last returns the last cell of the rows that has a value.
+func (r *restoring) last(ctx context.Context, rows mvcc.Span) (cell mvcc.Cell, ok bool, err error) {
+	now, err := r.client.Timestamp(ctx)
+	if err != nil {
+		return cell, false, err
+	}
+	done := errors.New("found")
+	err = r.scan(ctx, txn.RecordScan{Span: rows, At: now, Reverse: true, Limit: 1},
+		func(c *mvcc.ReadCell) error {
+			cell, ok = c.Cell, true
+			return done
+		})
+	if ok {
+		err = nil
+	}
+	return cell, ok, err
+}
+
+// write writes all ranges.
+func (r *restoring) write(ctx context.Context) error {
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(r.Workers)
+	tables := slices.DeleteFunc(slices.Clone(r.tables), func(t target) bool { return t.done })
+	for i := range tables {
+		r.tally.Ranges += len(tables[i].ranges)
+	}
+	for i := range tables {
+		t := &tables[i]
+		for j := range t.ranges {
+			group.Go(func() error { return r.writeRange(within, t, &t.ranges[j]) })
+		}
+	}
+	err := group.Wait()
+	r.result.Records = r.tally.Records
+	return err
+}
+
+// Bounds of one request with restored cells.
+const (
+	batchRecords = 2048
+	batchBytes   = 512 << 10
+)
+
+// writeRange writes a range, from behind the last cell that is there on.
+func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) error {
+	span := rows.span()
+	span.Table = mvcc.TableID(t.id)
+	there, resumed, err := r.last(ctx, span)
+	if err != nil {
+		return err
+	}
+	there.Table = mvcc.TableID(rows.Table) // as in the files
+	var batch []mvcc.RestoredCell
+	var passed, bytes int64
+	flush := func() error {
+		if err := r.throttle(ctx, bytes); err != nil {
+			return err
+		}
+		if err := r.send(ctx, t, batch); err != nil {
+			return err
+		}
+		r.count(0, int64(len(batch))+passed, bytes)
+		batch, bytes, passed = batch[:0], 0, 0
+		return nil
+	}
+	err = newMerge(r.from, t.chain, rows, r.mark.At).each(ctx, func(c *mvcc.ReadCell) error {
+		if resumed && c.Cell.Compare(there) <= 0 {
+			passed++
+			return nil
+		}
+		size := recordBytes(c)
+		if len(batch) > 0 && (len(batch) == batchRecords || bytes+size > batchBytes) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		batch = append(batch, mvcc.RestoredCell{
+			Cell: c.Cell, StartTS: c.StartTS, CommitTS: c.CommitTS, Value: c.Value,
+		})
+		bytes += size
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	r.count(1, 0, 0)
+	return nil
+}
+
+// send writes one batch.
+func (r *restoring) send(ctx context.Context, t *target, batch []mvcc.RestoredCell) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	cells := wire.RestorePB(batch)
+	err := r.persist(ctx, func() (bool, error) {
+		_, err := r.client.Admin().RestoreCells(ctx, &pb.RestoreCellsRequest{
+			Name: t.to, Mark: r.mark, Cells: cells,
+		})
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("backup: restore table %q: %w", t.to, err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// This file reads backups without a cluster: every byte of them, or what there is. Workers
+// share the tally and the list of faults, both behind locks.
+
+// VerifyOptions say what is verified.
+type VerifyOptions struct {
+	Options
+	Name string // this backup and what it needs; default: all backups of the location
+}
+
+// Verified is what Verify has found.
+type Verified struct {
+	Backups    []*Manifest // that were read, the oldest first
+	Unfinished []string    // folders without a manifest: backups that were interrupted
+	Faults     []error     // each wraps ErrDamaged or ErrNotFound
+}
+
+// Verify reads backups whole and compares every byte with its checksum. Faults are in the
+// result; the error is what kept it from looking.
+func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error) {
+	v := &verifying{work: newWork(nil, l, o.Options)}
+	listed, err := l.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range listed {
+		switch {
+		case o.Name != "" && o.Name != b.Name:
+		case b.Err != nil:
+			v.fault(b.Err)
+		case b.Manifest == nil:
+			v.found.Unfinished = append(v.found.Unfinished, b.Name)
+		default:
+			v.chain(ctx, b.Manifest)
+		}
+	}
+	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
+		return nil, fmt.Errorf("%w: %s is not whole, or not there", ErrNotFound, o.Name)
+	}
+	return &v.found, v.files(ctx)
+}
+
+// verifying is a Verify under way.
+type verifying struct {
+	*work
+	faults sync.Mutex
+	found  Verified
+}
+
+func (v *verifying) fault(err error) {
+	v.faults.Lock()
+	defer v.faults.Unlock()
+	v.found.Faults = append(v.found.Faults, err)
+}
+
+// chain adds the backup and what it needs to those to be read.
+func (v *verifying) chain(ctx context.Context, m *Manifest) {
+	needed, err := v.from.chain(ctx, m)
+	if err != nil {
+		v.fault(err)
+		needed = []*Manifest{m}
+	}
+	for _, m := range needed {
+		if !slices.ContainsFunc(v.found.Backups, func(o *Manifest) bool { return o.Name == m.Name }) {
+			v.found.Backups = append(v.found.Backups, m)
+		}
+	}
+}
+
+// files reads all data files.
+func (v *verifying) files(ctx context.Context) error {
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(v.Workers)
+	for _, m := range v.found.Backups {
+		if err := m.covers(); err != nil {
+			v.fault(err)
+		}
+		v.tally.Ranges += len(m.Files)
+	}
+	for _, m := range v.found.Backups {
+		for i := range m.Files {
+			group.Go(func() error {
+				err := v.file(within, m, &m.Files[i])
+				if errors.Is(err, ErrDamaged) {
+					v.fault(err)
+					err = nil
+				}
+				return err
+			})
+		}
+	}
+	return group.Wait()
+}
+
+// file reads one data file.
+func (v *verifying) file(ctx context.Context, m *Manifest, f *File) error {
+	d, err := v.from.openData(ctx, m, f)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	var records, bytes int64
+	for {
+		c, err := d.next()
+		if errors.Is(err, io.EOF) {
+			v.count(1, records, bytes)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		records, bytes = records+1, bytes+recordBytes(c)
+		if bytes > 1<<20 {
+			if err := v.throttle(ctx, bytes); err != nil {
+				return err
+			}
+			v.count(0, records, bytes)
+			records, bytes = 0, 0
+		}
+	}
+}
+
+// covers returns an error unless the files of each table follow each other without a gap.
+func (m *Manifest) covers() error {
+	for _, t := range m.Tables {
+		next, ended := []byte(nil), false
+		for i := range m.Files {
+			f := &m.Files[i]
+			if f.Table != t.ID {
+				continue
+			}
+			if ended || string(f.Start) != string(next) {
+				return fmt.Errorf("%w: the files of table %q of %s leave a gap before row %q", ErrDamaged,
+					t.Name, m.Name, f.Start)
+			}
+			next, ended = f.End, !f.HasEnd
+		}
+		if !ended {
+			return fmt.Errorf("%w: the files of table %q of %s end at row %q", ErrDamaged, t.Name, m.Name,
+				next)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file takes restores of tables from backups: where they begin and end, and the
+// records in between. It keeps nothing; that a table is being restored is noted in meta.
+
+// RestoreTable implements pb.AdminServer.
+func (s *Service) RestoreTable(ctx context.Context,
+	req *pb.RestoreTableRequest) (*pb.RestoreTableResponse, error) {
+	mark := req.GetMark()
+	now, err := s.cfg.Node.Timestamp(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case mark.GetSource() == "" || mark.GetAt() == 0:
+		return nil, refuse("the mark of a restore names its source and its timestamp")
+	// Restored records keep their timestamps: nobody could read or overwrite those of the
+	// future.
+	case mvcc.Timestamp(mark.At) >= now:
+		return nil, refuse("the backup's timestamp %d is ahead of this cluster's time %d: wait until it has passed, or correct the nodes' clocks",
+			mark.At, now)
+	}
+	if req.Finish {
+		id, err := s.cfg.Restores.Finish(ctx, req.Name, mark, now)
+		return &pb.RestoreTableResponse{TableId: id}, err
+	}
+	keys := make([]string, len(req.SplitKeys))
+	for i, k := range req.SplitKeys {
+		keys[i] = string(k)
+	}
+	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, mark)
+	return &pb.RestoreTableResponse{TableId: id, Resumed: resumed}, err
+}
+
+// RestoreCells implements pb.AdminServer.
+func (s *Service) RestoreCells(ctx context.Context,
+	req *pb.RestoreCellsRequest) (*pb.RestoreCellsResponse, error) {
+	id, err := s.cfg.Restores.Table(ctx, req.GetName(), req.GetMark())
+	if err != nil {
+		return nil, err
+	}
+	r := req.GetCells()
+	n := len(r.GetWrites())
+	if len(r.GetStartTs()) != n || len(r.GetCommitTs()) != n ||
+		slices.ContainsFunc(r.GetWrites(), func(w *pb.CellWrite) bool { return w.GetCell() == nil }) {
+		return nil, refuse("each restored cell has an address and two timestamps")
+	}
+	for i, w := range r.GetWrites() {
+		w.Cell.Table = id
+		if r.CommitTs[i] > req.Mark.At {
+			return nil, refuse("a record committed at %d is newer than the timestamp %d that is restored",
+				r.CommitTs[i], req.Mark.At)
+		}
+	}
+	err = s.cfg.Node.Restore(ctx, wire.Restore(r).Records)
+	switch {
+	case errors.Is(err, txn.ErrConflict):
+		return nil, refuse("table %q is not empty, or somebody else writes into it: %v", req.Name, err)
+	case errors.Is(err, txn.ErrInvalid), errors.Is(err, txn.ErrTooLarge),
+		errors.Is(err, txn.ErrNotifyOnly), errors.Is(err, txn.ErrNoTable):
+		return nil, refuse("%v", err)
+	}
+	return &pb.RestoreCellsResponse{}, err
+}

@@ -1,0 +1,147 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file begins and ends restores of tables (docs/adr/0034). A table that is being
+// restored has a mark in its record, which every client heeds that looks the name up. The
+// mark is all the state there is: whoever has the same backup in hand may go on. Calls run
+// on the goroutines of operators' requests.
+
+// Restores begins and ends restores. It keeps nothing.
+type Restores struct{ schema *Schema }
+
+// Begin marks a table as being restored, and creates it first if there is none. It
+// returns the table's id, and whether it was marked so before. That a table without a mark
+// is empty is for the caller to know.
+func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
+	mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
+	if _, err := r.schema.CreateTable(ctx, name, splitKeys); err != nil {
+		return 0, false, err
+	}
+	err = r.changeTable(ctx, name, func(t *pb.Table) error {
+		id, resumed = t.Id, t.Restoring != nil
+		if resumed {
+			return sameMark(t, mark)
+		}
+		t.Restoring = mark
+		return nil
+	})
+	return id, resumed, err
+}
+
+// Table returns the id of a table that is being restored with the mark. Any other is
+// refused.
+func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark) (uint32, error) {
+	t, err := r.schema.Table(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if t.GetRestoring() == nil {
+		return 0, refuse(pb.Error_CODE_INVALID, "table %q is not being restored", name)
+	}
+	return t.Id, sameMark(t, mark)
+}
+
+// sameMark refuses another restore's mark.
+func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
+	if have := t.Restoring; !proto.Equal(have, mark) {
+		return refuse(pb.Error_CODE_INVALID,
+			"table %q is being restored from %s at %d: run that restore again to finish it, or drop the table",
+			t.Name, have.Source, have.At)
+	}
+	return nil
+}
+
+// Finish ends the restore of a table: its tablets refuse reads below now, which
+// would see rows of a table that was not there yet, and then the mark is removed. It may be
+// repeated.
+func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark,
+	now mvcc.Timestamp) (id uint32, err error) {
+	t, err := r.schema.Table(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if t == nil {
+		return 0, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	if t.Restoring == nil {
+		return t.Id, nil
+	}
+	if err := sameMark(t, mark); err != nil {
+		return 0, err
+	}
+	if err := r.bind(ctx, mvcc.TableID(t.Id), now); err != nil {
+		return 0, err
+	}
+	return t.Id, r.changeTable(ctx, name, func(t *pb.Table) error {
+		if t.Restoring == nil {
+			return nil
+		}
+		err := sameMark(t, mark)
+		t.Restoring, t.Restored = nil, t.Restoring
+		return err
+	})
+}
+
+// changeTable changes a table's record.
+func (r *Restores) changeTable(ctx context.Context, name string, fn func(*pb.Table) error) error {
+	_, err := update(ctx, r.schema.records, prefixTable+name,
+		func(t *pb.Table) (*pb.Table, []change, error) {
+			if t == nil {
+				return nil, nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+			}
+			return t, nil, fn(t)
+		})
+	return err
+}
+
+// bind raises the bound of all tablets of the table, one after the other. A tablet that was
+// split since it was looked up refuses, and is looked up again: what it becomes later
+// inherits the bound.
+func (r *Restores) bind(ctx context.Context, table mvcc.TableID, bound mvcc.Timestamp) error {
+	at := wire.Position{Table: table}
+	for at.Table == table {
+		err := retry(ctx, func() (bool, error) {
+			held, err := r.schema.router.Find(ctx, at.Table, at.Row, 1)
+			if err != nil || len(held) == 0 {
+				return false, err
+			}
+			d := held[0]
+			_, err = r.schema.send(ctx, d.TabletId, &pb.TabletRequest{
+				Epoch: d.Epoch,
+				Op: &pb.TabletRequest_Collect{
+					Collect: &pb.CollectRequest{Bound: uint64(bound)},
+				},
+			})
+			var refused *txn.ServerError
+			switch {
+			case errors.Is(err, route.ErrUnknown), errors.As(err, &refused) && passes(refused.Code):
+				return false, nil
+			case err != nil:
+				return false, fmt.Errorf("meta: bind tablet %d: %w", d.TabletId, err)
+			}
+			end, bounded := wire.EndOf(d)
+			if !bounded {
+				end.Table = table + 1
+			}
+			at = end
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

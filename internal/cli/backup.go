@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	_ "gocloud.dev/blob/s3blob" // for locations of s3://
+
+	"github.com/percolator-go/percolator/backup"
+)
+
+// `backup` copies tables into a directory or a bucket; package backup does the work. This
+// file has its commands and how far they say they are; restore.go has the way back.
+
+// backupCommand holds the commands about backups.
+func backupCommand(d *deps) *cobra.Command {
+	return group("backup", "Make, list and verify backups",
+		"backup create /backups\n"+
+			"backup create /backups --incremental\n"+
+			"backup ls /backups\n"+
+			"backup verify /backups",
+		backupCreate(d), backupList(d), backupVerify(d))
+}
+
+// locationHelp ends the help of commands that take LOCATION.
+const locationHelp = `
+
+LOCATION is a directory, or a bucket: s3://NAME?region=REGION, with credentials as other AWS programs find them
+(AWS_ACCESS_KEY_ID, ~/.aws, a role). Other servers that speak S3 take &endpoint=URL&use_path_style=true as well;
+&prefix=FOLDER/ is a part of a bucket.`
+
+// copyFlags are what all that copy have in common.
+type copyFlags struct {
+	workers int
+	rate    byteSize
+	quiet   bool
+}
+
+func (f *copyFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&f.workers, "workers", backup.DefaultWorkers, "ranges of rows at once")
+	flags.Var(&f.rate, "rate", "most bytes of rows and values a second, such as 16MiB; 0: as fast as it goes")
+	flags.BoolVar(&f.quiet, "quiet", false, "show no progress")
+}
+
+// options are the flags as package backup takes them, with progress in m.
+func (f *copyFlags) options(cmd *cobra.Command, m *meter) (backup.Options, error) {
+	o := backup.Options{Workers: f.workers, Rate: int64(min(f.rate, math.MaxInt64))}
+	if f.workers < 1 {
+		return o, usagef(cmd, "--workers is at least 1")
+	}
+	name := m.name
+	o.Progress = func(p backup.Progress) {
+		m.name = fmt.Sprintf("%s: %d of %d ranges", name, p.Done, p.Ranges)
+		m.show(tally{Rows: p.Records, Bytes: p.Bytes})
+	}
+	return o, nil
+}
+
+// atLocation opens the location for fn.
+func atLocation(ctx context.Context, name string, fn func(*backup.Location) error) error {
+	l, err := backup.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(l), l.Close())
+}
+
+// backupJSON is a backup in JSON.
+type backupJSON struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"` // whole, unfinished, damaged
+	Cluster string    `json:"cluster,omitempty"`
+	Parent  string    `json:"parent,omitempty"`
+	Since   uint64    `json:"since,omitempty"`
+	At      uint64    `json:"at,omitempty"`
+	Time    time.Time `json:"time,omitzero"`
+	Tables  []string  `json:"tables,omitempty"`
+	Files   int       `json:"files,omitempty"`
+	Records int64     `json:"records,omitempty"`
+	Bytes   int64     `json:"bytes,omitempty"` // of all data files
+	Error   string    `json:"error,omitempty"`
+}
+
+// newBackupJSON describes a whole backup.
+func newBackupJSON(m *backup.Manifest) *backupJSON {
+	b := &backupJSON{
+		Name: m.Name, State: "whole", Cluster: m.Cluster, Parent: m.Parent, Since: m.Since, At: m.At,
+		Time: m.Time, Files: len(m.Files),
+	}
+	b.Bytes, b.Records = m.Size()
+	for _, t := range m.Tables {
+		b.Tables = append(b.Tables, t.Name)
+	}
+	return b
+}
+
+// backupCreate makes a backup, or goes on with one.
+func backupCreate(d *deps) *cobra.Command {
+	var copying copyFlags
+	o := backup.CreateOptions{}
+	cmd := &cobra.Command{
+		Use:   "create LOCATION",
+		Short: "Back up all tables, or some, as of now",
+		Long: `Copy all tables, as they are at one timestamp, into a new folder of LOCATION. The cluster serves meanwhile; history is held
+at that timestamp until the backup is there.
+
+With --incremental only what has been committed since the newest backup there is copied, every version of it: the two
+together can be restored at any timestamp from the first one's to the second one's. It needs all history since then, so the
+time between two backups must be shorter than the history that the cluster keeps (cluster show, HISTORY).
+
+A backup that was interrupted goes on when the same command is run again, at the timestamp that it had begun with;
+--restart removes it and begins anew.` + locationHelp,
+		Example: "backup create /backups\n" +
+			"backup create /backups --incremental --rate 16MiB\n" +
+			"backup create 's3://backups?region=eu-central-1' --table bank",
+	}
+	copying.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Incremental, "incremental", false, "only what has changed since the newest backup in LOCATION")
+	flags.StringArrayVar(&o.Tables, "table", nil, "only this table; repeatable")
+	flags.BoolVar(&o.Restart, "restart", false, "remove a backup that was interrupted, and begin anew")
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		m := d.out.newMeter("backup", tally{}, copying.quiet)
+		if o.Options, err = copying.options(cmd, m); err != nil {
+			return err
+		}
+		o.Resumed = func(name string) { d.out.note("going on with %s", printable(name)) }
+		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+			return atLocation(ctx, args[0], func(l *backup.Location) error {
+				made, err := backup.Create(ctx, s.client, l, o)
+				if err != nil {
+					return d.explainCreate(err)
+				}
+				b := newBackupJSON(made)
+				m.name = "backup"
+				m.end(tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)
+				return d.out.answer(b, "%s: %d records in %d files, %s, as of %s UTC", made.Name, b.Records,
+					b.Files, byteText(b.Bytes), made.Time.Format(timeLayout))
+			})
+		})
+	}
+	return d.withClient(cmd)
+}
+
+const timeLayout = "2006-01-02 15:04:05.000"
+
+// explainCreate adds how to go on.
+func (d *deps) explainCreate(err error) error {
+	switch {
+	case errors.Is(err, backup.ErrHistoryGone):
+		return withHint(err, "make a full backup; `cluster set history=…` keeps more, --rate may be too low")
+	case errors.Is(err, backup.ErrNotFound), errors.Is(err, backup.ErrTable),
+		errors.Is(err, backup.ErrDamaged):
+		return err
+	}
+	return d.conn.again(err, "the ranges that are done")
+}
+
+// backupList asks no node.
+func backupList(d *deps) *cobra.Command {
+	return d.withOutput(&cobra.Command{
+		Use:   "ls LOCATION",
+		Short: "List the backups of a location, the oldest first",
+		Long:  `List the backups of LOCATION by their manifests. Whether all their bytes are right is for verify to say.` + locationHelp,
+		Example: "backup ls /backups\n" +
+			"backup ls /backups -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return atLocation(cmd.Context(), args[0], func(l *backup.Location) error {
+				return listBackups(cmd.Context(), l, d.out)
+			})
+		},
+	})
+}
+
+func listBackups(ctx context.Context, l *backup.Location, out *printer) error {
+	listed, err := l.List(ctx)
+	if err != nil {
+		return err
+	}
+	list := out.listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
+	for _, b := range listed {
+		switch {
+		case b.Err != nil:
+			list.add(&backupJSON{Name: b.Name, State: "damaged", Error: b.Err.Error()},
+				printable(b.Name), "damaged")
+		case b.Manifest == nil:
+			list.add(&backupJSON{Name: b.Name, State: "unfinished"}, printable(b.Name), "unfinished")
+		default:
+			j := newBackupJSON(b.Manifest)
+			upon := "-"
+			if j.Parent != "" {
+				upon = printable(j.Parent)
+			}
+			list.add(j, printable(j.Name), j.State, upon, joinRows(j.Tables),
+				strconv.FormatInt(j.Records, 10), byteText(j.Bytes))
+		}
+	}
+	return list.end()
+}
+
+// backupVerify asks no node.
+func backupVerify(d *deps) *cobra.Command {
+	var copying copyFlags
+	cmd := &cobra.Command{
+		Use:   "verify LOCATION [BACKUP]",
+		Short: "Read backups whole and compare every byte with its checksum",
+		Long: `Read all backups of LOCATION, or BACKUP and those that it is made upon, and compare every byte with its checksum, every
+record with the range and the times of its file, and every backup with its parent. The exit code is 1 if anything is
+wrong.` + locationHelp,
+		Example: "backup verify /backups\n" +
+			"backup verify /backups 20261122T221500.123Z-full",
+	}
+	copying.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		m := d.out.newMeter("verify", tally{}, copying.quiet)
+		o := backup.VerifyOptions{}
+		if o.Options, err = copying.options(cmd, m); err != nil {
+			return err
+		}
+		if len(args) > 1 {
+			o.Name = args[1]
+		}
+		return atLocation(cmd.Context(), args[0], func(l *backup.Location) error {
+			v, err := backup.Verify(cmd.Context(), l, o)
+			if err != nil {
+				return err
+			}
+			return reportVerified(v, d.out)
+		})
+	}
+	return d.withOutput(cmd)
+}
+
+func reportVerified(v *backup.Verified, out *printer) error {
+	for _, name := range v.Unfinished {
+		out.note("%s is unfinished: nothing of it was verified", printable(name))
+	}
+	var size, records int64
+	for _, m := range v.Backups {
+		b, r := m.Size()
+		size, records = size+b, records+r
+	}
+	faults := make([]string, len(v.Faults))
+	for i, err := range v.Faults {
+		faults[i] = err.Error()
+	}
+	err := out.answer(struct {
+		Backups int      `json:"backups"`
+		Records int64    `json:"records"`
+		Bytes   int64    `json:"bytes"`
+		Faults  []string `json:"faults"`
+	}{len(v.Backups), records, size, faults},
+		"%d backups, %d records, %s: %d faults", len(v.Backups), records, byteText(size), len(faults))
+	if len(v.Faults) > 0 {
+		err = errors.Join(err, withHint(errors.Join(v.Faults...),
+			"a backup with a fault, and those made upon it, can't be trusted: make a full one, and keep this for what can be saved of it"))
+	}
+	return err
+}

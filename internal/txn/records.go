@@ -1,0 +1,151 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file reads and writes the records of cells as a backup has them, with both
+// timestamps and of acknowledgments too. It keeps nothing in the client; a scan belongs to
+// the goroutine that iterates.
+
+// RecordScan says which records Records yields.
+type RecordScan struct {
+	Span mvcc.Span
+	// At is the timestamp of the scan, which must be held as long as it goes on.
+	At mvcc.Timestamp
+	// Since, if not 0, adds every older record above it, deletes too. It must be held as well.
+	Since mvcc.Timestamp
+	// Reverse goes down; Limit is about how many rows are wanted, 0: all.
+	Reverse bool
+	Limit   int
+	// After, if not nil, is where to go on: after that record of its cell if AfterTS, its
+	// commit timestamp, is not 0, else after all of the cell.
+	After   *mvcc.Cell
+	AfterTS mvcc.Timestamp
+}
+
+// recordScan is what a scanner of records keeps beside what all of them do.
+type recordScan struct {
+	since    mvcc.Timestamp
+	resumeTS uint64 // of the scanner's cell resume the records from here on were shown; 0: all of them
+}
+
+// ask makes the request one for records.
+func (r *recordScan) ask(scan *pb.ScanRequest) {
+	if r == nil {
+		return
+	}
+	scan.Acks, scan.Records, scan.Since, scan.ResumeTs = true, true, uint64(r.since), r.resumeTS
+}
+
+// goOn takes note of where the page has ended; false if that is not further inside of its
+// last cell than the one before it.
+func (r *recordScan) goOn(page *pb.ScanResponse) bool {
+	if r == nil {
+		return false
+	}
+	further := r.resumeTS != page.LastTs
+	r.resumeTS = page.LastTs
+	return further
+}
+
+func (r *recordScan) leave() {
+	if r != nil {
+		r.resumeTS = 0
+	}
+}
+
+// Records yields the records of a range, by cell and of one cell the newest first.
+// ErrSnapshotTooOld if At or Since is below the history that some tablet of it keeps.
+func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.ReadCell, error] {
+	return func(yield func(mvcc.ReadCell, error) bool) {
+		pages := scanner{
+			c: c, at: scan.At, span: scan.Span, reverse: scan.Reverse, wanted: scan.Limit,
+			resume: scan.After, records: &recordScan{since: scan.Since, resumeTS: uint64(scan.AfterTS)},
+		}
+		for {
+			page, err := pages.page(ctx)
+			if err != nil {
+				yield(mvcc.ReadCell{}, err)
+				return
+			}
+			if len(page) == 0 {
+				return
+			}
+			for _, p := range page {
+				if p.StartTs == 0 {
+					yield(mvcc.ReadCell{}, fmt.Errorf("%w: the node that leads a tablet is of a release without backups",
+						ErrInvalid))
+					return
+				}
+				if !yield(mvcc.ReadCell{
+					Cell: wire.Cell(p.Cell), Value: p.Value, Deleted: p.Deleted,
+					CommitTS: mvcc.Timestamp(p.CommitTs), StartTS: mvcc.Timestamp(p.StartTs),
+				}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Restore writes records of a backup as they were, in the order of cells. It may be
+// repeated. ErrConflict if a cell has a lock or another record.
+func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
+	for len(records) > 0 {
+		d, err := c.router.locate(ctx, posOf(records[0].Cell))
+		if err != nil {
+			return err
+		}
+		// What is cut off by the tablet's end, or by its limits, follows in another message.
+		n, _ := firstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
+			return r.Cell, r.Cell.DecisionWeight(c.cfg.Limits) + len(r.Value)
+		})
+		if err := c.restore(ctx, d, records[:n]); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// restore writes records that are believed to be in one tablet.
+func (c *Client) restore(ctx context.Context, d *pb.TabletDescriptor,
+	records []mvcc.RestoredCell) error {
+	var wait patience
+	for {
+		resp, v, err := c.router.try(ctx, d, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Restore{Restore: wire.RestorePB(records)},
+		})
+		switch {
+		case v == wrongTablet: // it may have been split
+			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
+				return err
+			}
+			return c.Restore(ctx, records)
+		case v == refused:
+			return err
+		case v != answered:
+			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
+				return err
+			}
+			continue
+		}
+		switch res := resp.GetMutation(); res.GetStatus() {
+		case pb.Status_STATUS_OK:
+			return nil
+		case pb.Status_STATUS_NOTIFY_ONLY:
+			return notifyOnly(res)
+		default:
+			cell := wire.Cell(res.GetConflictAt())
+			return fmt.Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
+				cell.Row, cell.Column)
+		}
+	}
+}
