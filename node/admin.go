@@ -2,7 +2,12 @@ package node
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -23,6 +28,8 @@ type adminNode struct {
 	policy    *clusterPolicy
 	status    *statuses
 	tablets   *statusCache
+	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
+	logLevel  *slog.LevelVar                      // nil: the log has a level of its own
 }
 
 var _ admin.Node = (*adminNode)(nil)
@@ -77,11 +84,25 @@ func (n *adminNode) PlacementStatus(ctx context.Context) *pb.PlacementStatus {
 }
 
 // NodeStatus implements admin.Node.
-func (n adminNode) NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error) {
+func (n *adminNode) NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error) {
 	return n.status.of(ctx, node, false)
 }
 
+// Metrics implements admin.Node.
+func (n *adminNode) Metrics(w io.Writer) error {
+	families, err := n.gather()
+	for _, f := range families {
+		if _, failed := expfmt.MetricFamilyToText(w, f); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// LogLevel implements admin.Node.
+func (n *adminNode) LogLevel() *slog.LevelVar { return n.logLevel }
+
 // ObserverStates implements admin.Node.
-func (n adminNode) ObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
+func (n *adminNode) ObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {
 	return n.observers.statesEverywhere(ctx)
 }

@@ -15,6 +15,9 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/actors/scanner"
+
+	dto "github.com/prometheus/client_model/go"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/join"
@@ -288,8 +291,10 @@ func (n *Node) openParts() {
 		Carrier: n.carrier, Members: n.others.members,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
-			policy: n.policy, status: n.status, tablets: n.jobs.statuses,
+			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,
+			gather: func() ([]*dto.MetricFamily, error) { return n.gatherer().Gather() },
 		},
+		Logger: n.cfg.Logger,
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -31,6 +33,7 @@ type Config struct {
 	Carrier   *route.Carrier
 	Members   cluster.Members
 	Node      Node
+	Logger    *slog.Logger
 }
 
 // Node is what the Service needs the rest of its node for.
@@ -60,6 +63,10 @@ type Node interface {
 	NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error)
 	// ObserverStates returns what waits for observers, and what all nodes do about it.
 	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)
+	// Metrics writes the node's metrics as /metrics has them.
+	Metrics(w io.Writer) error
+	// LogLevel is the level of the node's log, which may be changed; nil: it cannot be.
+	LogLevel() *slog.LevelVar
 }
 
 // Service implements pb.AdminServer. Its methods run on their callers' goroutines, many at

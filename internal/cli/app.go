@@ -152,7 +152,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
 			historyCommand(d), whyCommand(d), clusterCommand(d), nodeCommand(d), tabletCommand(d),
-			verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d),
+			verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d), debugCommand(d),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -199,6 +199,16 @@ func (f fakeAdmin) ClusterStatus(context.Context,
 	return f.whole, f.fail
 }
 
+func (f fakeAdmin) DescribeProcess(_ context.Context,
+	req *pb.DescribeProcessRequest) (*pb.DescribeProcessResponse, error) {
+	return &pb.DescribeProcessResponse{Content: []byte(req.GetKind().String())}, f.fail
+}
+
+func (f fakeAdmin) SetLogLevel(context.Context,
+	*pb.SetLogLevelRequest) (*pb.SetLogLevelResponse, error) {
+	return &pb.SetLogLevelResponse{Before: "INFO"}, f.fail
+}
+
 func (f fakeAdmin) DrainNode(_ context.Context,
 	req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
 	f.sent = append(f.sent, req)

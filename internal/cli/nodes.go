@@ -21,7 +21,7 @@ import (
 // nodeCommand holds the commands about the cluster's nodes.
 func nodeCommand(d *deps) *cobra.Command {
 	return group("node", "List, drain and forget the cluster's nodes", "node ls",
-		nodeList(d), nodeDrain(d), nodeForget(d))
+		nodeList(d), nodeDrain(d), nodeForget(d), nodeLogLevel(d))
 }
 
 // nodeList shows the node table, which meta keeps, beside what the answering node has

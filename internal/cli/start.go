@@ -365,10 +365,11 @@ func (n *nodeFlags) registerTuning(flags *pflag.FlagSet) {
 
 // logger builds the node's logger on standard error.
 func (n *nodeFlags) logger(stderr io.Writer) (*slog.Logger, error) {
-	var level slog.Level
+	level := &slog.LevelVar{}
 	if err := level.UnmarshalText([]byte(n.logLevel)); err != nil {
 		return nil, usagef(nil, "--log-level %s: known are debug, info, warn and error", n.logLevel)
 	}
+	n.cfg.LogLevel = level
 	options := &slog.HandlerOptions{Level: level}
 	switch n.logFormat {
 	case "text":

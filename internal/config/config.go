@@ -69,6 +69,9 @@ type Config struct {
 	InsecureHTTP bool
 	// Logger receives the node's log; nil discards it.
 	Logger *slog.Logger
+	// LogLevel is what Logger's handler goes by, so that operators can change it; nil: they
+	// cannot.
+	LogLevel *slog.LevelVar
 	// History is how long old versions stay readable, of a new cluster's policy. Every
 	// observer's deadline must be shorter than the cluster's history (invariant 11 of
 	// design section 4); node.Open checks that.

@@ -55,6 +55,9 @@ func (unary) NewStream(context.Context, *grpc.StreamDesc, string,
 // refused for overload.
 const maxCallPause = time.Second
 
+// profileTimeout is what the longest CPU profile takes.
+const profileTimeout = time.Minute
+
 // bound returns how long a call of the method may take, with the attempts that follow it.
 func (c *Client) bound(method string) time.Duration {
 	switch method {
@@ -65,6 +68,8 @@ func (c *Client) bound(method string) time.Duration {
 		}
 	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName:
 		return verifyTimeout
+	case pb.Admin_DescribeProcess_FullMethodName:
+		return unaryTimeout + profileTimeout
 	}
 	return unaryTimeout
 }

@@ -73,6 +73,64 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+type DescribeProcessRequest_Kind int32
+
+const (
+	DescribeProcessRequest_KIND_UNSPECIFIED DescribeProcessRequest_Kind = 0
+	DescribeProcessRequest_KIND_BUILD       DescribeProcessRequest_Kind = 1 // text: the build with its modules, Go's settings, the machine
+	DescribeProcessRequest_KIND_METRICS     DescribeProcessRequest_Kind = 2 // text, as /metrics has it
+	DescribeProcessRequest_KIND_GOROUTINES  DescribeProcessRequest_Kind = 3 // text: all stacks, those that are equal counted
+	DescribeProcessRequest_KIND_HEAP        DescribeProcessRequest_Kind = 4 // a profile as pprof reads it
+	DescribeProcessRequest_KIND_CPU         DescribeProcessRequest_Kind = 5 // a profile of the next seconds; one runs at a time
+)
+
+// Enum value maps for DescribeProcessRequest_Kind.
+var (
+	DescribeProcessRequest_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_BUILD",
+		2: "KIND_METRICS",
+		3: "KIND_GOROUTINES",
+		4: "KIND_HEAP",
+		5: "KIND_CPU",
+	}
+	DescribeProcessRequest_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_BUILD":       1,
+		"KIND_METRICS":     2,
+		"KIND_GOROUTINES":  3,
+		"KIND_HEAP":        4,
+		"KIND_CPU":         5,
+	}
+)
+
+func (x DescribeProcessRequest_Kind) Enum() *DescribeProcessRequest_Kind {
+	p := new(DescribeProcessRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x DescribeProcessRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DescribeProcessRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (DescribeProcessRequest_Kind) Type() protoreflect.EnumType {
+	return &file_percolator_v1_admin_proto_enumTypes[1]
+}
+
+func (x DescribeProcessRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DescribeProcessRequest_Kind.Descriptor instead.
+func (DescribeProcessRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0, 0}
+}
+
 type BackfillRequest_Action int32
 
 const (
@@ -106,11 +164,11 @@ func (x BackfillRequest_Action) String() string {
 }
 
 func (BackfillRequest_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_admin_proto_enumTypes[1].Descriptor()
+	return file_percolator_v1_admin_proto_enumTypes[2].Descriptor()
 }
 
 func (BackfillRequest_Action) Type() protoreflect.EnumType {
-	return &file_percolator_v1_admin_proto_enumTypes[1]
+	return &file_percolator_v1_admin_proto_enumTypes[2]
 }
 
 func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
@@ -119,7 +177,191 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14, 0}
+}
+
+type DescribeProcessRequest struct {
+	state         protoimpl.MessageState      `protogen:"open.v1"`
+	Kind          DescribeProcessRequest_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=percolator.v1.DescribeProcessRequest_Kind" json:"kind,omitempty"`
+	Seconds       uint32                      `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"` // of a CPU profile: 1 to 60
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeProcessRequest) Reset() {
+	*x = DescribeProcessRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeProcessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeProcessRequest) ProtoMessage() {}
+
+func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeProcessRequest.ProtoReflect.Descriptor instead.
+func (*DescribeProcessRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *DescribeProcessRequest) GetKind() DescribeProcessRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return DescribeProcessRequest_KIND_UNSPECIFIED
+}
+
+func (x *DescribeProcessRequest) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+type DescribeProcessResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Content       []byte                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeProcessResponse) Reset() {
+	*x = DescribeProcessResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeProcessResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeProcessResponse) ProtoMessage() {}
+
+func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeProcessResponse.ProtoReflect.Descriptor instead.
+func (*DescribeProcessResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DescribeProcessResponse) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+type SetLogLevelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         string                 `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"` // debug, info, warn or error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLogLevelRequest) Reset() {
+	*x = SetLogLevelRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLogLevelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLogLevelRequest) ProtoMessage() {}
+
+func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
+func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetLogLevelRequest) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+type SetLogLevelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Before        string                 `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLogLevelResponse) Reset() {
+	*x = SetLogLevelResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLogLevelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLogLevelResponse) ProtoMessage() {}
+
+func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
+func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SetLogLevelResponse) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
 }
 
 type ClusterStatusRequest struct {
@@ -130,7 +372,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -142,7 +384,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -155,7 +397,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 type ClusterStatusResponse struct {
@@ -175,7 +417,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +429,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +442,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClusterStatusResponse) GetUnixMs() int64 {
@@ -272,7 +514,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +526,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +539,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -349,7 +591,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +603,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +616,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -425,7 +667,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +679,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +692,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -491,7 +733,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +745,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +758,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -544,7 +786,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +798,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +811,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -601,7 +843,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +855,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +868,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 type ControlObserverRequest struct {
@@ -641,7 +883,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +895,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +908,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -706,7 +948,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +960,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +973,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -751,7 +993,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +1005,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +1018,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -802,7 +1044,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1056,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1069,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -864,7 +1106,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1118,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1131,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -1027,7 +1269,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1281,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1294,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -1076,7 +1318,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1330,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1343,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1143,7 +1385,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1397,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1410,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -1196,7 +1438,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1450,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1463,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -1247,7 +1489,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1501,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1514,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -1295,7 +1537,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1549,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1562,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -1360,7 +1602,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1614,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1627,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -1404,7 +1646,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1658,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1671,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -1449,7 +1691,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1703,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1716,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -1502,7 +1744,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1756,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1769,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -1561,7 +1803,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1815,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1828,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -1606,7 +1848,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1860,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1873,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1659,7 +1901,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1913,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1926,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -1729,7 +1971,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1983,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1996,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -1843,7 +2085,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +2097,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +2110,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -1887,7 +2129,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2141,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2154,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -1931,7 +2173,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2185,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2198,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -1974,7 +2216,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2228,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,14 +2241,31 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"\x16\n" +
+	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"\xe4\x01\n" +
+	"\x16DescribeProcessRequest\x12>\n" +
+	"\x04kind\x18\x01 \x01(\x0e2*.percolator.v1.DescribeProcessRequest.KindR\x04kind\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\rR\aseconds\"p\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"KIND_BUILD\x10\x01\x12\x10\n" +
+	"\fKIND_METRICS\x10\x02\x12\x13\n" +
+	"\x0fKIND_GOROUTINES\x10\x03\x12\r\n" +
+	"\tKIND_HEAP\x10\x04\x12\f\n" +
+	"\bKIND_CPU\x10\x05\"3\n" +
+	"\x17DescribeProcessResponse\x12\x18\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"*\n" +
+	"\x12SetLogLevelRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\tR\x05level\"-\n" +
+	"\x13SetLogLevelResponse\x12\x16\n" +
+	"\x06before\x18\x01 \x01(\tR\x06before\"\x16\n" +
 	"\x14ClusterStatusRequest\"\xe8\x02\n" +
 	"\x15ClusterStatusResponse\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x17\n" +
@@ -2165,7 +2424,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\x92\b\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xca\t\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -2180,7 +2439,9 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12W\n" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Z\n" +
-	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
+	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
+	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -2194,109 +2455,119 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_admin_proto_rawDescData
 }
 
-var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_percolator_v1_admin_proto_goTypes = []any{
-	(Severity)(0),                   // 0: percolator.v1.Severity
-	(BackfillRequest_Action)(0),     // 1: percolator.v1.BackfillRequest.Action
-	(*ClusterStatusRequest)(nil),    // 2: percolator.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),   // 3: percolator.v1.ClusterStatusResponse
-	(*NodeReport)(nil),              // 4: percolator.v1.NodeReport
-	(*Finding)(nil),                 // 5: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),     // 6: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),    // 7: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),     // 8: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),    // 9: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),  // 10: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil), // 11: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),         // 12: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),        // 13: percolator.v1.BackfillResponse
-	(*Node)(nil),                    // 14: percolator.v1.Node
-	(*NodesRequest)(nil),            // 15: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),           // 16: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),            // 17: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),        // 18: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),       // 19: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),       // 20: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),      // 21: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),   // 22: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),  // 23: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),           // 24: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),     // 25: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),    // 26: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),         // 27: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                  // 28: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),    // 29: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),   // 30: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),       // 31: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),      // 32: percolator.v1.ForgetNodeResponse
-	nil,                             // 33: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),           // 34: percolator.v1.ObserverState
-	(*NodeStatusResponse)(nil),      // 35: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),             // 36: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),          // 37: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),            // 38: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                // 39: percolator.v1.Backfill
-	(NodeState)(0),                  // 40: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),        // 41: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),          // 42: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),        // 43: percolator.v1.ChecksumResponse
+	(Severity)(0),                    // 0: percolator.v1.Severity
+	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
+	(BackfillRequest_Action)(0),      // 2: percolator.v1.BackfillRequest.Action
+	(*DescribeProcessRequest)(nil),   // 3: percolator.v1.DescribeProcessRequest
+	(*DescribeProcessResponse)(nil),  // 4: percolator.v1.DescribeProcessResponse
+	(*SetLogLevelRequest)(nil),       // 5: percolator.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),      // 6: percolator.v1.SetLogLevelResponse
+	(*ClusterStatusRequest)(nil),     // 7: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),    // 8: percolator.v1.ClusterStatusResponse
+	(*NodeReport)(nil),               // 9: percolator.v1.NodeReport
+	(*Finding)(nil),                  // 10: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),      // 11: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),     // 12: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),      // 13: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),     // 14: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),   // 15: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),  // 16: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),          // 17: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),         // 18: percolator.v1.BackfillResponse
+	(*Node)(nil),                     // 19: percolator.v1.Node
+	(*NodesRequest)(nil),             // 20: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),            // 21: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),             // 22: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),         // 23: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 24: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),        // 25: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),       // 26: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),    // 27: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),   // 28: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),            // 29: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),      // 30: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),     // 31: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),          // 32: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                   // 33: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),     // 34: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),    // 35: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),        // 36: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 37: percolator.v1.ForgetNodeResponse
+	nil,                              // 38: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 39: percolator.v1.ObserverState
+	(*NodeStatusResponse)(nil),       // 40: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 41: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 42: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 43: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 44: percolator.v1.Backfill
+	(NodeState)(0),                   // 45: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 46: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 47: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 48: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
-	4,  // 0: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	34, // 1: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	5,  // 2: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	14, // 3: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	35, // 4: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 5: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	36, // 6: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	36, // 7: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	37, // 8: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	38, // 9: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	1,  // 10: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	39, // 11: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	33, // 12: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	40, // 13: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	14, // 14: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	17, // 15: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	14, // 16: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	41, // 17: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	41, // 18: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	24, // 19: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	42, // 20: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	27, // 21: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	43, // 22: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	28, // 23: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	28, // 24: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	10, // 25: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	12, // 26: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	15, // 27: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	18, // 28: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	20, // 29: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	22, // 30: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	25, // 31: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	31, // 32: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	29, // 33: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	6,  // 34: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	8,  // 35: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	2,  // 36: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	11, // 37: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	13, // 38: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	16, // 39: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	19, // 40: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	21, // 41: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	23, // 42: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	26, // 43: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	32, // 44: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	30, // 45: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	7,  // 46: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	9,  // 47: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	3,  // 48: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	37, // [37:49] is the sub-list for method output_type
-	25, // [25:37] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	1,  // 0: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
+	9,  // 1: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	39, // 2: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	10, // 3: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	19, // 4: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	40, // 5: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 6: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	41, // 7: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	41, // 8: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	42, // 9: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	43, // 10: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 11: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	44, // 12: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	38, // 13: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	45, // 14: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	19, // 15: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	22, // 16: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	19, // 17: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	46, // 18: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	46, // 19: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	29, // 20: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	47, // 21: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	32, // 22: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	48, // 23: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	33, // 24: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	33, // 25: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	15, // 26: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	17, // 27: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	20, // 28: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	23, // 29: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	25, // 30: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	27, // 31: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	30, // 32: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	36, // 33: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	34, // 34: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	11, // 35: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	13, // 36: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	7,  // 37: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	3,  // 38: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	5,  // 39: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	16, // 40: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	18, // 41: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	21, // 42: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	24, // 43: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	26, // 44: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	28, // 45: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	31, // 46: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	37, // 47: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	35, // 48: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	12, // 49: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	14, // 50: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	8,  // 51: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	4,  // 52: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	6,  // 53: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	40, // [40:54] is the sub-list for method output_type
+	26, // [26:40] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -2306,15 +2577,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[8].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   32,
+			NumEnums:      3,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,8 @@ const (
 	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
 	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
+	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
+	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
 )
 
 // AdminClient is the client API for Admin service.
@@ -65,6 +67,10 @@ type AdminClient interface {
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
+	// Describes the process of the node that answers, for who looks into it: a profile, its goroutines, its metrics.
+	DescribeProcess(ctx context.Context, in *DescribeProcessRequest, opts ...grpc.CallOption) (*DescribeProcessResponse, error)
+	// Changes how much the node that answers logs, until it is started again.
+	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
 }
 
 type adminClient struct {
@@ -195,6 +201,26 @@ func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusReques
 	return out, nil
 }
 
+func (c *adminClient) DescribeProcess(ctx context.Context, in *DescribeProcessRequest, opts ...grpc.CallOption) (*DescribeProcessResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeProcessResponse)
+	err := c.cc.Invoke(ctx, Admin_DescribeProcess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetLogLevelResponse)
+	err := c.cc.Invoke(ctx, Admin_SetLogLevel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -227,6 +253,10 @@ type AdminServer interface {
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
+	// Describes the process of the node that answers, for who looks into it: a profile, its goroutines, its metrics.
+	DescribeProcess(context.Context, *DescribeProcessRequest) (*DescribeProcessResponse, error)
+	// Changes how much the node that answers logs, until it is started again.
+	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -272,6 +302,12 @@ func (UnimplementedAdminServer) RestoreCells(context.Context, *RestoreCellsReque
 }
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
+}
+func (UnimplementedAdminServer) DescribeProcess(context.Context, *DescribeProcessRequest) (*DescribeProcessResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeProcess not implemented")
+}
+func (UnimplementedAdminServer) SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLogLevel not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -510,6 +546,42 @@ func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_DescribeProcess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeProcessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DescribeProcess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DescribeProcess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DescribeProcess(ctx, req.(*DescribeProcessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SetLogLevel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetLogLevelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SetLogLevel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SetLogLevel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SetLogLevel(ctx, req.(*SetLogLevelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -564,6 +636,14 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterStatus",
 			Handler:    _Admin_ClusterStatus_Handler,
+		},
+		{
+			MethodName: "DescribeProcess",
+			Handler:    _Admin_DescribeProcess_Handler,
+		},
+		{
+			MethodName: "SetLogLevel",
+			Handler:    _Admin_SetLogLevel_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/rpc"
+)
+
+// `debug zip` gathers what somebody needs who looks into a cluster from afar. Each node is
+// asked directly, one after the other, by the address that it has told.
+
+// debugCommand holds what is for developers.
+func debugCommand(d *deps) *cobra.Command {
+	return group("debug", "Gather what developers ask for", "debug zip percolator.zip",
+		debugZip(d))
+}
+
+func debugZip(d *deps) *cobra.Command {
+	var cpu time.Duration
+	cmd := &cobra.Command{
+		Use:   "zip FILE",
+		Short: "Write statuses, metrics, stacks and profiles of all nodes into a zip file",
+		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster (doctor), policy, tables and observers, and
+of each node its status, metrics, goroutines, memory and CPU profile, build and modules. What fails is noted in errors.txt.
+
+Values of cells, keys of certificates, command lines and the environment are left out. Rows are in it: those at which tablets
+begin, and those that observers have trouble with.`,
+		Example: "debug zip percolator.zip\ndebug zip percolator.zip --certs ann --cpu 10s",
+	}
+	cmd.Flags().DurationVar(&cpu, "cpu", 5*time.Second,
+		"how long each node's CPU profile runs, in whole seconds up to a minute; 0: none")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cpu < 0 || cpu > time.Minute || cpu%time.Second != 0 {
+			return usagef(cmd, "--cpu %v: whole seconds up to a minute", cpu)
+		}
+		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+			cfg, err := d.conn.config(cmd)
+			if err != nil {
+				return err
+			}
+			g := &gathering{app: d.app, cfg: cfg, timeout: d.conn.timeout, cpu: cpu}
+			return g.writeFile(ctx, s, d.out, args[0])
+		})
+	}
+	return d.withClient(cmd)
+}
+
+// gathering is one run of debug zip.
+type gathering struct {
+	app     *App
+	cfg     rpc.ClientConfig // how nodes are reached
+	timeout time.Duration    // for each question
+	cpu     time.Duration
+	zip     *zip.Writer
+	errors  []string
+	files   int
+}
+
+// writeFile writes the file beside its name first, so that a run that was cut short leaves
+// none that looks whole. It can be read by its owner alone.
+func (g *gathering) writeFile(ctx context.Context, s *session, out *printer, name string) error {
+	if exists(name) {
+		return fmt.Errorf("%s exists; give another name", printable(name))
+	}
+	partial := name + ".partial"
+	f, err := os.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	g.zip = zip.NewWriter(f)
+	err = errors.Join(g.cluster(ctx, s, out), g.add("errors.txt",
+		[]byte(strings.Join(append(g.errors, ""), "\n"))), g.zip.Close(), f.Close())
+	if err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	if err := os.Rename(partial, name); err != nil {
+		return err
+	}
+	return out.done("%s: %d files; %d questions had no answer (errors.txt)", printable(name), g.files,
+		len(g.errors))
+}
+
+// cluster gathers what one node knows of all, then asks each. Without the list of nodes
+// there is nobody to ask, and it fails.
+func (g *gathering) cluster(ctx context.Context, s *session, out *printer) error {
+	asking, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	status, err := s.admin.ClusterStatus(asking, &pb.ClusterStatusRequest{})
+	if err != nil {
+		return err
+	}
+	if err := g.message("cluster.json", status, nil); err != nil {
+		return err
+	}
+	policy, err := s.admin.ClusterPolicy(asking, &pb.ClusterPolicyRequest{})
+	if err := g.message("policy.json", policy, err); err != nil {
+		return err
+	}
+	tables, err := s.transport.Tables(asking)
+	if err := g.message("tables.json", &pb.TablesResponse{Tables: tables}, err); err != nil {
+		return err
+	}
+	for _, r := range status.GetNodes() {
+		n := r.GetNode()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !n.GetAlive() {
+			g.errors = append(g.errors, fmt.Sprintf("node %d is not running, or not reached", n.GetNodeId()))
+			continue
+		}
+		out.note("node %d at %s", n.GetNodeId(), n.GetListen())
+		if err := g.node(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node asks one node at the address that it has told. It fails only if the file cannot be
+// written.
+func (g *gathering) node(ctx context.Context, n *pb.Node) error {
+	dir := fmt.Sprintf("nodes/%d", n.GetNodeId())
+	dialing, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	transport, err := g.app.Connect(dialing, []string{n.GetListen()}, g.cfg)
+	if err != nil {
+		g.errors = append(g.errors, fmt.Sprintf("%s: %v", dir, err))
+		return nil
+	}
+	admin := pb.NewAdminClient(transport.AdminConn())
+	asking, cancelStatus := context.WithTimeout(ctx, g.timeout)
+	defer cancelStatus()
+	status, err := transport.NodeStatus(asking)
+	failed := g.message(path.Join(dir, "status.json"), status, err)
+	for _, part := range []struct {
+		file    string
+		kind    pb.DescribeProcessRequest_Kind
+		seconds time.Duration
+	}{
+		{"build.txt", pb.DescribeProcessRequest_KIND_BUILD, 0},
+		{"metrics.txt", pb.DescribeProcessRequest_KIND_METRICS, 0},
+		{"goroutines.txt", pb.DescribeProcessRequest_KIND_GOROUTINES, 0},
+		{"heap.pprof", pb.DescribeProcessRequest_KIND_HEAP, 0},
+		{"cpu.pprof", pb.DescribeProcessRequest_KIND_CPU, g.cpu},
+	} {
+		if failed != nil || part.kind == pb.DescribeProcessRequest_KIND_CPU && g.cpu == 0 {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, g.timeout+part.seconds)
+		answer, err := admin.DescribeProcess(asking, &pb.DescribeProcessRequest{
+			Kind: part.kind, Seconds: uint32(part.seconds.Seconds()),
+		})
+		cancel()
+		if err != nil {
+			g.errors = append(g.errors, fmt.Sprintf("%s/%s: %v", dir, part.file, err))
+			continue
+		}
+		failed = g.add(path.Join(dir, part.file), answer.GetContent())
+	}
+	return errors.Join(failed, transport.Close())
+}
+
+// message adds a message as JSON, or notes why there is none.
+func (g *gathering) message(file string, m proto.Message, err error) error {
+	if err != nil {
+		g.errors = append(g.errors, fmt.Sprintf("%s: %v", file, err))
+		return nil
+	}
+	text, err := pbjson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return g.add(file, text)
+}
+
+func (g *gathering) add(file string, content []byte) error {
+	w, err := g.zip.CreateHeader(&zip.FileHeader{
+		Name: file, Method: zip.Deflate, Modified: time.Now(),
+	})
+	if err == nil {
+		_, err = w.Write(content)
+		g.files++
+	}
+	return err
+}
+
+// logLevels are those that a node's log may have, for completion.
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+// nodeLogLevel changes the level of the node that answers.
+func nodeLogLevel(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "log-level LEVEL",
+		Short: "Change how much the node that answers logs, until it is started again",
+		Long: `Change how much the node that answers logs: debug, info, warn or error. It holds until the node is started again; give
+--addr to choose the node.`,
+		Example:   "node log-level debug --addr 127.0.0.1:7900",
+		ValidArgs: logLevels,
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		if !slices.Contains(logLevels, args[0]) {
+			return usagef(cmd, "%s is no level: known are %s", printable(args[0]),
+				strings.Join(logLevels, ", "))
+		}
+		answer, err := s.admin.SetLogLevel(ctx, &pb.SetLogLevelRequest{Level: args[0]})
+		if err != nil {
+			return err
+		}
+		return d.out.done("the node logs from %s on; before, from %s", args[0],
+			strings.ToLower(answer.GetBefore()))
+	})
+}
