@@ -33,11 +33,12 @@ func debugZip(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zip FILE",
 		Short: "Write statuses, metrics, stacks and profiles of all nodes into a zip file",
-		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster (doctor), policy, tables and observers, and
-of each node its status, metrics, goroutines, memory and CPU profile, build and modules. What fails is noted in errors.txt.
+		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster (doctor), policy, tables and
+observers, and of each node its status, metrics, goroutines, memory and CPU profile, build and modules. What fails is noted
+in errors.txt.
 
-Values of cells, keys of certificates, command lines and the environment are left out. Rows are in it: those at which tablets
-begin, and those that observers have trouble with.`,
+Values of cells, keys of certificates, command lines and the environment are left out. Rows are in it: those at which
+tablets begin, and those that observers have trouble with.`,
 		Example: "debug zip percolator.zip\ndebug zip percolator.zip --certs ann --cpu 10s",
 	}
 	cmd.Flags().DurationVar(&cpu, "cpu", 5*time.Second,
