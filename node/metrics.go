@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// exporter is what the node exports: read from the actors' own counters when it is asked
-// for, so that counting costs the hot paths nothing more. Names are
+// exporter is what the node exports: read from the parts' own counters and histograms when
+// it is asked for (ADR 0033). Names are
 // percolator_<subsystem>_<thing>_<unit>; docs/reference/metrics.md lists them.
 //
 // It owns nothing. What it reads is there once the node serves: nobody collects before.
