@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -84,6 +85,11 @@ func runUntilProgress(ts *testscript.TestScript,
 	n, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	progress := func() (rows int64) {
+		// In a location of backups it is the ranges that are done.
+		if done, err := filepath.Glob(ts.MkAbs(args[1]) + "/*/*.range"); len(done) > 0 || err != nil {
+			ts.Check(err)
+			return int64(len(done))
+		}
 		var state struct{ Rows int64 }
 		text, err := os.ReadFile(ts.MkAbs(args[1]))
 		if err == nil {
