@@ -148,6 +148,10 @@ func (c *connector) classify(err error) (code int, hint string) {
 	case errors.Is(err, percolator.ErrUnavailable) &&
 		strings.Contains(err.Error(), "waiting to join a cluster"):
 		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start those; its log and /readyz name them"
+	case errors.Is(err, percolator.ErrUnavailable) &&
+		strings.Contains(err.Error(), "is being restored from"):
+		return ExitUnavailable, fmt.Sprintf(
+			"run `%s restore` again as before: it goes on; or give it up with `%s table drop`", c.app.Name, c.app.Name)
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
 		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + c.app.Name + " status` shows how much is free"
 	case c.reached && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) ||
