@@ -9,8 +9,12 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Remote clients that this node serves. They coordinate their transactions themselves:
-// the node sees their operations on tablets.
+// Remote clients that this node serves. They coordinate their transactions themselves, so
+// the node sees single operations on tablets, not transactions. The figures are atomic
+// counters of the server for clients (package rpc), which its workers add to; reading
+// them takes no lock that a request waits for. An operation is timed from when a worker
+// takes it until its answer is queued: neither the wait for a worker nor the network is
+// in it.
 var (
 	clientConnections = gaugeFamily("client_connections",
 		"Connections to the address for clients, other nodes' included.")
@@ -24,7 +28,8 @@ var (
 			"refused, to be tried again elsewhere, or failed.", "code")
 )
 
-// collectClients exports what the server for remote clients counts, if there is one.
+// collectClients exports what the server for remote clients counts. A node without an
+// address for clients has no server, and none of these series.
 func (m exporter) collectClients(out chan<- prometheus.Metric) {
 	if m.servers.grpc == nil {
 		return
@@ -33,10 +38,13 @@ func (m exporter) collectClients(out chan<- prometheus.Metric) {
 	send(out, clientConnections, s.Connections)
 	send(out, clientAccepted, s.Accepted)
 	send(out, clientUnread, s.Unread)
+	// An operation has a series from its first use on. One that this build does not know
+	// has no name.
 	for name, took := range s.Operations {
 		sendHistogram(out, clientOperation, took, cmp.Or(name, "unknown"))
 	}
-	// This one is there from the beginning, for alerts to see its first increase.
+	// This code is sent even at 0, because an alert sees no increase in a series that
+	// begins with its first event.
 	s.Errors[pb.Error_CODE_OVERLOADED] += 0
 	for code, n := range s.Errors {
 		label := strings.ToLower(strings.TrimPrefix(code.String(), "CODE_"))

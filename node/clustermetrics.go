@@ -6,9 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Traffic with other nodes: snapshots of tablets, requests and batches (peer),
-// connections (remoting). All are counters of the parts themselves, read when somebody
-// scrapes.
+// Traffic with other nodes, in three layers: snapshots of tablets, then the requests and
+// batches that carry everything else (peer), then the connections under them (remoting).
+// All are atomic counters of those parts, read when somebody scrapes; only the replicas'
+// figures take a lock, that of their set.
+//
+// One fault shows in several layers: a connection that breaks counts as lost there, and
+// the batches that could not go as unsent in the layer above.
 var (
 	snapshotSent = counterFamily("snapshot_sent_total",
 		"Snapshots of tablets that another node's replica has taken from this node.")
@@ -62,7 +66,8 @@ var (
 		"Panics survived while messages were taken from connections.")
 )
 
-// Who is there, as gossip says, and how well clocks agree.
+// Who is there, as gossip says, and how well clocks agree. Each node tells its own view,
+// so that two sides of a split network differ in it.
 var (
 	gossipAlive = gaugeFamily("gossip_alive_nodes",
 		"Nodes that this one believes to be alive, itself included.")
@@ -72,10 +77,12 @@ var (
 		"How far a node's clock is ahead of this one's, on the node that leads meta.", "node")
 )
 
-// collectMembers exports who is there. The clocks are placement's, and are known as long as
-// its other figures.
+// collectMembers exports who is there, and the clocks. Placement reads the clocks with
+// each of its polls, so only the node that leads meta has them. They are absent where
+// placement's other figures are: collectPlacement, which runs earlier in the same scrape,
+// forgets those once another node leads meta.
 func (m exporter) collectMembers(out chan<- prometheus.Metric) {
-	send(out, gossipAlive, len(m.others.alive())+1)
+	send(out, gossipAlive, len(m.others.alive())+1) // alive leaves this node out
 	send(out, gossipLost, m.others.lost.Load())
 	if _, _, known := m.status.placement.Get(); known {
 		for node, offset := range m.status.jobs.clocks.Last() {
@@ -84,8 +91,9 @@ func (m exporter) collectMembers(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectCluster exports what goes between this node and others; a node that is alone
-// exports the snapshots only.
+// collectCluster exports what goes between this node and others. A node that is alone has
+// neither peers nor remoting, and exports the snapshots only; where a test has replaced
+// the link, remoting alone is missing.
 func (m exporter) collectCluster(out chan<- prometheus.Metric) {
 	snapshots, r := m.tablets.snapshot.Stats(), m.tablets.replicas.Stats()
 	send(out, snapshotSent, snapshots.Sent)

@@ -9,6 +9,12 @@ import (
 )
 
 // How far the collection of history has come, and the room on the node's disk.
+//
+// The bound and the safepoint are this node's own: the lowest of its replicas. What
+// blocks collection, and the leases, only the collector knows, which runs where meta is
+// led. Garbage and collected entries belong to a tablet's leader; its followers send 0,
+// so that a sum over all nodes counts each tablet once. A new leader counts from 0, and
+// so does one whose tablet was split.
 var (
 	historyBound = gaugeFamily("history_bound_age_seconds",
 		"Age of the bound below which reads are refused, the oldest of all tablets; 0: none yet.")
@@ -32,11 +38,15 @@ var (
 		"1 while the node takes no writes for want of space.")
 )
 
-// collectHistory exports how far collection is, and the room on the disk.
+// collectHistory exports how far collection has come, and the room on the disk.
+// Everything was gathered with the status: the used space, which takes a walk through the
+// node's directory, was too.
 func (m exporter) collectHistory(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	h := status.History
 	send(out, historyBound, m.age(h.GetBound()).Seconds())
 	send(out, historySafepoint, m.age(h.GetSafepoint()).Seconds())
+	// On a node that does not lead meta this is 1 too: it can't tell, and says that as
+	// the reason.
 	send(out, historyBlocked, oneIf(h.GetBlockedBy() != ""))
 	send(out, historyHolds, h.GetHolds())
 	send(out, historyHeld, m.age(h.GetOldestHold()).Seconds())
@@ -45,6 +55,7 @@ func (m exporter) collectHistory(out chan<- prometheus.Metric, status *pb.NodeSt
 		send(out, historyGarbage, t.Garbage, id)
 		send(out, historyCollected, t.Collected, id)
 	}
+	// A store in memory has no disk. Zeros would read as a full one.
 	if !m.status.cfg.Store.InMemory {
 		send(out, diskFree, status.DiskFree)
 		send(out, diskUsed, status.DiskUsed)

@@ -6,8 +6,12 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// The node's Raft log on the disk. How long its writes take is in
-// mailboxmetrics.go.
+// The node's Raft log on the disk, which all of its replicas share. How long its writes
+// and syncs take is in mailboxmetrics.go.
+//
+// The log keeps these figures in memory as it writes; only its free space is a system
+// call. Written bytes count from the process's start; the others describe the files as
+// they are.
 var (
 	logSegments  = gaugeFamily("log_segments", "Files of the Raft log.")
 	logBytes     = gaugeFamily("log_bytes", "Bytes of the Raft log's files.")
@@ -22,10 +26,10 @@ var (
 		"Free space of the file system that the Raft log is on.")
 )
 
-// collectLog exports figures of the log.
+// collectLog exports the log's figures. A log in memory has none.
 func (m exporter) collectLog(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	s := status.Log
-	if s == nil { // it is in memory
+	if s == nil {
 		return
 	}
 	const second = 1000 // milliseconds

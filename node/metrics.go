@@ -21,8 +21,8 @@ import (
 //
 // It owns nothing. What it reads is there once the node serves: nobody collects before.
 // Collect runs on a goroutine of whoever scrapes, several at once, and may wait a second
-// for tablets, and another for meta. Each family is in a file of its own, beside the
-// function that sends it: what the family is of is said there.
+// for tablets, and another for meta. The families of one part are in a file of their own,
+// beside the function that sends them; the comment there says what they are taken from.
 type exporter struct {
 	status    *statuses
 	observers *observers
@@ -34,6 +34,12 @@ type exporter struct {
 	lockd     *atomic.Pointer[lockd.Lockd]
 }
 
+// The oracle counts on whichever node issues the timestamps: the leader of meta.
+//
+// A tablet's figures come from its replica, which answers for its status in its own turn.
+// A replica that does not answer in time is missing from this scrape, and its series end
+// until the next. Counters begin at 0 when the replica is opened, also when it is opened
+// anew in the same process. Those of locks are the leader's; followers send 0.
 var (
 	oracleServed  = counterFamily("oracle_timestamps_total", "Timestamps given out.")
 	oracleBatches = counterFamily("oracle_batches_total", "Batches that they were given out in.")
@@ -67,9 +73,13 @@ func (m exporter) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It gathers the node's status once, for all
+// families that are in it, and reads the rest from the parts. The order matters in one
+// place: collectMembers goes by what collectPlacement has kept or forgotten.
 func (m exporter) Collect(out chan<- prometheus.Metric) {
-	status, _ := m.status.get(context.Background(), false) // what could be gathered in time
+	// Prometheus hands over no context; get bounds its own waits. After an error the
+	// status has what could be gathered in time.
+	status, _ := m.status.get(context.Background(), false)
 	send(out, oracleServed, status.OracleServed)
 	send(out, oracleBatches, status.OracleBatches)
 	for _, t := range status.Tablets {
@@ -80,6 +90,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 		send(out, tabletProposals, t.Proposals, id)
 		send(out, tabletLocks, t.Locks, id)
 		send(out, tabletOldest, m.age(t.OldestLockTs).Seconds(), id)
+		// The first entry of an empty log is the one after its last.
 		send(out, tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
 	}
 	m.collectQuorum(out, status)
@@ -97,7 +108,9 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	m.collectMembers(out)
 }
 
-// gatherer returns what one scrape reads: the node's metrics, Go's and the process's.
+// gatherer returns what one scrape reads: the node's metrics, Go's and the process's. It
+// is made anew for each scrape: the exporter copies fields that open has not set yet when
+// HTTP opens.
 func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(exporter{

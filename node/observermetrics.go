@@ -7,7 +7,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// What this node has done for an observer, and the state of its runs.
+// What this node has done for an observer, and the state of its runs. These are atomic
+// counters of the dispatcher, for the observers that this program links; a node without
+// observers, or without workers for them, has none of these series. A sum over all nodes
+// is what the cluster has done.
 var (
 	observerRuns = counterFamily("observer_runs_total", "Calls of the observer's function.",
 		"observer")
@@ -40,6 +43,10 @@ var (
 )
 
 // What the whole cluster says of an observer; while it can't be asked, what it said last.
+//
+// Each node asks for itself, so every node exports the same figures: take their maximum,
+// not their sum. They cost the most of all that a scrape reads: questions to meta, and
+// one to the leader of every tablet, which counts its notification index.
 var (
 	observerAge = gaugeFamily("observer_figures_age_seconds",
 		"Age of the figures of what waits for observers: they can't be had while meta, or a tablet, has no quorum.")
@@ -74,12 +81,15 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 		send(out, observerContended, o.Contended, o.Name)
 		send(out, observerLimit, o.Limit, o.Name)
 	}
+	// The status carries no histograms, so the dispatcher is read again: these may be
+	// some runs ahead of the counters above.
 	if x := m.observers.runs.Load(); x != nil {
 		for _, s := range x.dispatcher.Stats() {
 			sendHistogram(out, observerSeconds, s.Took, s.Name)
 			sendHistogram(out, observerDelay, s.Latency, s.Name)
 		}
 	}
+	// Not ok: nobody has answered since the start. Then there are no states either.
 	states, age, ok := m.observers.states()
 	if ok {
 		send(out, observerAge, age.Seconds())
@@ -90,6 +100,7 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 		send(out, observerParked, o.Parked, name)
 		send(out, observerOldest, m.age(o.OldestTs).Seconds(), name)
 		send(out, observerPaused, oneIf(o.GetInfo().GetPaused()), name)
+		// nil: there is no record of a back-fill of this observer.
 		if b := o.Backfill; b != nil {
 			send(out, backfillRows, b.Rows, name)
 			send(out, backfillRunning, oneIf(wire.BackfillRuns(b)), name)

@@ -8,7 +8,12 @@ import (
 )
 
 // Exported by the node that leads meta, and by the one that led it last while nobody is
-// known to: with the last figures.
+// known to: with the last figures, whose age grows. Alerts on them so survive the loss of
+// meta's quorum, which is when they matter most.
+//
+// The figures are as of placement's last turn, read from memory. Its counters begin at 0
+// whenever the job is started: with each leadership of meta, and after a change of
+// policy.
 var (
 	placementAge = gaugeFamily("placement_figures_age_seconds",
 		"Age of placement's figures: meta has no leader while it grows.")

@@ -10,6 +10,9 @@ import (
 
 // What this node knows by itself of quorums: these series are there whatever the others
 // do, for alerts to rest on.
+//
+// Gathering the status asks meta, for linkedPatience at most, and the outcome counts
+// here. A scrape thus tells of meta as it is now, not as it was when a probe last asked.
 var (
 	metaAnswers = gaugeFamily("meta_answers",
 		"1 while meta answers this node: it has a quorum, and the node reaches it.")
@@ -21,7 +24,8 @@ var (
 		"For how long the first of them has known of none.")
 )
 
-// collectQuorum exports whether meta answers and which replicas know of no leader.
+// collectQuorum exports whether meta answers and how many replicas know of no leader. A
+// replica that has not answered for its status counts as having one.
 func (m exporter) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeStatusResponse) {
 	answers, age := true, time.Duration(0) // a node that is alone has meta itself
 	if s := status.GetMeta(); s != nil {
@@ -32,6 +36,8 @@ func (m exporter) collectQuorum(out chan<- prometheus.Metric, status *pb.NodeSta
 	}
 	send(out, metaAnswers, oneIf(answers))
 	send(out, metaAge, age.Seconds())
+	// Each replica counts its own ticks without a leader, in multiples of Raft's
+	// interval.
 	leaderless, longest := 0, int64(0)
 	for _, t := range status.GetTablets() {
 		if t.LeaderlessMs > 0 {

@@ -8,7 +8,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// Raft on this node: which replicas it has, and how far those behind are that it leads.
+// Raft on this node: which replicas it has, and how far behind their leader those are
+// whose tablets it leads. These come from the replicas' statuses: a replica at rest is
+// not woken, since its last status still holds; one that does not answer in time is
+// missing from the sums too. The histograms, and the count of leaderships, are shared by
+// all replicas.
 var (
 	raftReplicas = gaugeFamily("raft_replicas", "Replicas that run on this node.")
 	raftLeaders  = gaugeFamily("raft_leaders", "Of these, those that lead their tablet.")
@@ -41,7 +45,8 @@ func (m exporter) collectRaft(out chan<- prometheus.Metric, tablets []*pb.Status
 		if t.Leader {
 			leaders++
 		}
-		// Zero where it does not lead, so that the series stays.
+		// A follower knows nothing of the others' progress: Replicas is empty, and both
+		// stay 0, so that the series do not end whenever the leadership moves.
 		var lag uint64
 		unheard := 0
 		for _, r := range t.Replicas {

@@ -6,7 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The tables of the node's store, which Badger keeps in levels.
+// The tables of the node's store, which Badger keeps in levels. Badger tells nobody of
+// compactions and stalls but its log: the store counts the lines that it writes about
+// them (store/logger.go), so these two count from the process's start.
 var (
 	storeTables = gaugeFamily("store_tables", "Tables of a level of the state.", "level")
 	storeBytes  = gaugeFamily("store_table_bytes",
@@ -18,7 +20,8 @@ var (
 		"How often writes have waited for compactions for more than a second.")
 )
 
-// collectStore exports figures of the store's tables.
+// collectStore exports figures of the store's tables. It takes the locks of Badger's
+// levels for a moment, which compactions take as well.
 func (m exporter) collectStore(out chan<- prometheus.Metric) {
 	trees := m.status.store.Trees()
 	for i, l := range trees.Levels {

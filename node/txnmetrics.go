@@ -9,6 +9,10 @@ import (
 // Transactions that this process coordinates: those of its observers, of programs that
 // have the node in their process, and of the node itself. Remote clients coordinate their
 // own, and their operations are counted by the node that serves them.
+//
+// All are atomic counters of the node's one client, read one after the other: they may be
+// a few events apart. A transaction's time and outcome are counted when it ends: one that
+// hangs is in the number begun, but not yet in those.
 var (
 	txnSeconds = histogramFamily("txn_seconds",
 		"Time from a transaction's beginning to its end, each run of a repeated one by itself.",
@@ -50,6 +54,8 @@ var (
 // collectTxn exports what this process's transactions have done.
 func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 	latencies, s := m.client.Latencies(), m.client.Stats()
+	// A pair of kind and outcome has a series from its first transaction on. Commits and
+	// unknown outcomes have one from the beginning, for the alerts that rest on them.
 	for kind, outcomes := range latencies.Whole {
 		for outcome, h := range outcomes {
 			sendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
@@ -58,6 +64,8 @@ func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 	for step, h := range latencies.Steps {
 		sendHistogram(out, txnStepSeconds, h, step.String())
 	}
+	// Programs choose the names. The client bounds how many it counts, and leaves out
+	// transactions with further ones.
 	for name, n := range s.ByName {
 		send(out, txnNamed, n.Committed, name, txn.Committed.String())
 		send(out, txnNamed, n.Conflicts, name, txn.Conflicted.String())
@@ -71,6 +79,7 @@ func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 	send(out, txnLeft, s.Secondaries)
 	send(out, txnBackground, s.InBackground)
 	send(out, txnLocksMet, s.LocksMet)
+	// By what had become of the transaction that left the lock.
 	send(out, txnResolved, s.RolledForward, "committed")
 	send(out, txnResolved, s.RolledBackIn, "rolled_back")
 	send(out, txnTimestamps, s.Timestamps)
