@@ -14,6 +14,10 @@ import (
 // timestamps and of acknowledgments too. It keeps nothing in the client; a scan belongs to
 // the goroutine that iterates.
 
+// recordPageBytes is how much of such a scan is asked for at once: it goes on beside what
+// users wait for, who must not wait long for a read worker.
+const recordPageBytes = 256 << 10
+
 // RecordScan says which records Records yields.
 type RecordScan struct {
 	Span mvcc.Span
@@ -42,6 +46,7 @@ func (r *recordScan) ask(scan *pb.ScanRequest) {
 		return
 	}
 	scan.Acks, scan.Records, scan.Since, scan.ResumeTs = true, true, uint64(r.since), r.resumeTS
+	scan.MaxBytes = recordPageBytes
 }
 
 // goOn takes note of where the page has ended; false if that is not further inside of its
