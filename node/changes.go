@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// changes reacts when it has changed who leads meta or who is alive. Its worker (run) is a
-// goroutine of the node's background, because reacting means waiting for meta and for jobs
-// that end.
+// changes reacts when it has changed who leads meta or who is alive. Its worker (run) is
+// a goroutine of the node's background, because reacting means waiting for meta and for
+// jobs that end.
 //
 // It owns who was alive, and in which term this node led meta, when it last looked.
 // Tablets, gossip and the policy wake the worker on any goroutine. One look may be under
@@ -105,14 +105,14 @@ func (c *changes) compareMembers(ctx context.Context) {
 	}
 }
 
-// readMeta reads what a node that was cut off may have missed: the catalogue, and the node
-// table, so that operators can be told it while meta does not answer.
+// readMeta reads what a node that was cut off may have missed: the catalogue, and the
+// node table, so that operators can be told it while meta does not answer.
 func (c *changes) readMeta(ctx context.Context) {
 	read := func(what string, read func(context.Context) error) {
 		attempt, cancel := context.WithTimeout(ctx, metaReadTimeout)
 		defer cancel()
 		if err := read(attempt); err != nil && ctx.Err() == nil {
-			c.logger.Warn("after a change of the cluster, meta could not be read", "what", what,
+			c.logger.Warn("meta could not be read after a change of the members", "what", what,
 				"error", err)
 		}
 	}

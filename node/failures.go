@@ -12,9 +12,9 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet"
 )
 
-// failures keeps the tablets of this node that have stopped, and opens those anew that
+// failures records the tablets of this node that have stopped, and reopens those that
 // have panicked: at once the first few times, then after growing pauses. A fault that
-// comes back with every opening thus costs an attempt every few minutes, and one that has
+// returns with every opening thus costs an attempt every few minutes, and one that has
 // gone leaves no tablet down. After a storage fault a tablet stays stopped: nothing may
 // be acknowledged that the store has not taken (design section 10).
 //
@@ -101,7 +101,7 @@ func (f *failures) close() {
 	}
 }
 
-// add records that a tablet has stopped, and has it opened anew if it has panicked, now or
+// add records that a tablet has stopped, and has it reopened if it has panicked, now or
 // after a pause. It does not wait.
 func (f *failures) add(id uint64, err error) {
 	f.mu.Lock()
@@ -115,12 +115,12 @@ func (f *failures) add(id uint64, err error) {
 		f.openLocked(id)
 		return
 	}
-	f.logger.Error("a tablet panics again and again; it is opened anew after a pause",
+	f.logger.Error("a tablet keeps panicking; it is reopened after a pause",
 		"tablet", id, "pause", pause)
 	f.panics[id].timer = time.AfterFunc(pause, func() { f.resume(id) })
 }
 
-// resume opens a tablet anew whose pause has ended. In the meantime it may have been opened
+// resume reopens a tablet whose pause has ended. In the meantime it may have been opened
 // or destroyed, or its store may have failed.
 func (f *failures) resume(id uint64) {
 	f.mu.Lock()
@@ -130,12 +130,12 @@ func (f *failures) resume(id uint64) {
 	}
 }
 
-// openLocked has a tablet started anew from the store. What comes of it is only logged,
+// openLocked has a tablet restarted from the store. What comes of it is only logged,
 // because a tablet that leads or hears its leader calls forget.
 func (f *failures) openLocked(id uint64) {
 	f.reopen(id, func(err error) {
 		if err != nil {
-			f.logger.Error("a tablet could not be opened anew", "tablet", id, "error", err)
+			f.logger.Error("a tablet could not be reopened", "tablet", id, "error", err)
 		}
 	})
 }

@@ -100,7 +100,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 		ending, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		if err := l.end(ending); err != nil {
-			l.cfg.Logger.Error("the jobs of meta's leader did not end in time; none is started before they have",
+			l.cfg.Logger.Error("the jobs of meta's leader did not stop in time; no others start before they have",
 				"error", err)
 			return
 		}
@@ -110,7 +110,7 @@ func (l *leaderJobs) follow(ctx context.Context, leads bool) {
 	}
 	// start reads the policy first, and waits for meta up to policyTimeout.
 	if err := l.start(ctx); err != nil {
-		l.cfg.Logger.Error("the jobs of meta's leader could not be started; they are tried again",
+		l.cfg.Logger.Error("the jobs of meta's leader could not be started; it is tried again",
 			"error", err)
 		return
 	}
@@ -137,7 +137,8 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// began records a job that runs. set is called under the lock, to set the job's own field.
+// began records a job that runs. set is called under the lock, to set the job's own
+// field.
 func (l *leaderJobs) began(j job, set func()) {
 	l.running = append(l.running, j)
 	l.mu.Lock()
@@ -145,8 +146,8 @@ func (l *leaderJobs) began(j job, set func()) {
 	set()
 }
 
-// end stops the jobs, last started first. Those that have not ended by the end of ctx stay
-// in running. Only the worker calls it, or Drain after the worker has ended.
+// end stops the jobs, last started first. Those that have not ended by the end of ctx
+// stay in running. Only the worker calls it, or Drain after the worker has ended.
 func (l *leaderJobs) end(ctx context.Context) error {
 	l.mu.Lock()
 	l.backfills, l.collector, l.placement = nil, nil, nil

@@ -321,7 +321,7 @@ func (e *joining) takeOver() (net.Listener, error) {
 	err := <-e.earlyServed
 	e.early = nil
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return nil, fmt.Errorf("node: tell others who this is: %w", err)
+		return nil, fmt.Errorf("node: serve membership before joining: %w", err)
 	}
 	return e.listen.forServer(), nil
 }
@@ -351,7 +351,7 @@ func (e *joining) openGossip(self cluster.Member,
 			// The next start must be later than the one that has replaced this: the other
 			// nodes take any earlier incarnation for dead.
 			if err := e.self.Outlive(by.Incarnation); err != nil {
-				e.cfg.Logger.Error("the incarnation that has replaced this one could not be noted",
+				e.cfg.Logger.Error("the incarnation that has replaced this one could not be recorded",
 					"error", err)
 			}
 			replaced(by)

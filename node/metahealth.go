@@ -18,8 +18,8 @@ import (
 // While nobody probes and meta answers, it sends none, so that meta's group can rest.
 //
 // It owns the time and outcome of the last request. Probes call check on any goroutine;
-// watch, a goroutine of the node's background, sends the requests. Status requests, which ask meta
-// anyway, record their outcome too.
+// watch, a goroutine of the node's background, sends the requests. Status requests, which
+// ask meta anyway, record their outcome too.
 type metaHealth struct {
 	ask    func(ctx context.Context) error // sends one request to meta
 	probed wakeup                          // watch sends a request
@@ -57,8 +57,8 @@ func (h *metaHealth) check(ctx context.Context) error {
 	h.mu.Lock()
 	age, recorded, err := time.Since(h.answered), h.recorded, h.err
 	h.mu.Unlock()
-	// After an error watch goes on asking until meta answers, whoever probes: a probe need
-	// not wait for that.
+	// After an error watch goes on asking until meta answers, whoever probes: a probe
+	// need not wait for that.
 	if err == nil && age >= healthFresh {
 		bound := time.NewTimer(healthTimeout + healthTimeout/4)
 		defer bound.Stop()
@@ -84,9 +84,9 @@ func (h *metaHealth) unanswered() error {
 		why = context.DeadlineExceeded
 	}
 	if h.answered.IsZero() {
-		return fmt.Errorf("%w, and never has: %w", errNoMeta, why)
+		return fmt.Errorf("%w and never has: %w", errNoMeta, why)
 	}
-	return fmt.Errorf("%w, the last time was %v ago: %w", errNoMeta,
+	return fmt.Errorf("%w; it last did %v ago: %w", errNoMeta,
 		time.Since(h.answered).Round(time.Second), why)
 }
 
@@ -101,8 +101,9 @@ func (h *metaHealth) status() *pb.MetaSight {
 	return out
 }
 
-// record keeps the outcome of a request that began at the given time, and wakes the probes
-// that wait for one. An answer is as old as its request: it may have been long on its way.
+// record keeps the outcome of a request that began at the given time, and wakes the
+// probes that wait for one. An answer is as old as its request: it may have been long on
+// its way.
 func (h *metaHealth) record(began time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,8 +114,8 @@ func (h *metaHealth) record(began time.Time, err error) {
 	h.recorded = make(chan struct{})
 }
 
-// watch asks meta after a probe, and after a failure until meta answers. It is a goroutine
-// of the node's background and returns when ctx ends.
+// watch asks meta after a probe, and after a failure until meta answers. It is a
+// goroutine of the node's background and returns when ctx ends.
 func (h *metaHealth) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -15,9 +15,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// exporter is what the node exports: read from the parts' own counters and histograms when
-// it is asked for (ADR 0033). Names are
-// percolator_<subsystem>_<thing>_<unit>; docs/reference/metrics.md lists them.
+// exporter is what the node exports: read from the parts' own counters and histograms
+// when it is asked for (ADR 0033). Names are percolator_<subsystem>_<thing>_<unit>;
+// docs/reference/metrics.md lists them.
 //
 // It owns nothing. What it reads is there once the node serves: nobody collects before.
 // Collect runs on a goroutine of whoever scrapes, several at once, and may wait a second
@@ -51,7 +51,7 @@ var (
 	tabletProposals = counterFamily("tablet_proposals_total", "Raft entries proposed.", "tablet")
 	tabletLocks     = gaugeFamily("tablet_locks", "Locks and reservations held.", "tablet")
 	tabletOldest    = gaugeFamily("tablet_oldest_lock_seconds",
-		"Age of the transaction with the oldest lock, of a tablet that this node leads and its first few thousand locks; 0: there is none.",
+		"Age of the transaction with the oldest lock, of a tablet that this node leads, among its first thousand locks; 0: there is none.",
 		"tablet")
 	tabletLogLength = gaugeFamily("tablet_log_entries", "Entries in the Raft log.", "tablet")
 )

@@ -79,7 +79,8 @@ type Node struct {
 	status    *statuses
 
 	// background are the node's own goroutines; woken is what the worker of changes waits
-	// for, and requests what those of other nodes wait in that cannot be answered at once.
+	// for, and requests what those of other nodes wait in that cannot be answered at
+	// once.
 	background *background
 	woken      wakeup
 	requests   requestQueue
@@ -159,7 +160,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	n.system = actorkit.NewSystem(n.cfg.Logger)
 	// Enough idle goroutines for the actors that are busy in turn.
 	n.turns = actorkit.NewDispatcher(4 * runtime.GOMAXPROCS(0))
-	// Tablets are made, not started, before the way to other nodes: the handler of their
+	// Tablets are made, not started, before the link to other nodes: the handler of their
 	// messages needs somewhere to deliver.
 	n.openTablets()
 	if err := n.openPeers(); err != nil {
@@ -169,7 +170,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.tablets.start(ctx, n.oracles, n.meta.Tablets); err != nil {
 		return err
 	}
-	// The oracle gives out nothing before the meta tablet confirms that it leads from here.
+	// The oracle gives out nothing before the meta tablet confirms that it leads from
+	// here.
 	if err := n.oracle.start(n.life, n.system, n.turns, n.cfg, n.parts.Clock); err != nil {
 		return err
 	}
@@ -222,7 +224,7 @@ func findMeta(ctx context.Context, router *route.Router, logger *slog.Logger) er
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("node: read the tablet map: %w", err)
 		}
-		logger.Warn("meta does not answer: the node waits for it, and serves nothing until then",
+		logger.Warn("meta does not answer; the node serves nothing until it does",
 			"error", err)
 	}
 }
@@ -251,8 +253,8 @@ func (n *Node) openTablets() {
 
 // openParts makes what needs the client: the jobs of meta's leader, what runs this
 // program's observers, and the answers to operators and to other nodes. None of them runs
-// yet. The jobs read the statuses, which tell what the jobs do, and the client's transport
-// uses all of them: what could not be given when those were made is set here.
+// yet. The jobs read the statuses, which tell what the jobs do, and the client's
+// transport uses all of them: what could not be given when those were made is set here.
 func (n *Node) openParts() {
 	self := n.identity.NodeID
 	// statuses is set below: the cache of statuses asks this node's, which has the jobs'.
@@ -298,8 +300,8 @@ func (n *Node) openParts() {
 	})
 }
 
-// startBackground starts the node's own goroutines, but for that of registration. Meta has
-// answered.
+// startBackground starts the node's own goroutines, but for that of registration. Meta
+// has answered.
 func (n *Node) startBackground() {
 	changes := &changes{
 		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.others.members,

@@ -53,6 +53,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		Workers: obs.cfg.ObserverWorkers, Logger: obs.cfg.Logger,
 		FailureBase: obs.cfg.Notifications.FailurePause,
 		FailureMax:  obs.cfg.Notifications.FailurePauseMax,
+		// An observer's function finds the database in its context (percolator.DBFrom).
 		Context: func(ctx context.Context) context.Context {
 			return percolator.WithDB(ctx, percolator.NewDB(obs.client))
 		},
@@ -62,13 +63,13 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		return err
 	}
 	x := &notifications{dispatcher: dispatcher, crashes: crashes}
-	// Stored before anything is read, so that no change of the catalogue falls in between:
-	// one that comes now is applied to x.
+	// Stored before anything is read, so that no change of the catalogue falls in
+	// between: one that comes now is applied to x.
 	obs.runs.Store(x)
 	// Other nodes and operators learn here what this process runs. They forget it when
 	// gossip knows that the process has ended.
 	if err := obs.catalogue.Link(ctx, obs.worker, namesOf(registered)); err != nil {
-		return fmt.Errorf("node: enter the observers that this node runs: %w", err)
+		return fmt.Errorf("node: record which observers this node runs: %w", err)
 	}
 	// Since runs was stored above, another goroutine may be applying the catalogue.
 	obs.applying <- struct{}{}
@@ -76,7 +77,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 	// Before anything can run: a pause outlives the process. Tablets that are away are
 	// told later.
 	if err := obs.applyCatalogueLocked(ctx); err != nil && !errors.Is(err, meta.ErrUntold) {
-		return fmt.Errorf("node: what the catalogue says of observers: %w", err)
+		return fmt.Errorf("node: apply the observer catalogue: %w", err)
 	}
 	return obs.startScanners(x)
 }
@@ -120,6 +121,8 @@ func (obs *observers) startScanners(x *notifications) error {
 	if obs.cfg.Scanners == 0 {
 		cfg.Scanners = -1 // 0 would mean the default
 	}
+	// The locks only save work: without them, two nodes may run an observer for one cell,
+	// and the transactions see to it that only one of them commits.
 	if !tune.NoLockd {
 		cfg.Locker = obs.locks
 	}
@@ -168,6 +171,7 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 	if local {
 		all = p.router.LedHere()
 	}
+	// Both are in range order, and meta's range is below all of users' tables.
 	for i, d := range all {
 		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
 			return all[i:], nil
@@ -180,15 +184,18 @@ func (p places) Tablets(_ context.Context, local bool) ([]*pb.TabletDescriptor, 
 // starts scanners anew after this.
 func (obs *observers) stop(ctx context.Context) error {
 	x := obs.runs.Load()
-	if x == nil {
+	if x == nil { // start did not get so far
 		return nil
 	}
+	// An apply that is under way finishes first. If it takes longer than ctx, the parts
+	// are stopped all the same.
 	select {
 	case obs.applying <- struct{}{}:
 		x.ended = true
 		<-obs.applying
 	case <-ctx.Done():
 	}
+	// A hint that is being given now still reaches the scanners, which drop it.
 	obs.tablets.setHint(nil)
 	return x.stop(ctx)
 }
@@ -241,6 +248,7 @@ func (x *notifications) status() []*pb.ObserverStatus {
 		rows = make([][]observer.Row, len(stats))
 	}
 	out := make([]*pb.ObserverStatus, 0, len(stats))
+	// rows and stats are both in the order of registration.
 	for i, s := range stats {
 		out = append(out, &pb.ObserverStatus{
 			Name: s.Name, Table: s.Table, Column: []byte(s.Column), Weak: s.Weak, Runs: s.Runs,

@@ -59,7 +59,8 @@ func (o *others) call(ctx context.Context, node uint64,
 		return nil, errAlone
 	}
 	r, err := o.peers.Call(ctx, node, req)
-	// The other node has answered, with a refusal: the code says whether anything was done.
+	// The other node has answered, with a refusal: the code says whether anything was
+	// done.
 	if err == nil && r.GetError() != nil {
 		err = &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message}
 	}
@@ -113,7 +114,7 @@ func (o *others) sendChunk(node uint64, deadline time.Time, chunk *wire.Snapshot
 		case r.GetError() != nil:
 			then(nil, &txn.ServerError{Code: r.Error.Code, Message: r.Error.Message})
 		case r.GetSnapshot() == nil:
-			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with something else",
+			then(nil, fmt.Errorf("node: node %d answered a piece of a snapshot with another message",
 				node))
 		default:
 			then(r.GetSnapshot(), nil)

@@ -19,26 +19,27 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file connects the node to the others: who they are (gossip), the way to them
+// This file connects the node to the others: who they are (gossip), the link to them
 // (remoting), and the answers to what they ask. Open's goroutine calls openPeers once;
 // gossip's goroutines call onMember, and those that read from connections call
 // peerHandler. Any number of requests may be in flight; each part that answers them
 // bounds its queue.
 
-// openPeers opens members and the way to them, and makes what carries operations to
-// tablets and to the oracle. On a node that is alone everything is asked of itself.
+// openPeers opens the members and the link to them, and makes what carries operations to
+// tablets and to the oracle. A node that is alone carries all of them to itself.
 func (n *Node) openPeers() error {
 	open := n.parts.Members
 	if open == nil {
 		open = func(self cluster.Member) (cluster.Members, error) {
 			return n.joining.openGossip(self, func(by cluster.Member) {
+				// A later process runs with this node's identity, so this one must end.
 				n.fail(fmt.Errorf("%w: incarnation %d runs at %s", cluster.ErrStaleIncarnation,
 					by.Incarnation, by.Listen))
 			})
 		}
 	}
-	// Members come first: the way to other nodes looks their addresses up there, and
-	// peers learn from them which processes have ended.
+	// Members come first: the link looks the addresses of other nodes up there, and peers
+	// learn from them which processes have ended.
 	members, err := open(n.joining.member(n.identity))
 	if err != nil {
 		return fmt.Errorf("node: members: %w", err)
@@ -59,10 +60,11 @@ func (n *Node) openPeers() error {
 			ClusterID: n.identity.ClusterID, NodeID: n.identity.NodeID,
 			Incarnation: n.identity.Incarnation,
 		}
-		// self is in every batch: others refuse those of another cluster or an ended process.
+		// self is in every batch: others refuse those of another cluster or an ended
+		// process.
 		way, err := link(self)
 		if err != nil {
-			return fmt.Errorf("node: the way to other nodes: %w", err)
+			return fmt.Errorf("node: open the link to other nodes: %w", err)
 		}
 		h := &peerHandler{
 			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
@@ -90,8 +92,8 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// openRemoting opens the usual way to other nodes, and leaves it to gossip where they
-// are. A node that gossip takes for dead has no address.
+// openRemoting opens the usual link to other nodes, which finds their addresses through
+// gossip. A node that gossip believes dead has no address.
 func (o *others) openRemoting(e *joining) (peer.Link, error) {
 	l, err := remoting.Open(remoting.Config{
 		Listen: e.peerAddr(), Files: e.files, Logger: e.cfg.Logger,
@@ -122,10 +124,11 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 	if id == t.node {
 		return
 	}
+	// Only a node that has peers watches the members, so peers is set.
 	if e.Alive {
 		t.others.peers.Down(id, incarnation-1) // earlier incarnations have ended
 		t.ticker.Alive(id)
-		// A hint, for want of a better one: the node's own knowledge is newer.
+		// Gossip may be old news: it counts only while this node knows of no leader.
 		if e.Member.LeadsMeta != 0 && t.router.Leader(cluster.MetaTablet) == 0 {
 			t.router.HintLeader(cluster.MetaTablet, id)
 		}
@@ -194,6 +197,7 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		h.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
+	// It reads the catalogue from meta, and so waits.
 	case *wire.PeerRequest_Honour:
 		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
@@ -201,8 +205,8 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		reply(&wire.PeerResponse{
 			Body: &wire.PeerResponse_Survey{Survey: h.survey.Answer(body.Survey)},
 		})
-	default: // of a node that runs a later version
-		reply(refused(pb.Error_CODE_INVALID, "unknown question"))
+	default: // from a node that runs a later version
+		reply(refused(pb.Error_CODE_INVALID, "unknown request"))
 	}
 }
 
@@ -220,6 +224,7 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Tablet{Tablet: r}})
 	}
 	port := h.router.Port(req.GetTabletId())
+	// The sender's map is out of date; the answer has what this node knows.
 	if port == nil {
 		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
@@ -239,7 +244,8 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 }
 
 // timestamps asks this node's oracle, which answers only where meta is led. The request
-// bypasses its queue limit: one request carries those of all callers of a node.
+// bypasses its queue limit: one request carries those of all callers of a node. No failure
+// is answered as UNKNOWN: timestamps that were issued and then lost harm nobody.
 func (h *peerHandler) timestamps(deadline time.Time, req *pb.TimestampsRequest,
 	reply func(*wire.PeerResponse)) {
 	away := func(leader uint64) {
@@ -279,6 +285,7 @@ func (h *peerHandler) locks(deadline time.Time, req *wire.LockdRequest,
 		reply(refused(pb.Error_CODE_UNAVAILABLE, "the lock service is not running"))
 		return
 	}
+	// Its callers either try for locks or give them back, never both.
 	giveBack := len(req.GetTry()) == 0
 	err := l.Port().Tell(req, deadline, giveBack, func(r actorkit.Result[*wire.LockdResponse]) {
 		if r.Err != nil {

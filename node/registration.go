@@ -19,12 +19,13 @@ import (
 // registration enters this program's observers in the catalogue and sees to it that every
 // tablet learns of them. An observer counts as registered once all tablets have heard of
 // it, and some may be away for long: Open waits for registerPatience, then the node
-// serves without them, and a goroutine of the node's background (run) goes on. That goroutine also
-// completes what another node has left when it changed the catalogue and ended before
-// every tablet knew: at the start of this node, and while this node leads meta.
+// serves without them, and a goroutine of the node's background (run) goes on. That
+// goroutine also completes what another node has left when it changed the catalogue and
+// ended before every tablet knew: at the start of this node, and while this node leads
+// meta.
 //
-// left belongs to Open's goroutine until run begins, and to run from then on. Any goroutine
-// may wake run, or call retry and why. One attempt is in flight at most.
+// left belongs to Open's goroutine until run begins, and to run from then on. Any
+// goroutine may wake run, or call retry and why. One attempt is in flight at most.
 type registration struct {
 	schema    *meta.Schema
 	catalogue *meta.Observers
@@ -147,10 +148,10 @@ func (r *registration) note(err error) {
 	r.mu.Unlock()
 	switch {
 	case err != nil:
-		r.logger.Warn("not every tablet knows the observers; it is tried again, and changes of what those tablets hold are not noticed until then",
-			"error", err)
+		r.logger.Warn("not every tablet knows this node's observers; until a later attempt succeeds, "+
+			"changes in the others go unnoticed", "error", err)
 	case before != nil: // said once, after a warning
-		r.logger.Info("every tablet knows the observers")
+		r.logger.Info("every tablet knows this node's observers")
 	}
 }
 

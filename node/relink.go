@@ -18,8 +18,8 @@ import (
 // CreateTable returns, and no change after that is missed.
 //
 // This file adds to observers and owns nothing more. linkAnew runs on the goroutine of
-// whoever makes a table, watchTables on one of the node's background; what they start takes turns by
-// applying.
+// whoever makes a table, watchTables on one of the node's background; what they start
+// takes turns by applying.
 
 const (
 	// relinkTimeout bounds CreateTable's wait for live nodes, and one look of
@@ -83,7 +83,7 @@ func (obs *observers) relink(ctx context.Context, x *notifications,
 	}
 	newest, err := obs.catalogue.Enter(ctx, infos)
 	if err != nil {
-		return c, fmt.Errorf("node: register observers of a table that was made anew: %w", err)
+		return c, fmt.Errorf("node: register observers of a re-created table: %w", err)
 	}
 	if err := x.dispatcher.Relink(ctx, tables); err != nil {
 		return newest, err

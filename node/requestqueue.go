@@ -9,8 +9,8 @@ import (
 )
 
 // requestQueue has other nodes' requests for which meta or tablets must be waited for, so
-// that peerHandler, which must not block, cannot answer them. peerHandler adds them on any
-// goroutine; one goroutine answers them (responder). It may be added to before that
+// that peerHandler, which must not block, cannot answer them. peerHandler adds them on
+// any goroutine; one goroutine answers them (responder). It may be added to before that
 // goroutine runs: what was added waits.
 type requestQueue chan peerRequest
 
@@ -30,7 +30,7 @@ func (q requestQueue) add(deadline time.Time, req *wire.PeerRequest,
 	select {
 	case q <- peerRequest{deadline, req, reply}:
 	default:
-		reply(refused(pb.Error_CODE_OVERLOADED, "too many requests wait"))
+		reply(refused(pb.Error_CODE_OVERLOADED, "too many requests are waiting"))
 	}
 }
 

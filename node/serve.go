@@ -21,7 +21,8 @@ import (
 // servers are the node's listeners for clients and for HTTP. The goroutines of Open and
 // Close open and close them. Requests come on goroutines of the servers: HTTP's from
 // before the node belongs to a cluster, when it says little, and clients' as soon as
-// everything runs. drain waits a moment for clients' streams, close ends them.
+// everything runs. drain waits up to drainGrace for clients' streams, then cuts them off;
+// close ends the servers.
 type servers struct {
 	grpc   *rpc.Server
 	served chan error // the gRPC server's end
@@ -40,8 +41,8 @@ func (n *Node) openHTTP() (err error) {
 		return nil
 	}
 	if n.cfg.Pprof && !config.IsLoopback(addr) {
-		n.cfg.Logger.Warn("profiles are served to everybody who reaches the HTTP listener, which is "+
-			"not this machine's alone", "http", addr)
+		n.cfg.Logger.Warn("profiles are served to everybody who can reach the HTTP listener, which "+
+			"is not on a loopback address", "http", addr)
 	}
 	n.servers.http, err = httpd.Open(httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.overview,
@@ -93,6 +94,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s, cfg := n.servers, rpc.ServerConfig{
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
 		}
+		// Without certificates the server speaks plain text, to clients and nodes alike.
 		if n.joining.files != nil {
 			cfg.TLS = n.joining.files.Server(certs.Node, certs.Client)
 		}
@@ -130,6 +132,7 @@ func (n *Node) ready(ctx context.Context) error {
 	serves := func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		// This comes first: serving, once true, stays so.
 		if n.closed {
 			return errStopping
 		}
@@ -145,6 +148,7 @@ func (n *Node) ready(ctx context.Context) error {
 		return err
 	}
 	// The wait may take seconds, in which the node may be closed: look again after it.
+	// All reasons are joined, so that one probe shows everything that is to be mended.
 	meta := n.health.check(ctx)
 	if err := serves(); err != nil {
 		return err
@@ -193,7 +197,7 @@ func (s *servers) drain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainGrace)
 	defer cancel()
-	// Streams that are still open then are ended by close.
+	// Streams that are still open at the end of ctx are cut off.
 	s.grpc.Shutdown(ctx)
 }
 
@@ -204,6 +208,7 @@ func (s *servers) close() error {
 		s.grpc.Stop()
 		errs = append(errs, <-s.served)
 	}
+	// HTTP ends last: until then probes are told that the node is stopping.
 	if s.http != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -16,11 +16,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// statuses puts together what this node says of itself, from what its parts say. What
-// operators ask for is partly kept in meta, and meta may be without a quorum just when
-// they ask: then the node answers with what it was told last, and how long ago that was.
-// Those last answers it owns, but for the node table, which package admin has. HTTP,
-// operators, other nodes and the metrics call it, on any goroutine.
+// statuses puts together this node's status from those of its parts. Some of what
+// operators ask for is in meta, and meta may have lost its quorum just when they ask:
+// then the node repeats the last answer that it had, with its age. statuses owns those
+// last answers, but for the node table, which package admin keeps. HTTP, operators, other
+// nodes and the metrics call it, on any goroutine. Several statuses may be in the making
+// at once; they share nothing but those answers.
 type statuses struct {
 	cfg       Config
 	self      join.Identity
@@ -54,7 +55,9 @@ func earlyStatus(started time.Time) *pb.NodeStatusResponse {
 func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(asker, time.Second)
 	defer cancel()
-	// Nothing up to the test of leading asks another node; what follows may ask meta.
+	// Nothing up to the test of leading asks another node; what follows may ask meta. What
+	// placement goes by (the time, full disks, damage) must be above that test: most of its
+	// polls ask for leading tablets only.
 	log, _ := s.tablets.logs.Stats()
 	out := &pb.NodeStatusResponse{
 		ClusterId: s.self.ClusterID, NodeId: s.self.NodeID, Incarnation: s.self.Incarnation,
@@ -63,10 +66,11 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.runs.Load().status(),
 		Registering: s.observers.registration.why(),
 	}
+	// The counters stay when meta's leadership moves: they are of what was issued here.
 	last, served, batches := s.oracle.stats()
 	out.OracleLast, out.OracleServed, out.OracleBatches = uint64(last), served, batches
-	// This takes longest: each replica that is not at rest answers in its own turn. What
-	// follows is as of after that.
+	// This takes longest: each replica that is not at rest answers in its own turn. The
+	// time and the rest are as of after it.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
 	out.Placement = s.jobs.placementStatus()
@@ -86,6 +90,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()
 	}
+	// From the tablets' answers above, without asking them again.
 	out.History = s.history(out.Tablets)
 	s.disk(out)
 	out.PolicyDiffers = s.policy.overruled()
@@ -143,8 +148,9 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 
-// history says how far collection has come: the collector's view, and the lowest bound
-// and safepoint of the given tablets.
+// history says how far collection has come: the collector's view, if it runs here, and
+// the lowest bound and safepoint of the given tablets, which are this node's. A tablet
+// that has not answered is not among them.
 func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	out := &pb.HistoryStatus{BlockedBy: "collection is off"}
 	if c := s.jobs.collection(); c != nil {
@@ -180,6 +186,7 @@ func (s *statuses) disk(out *pb.NodeStatusResponse) {
 	if free, err := s.store.FreeBytes(); err == nil {
 		out.DiskFree = free
 	}
+	// This walks the store's directories: a status is not for hot paths.
 	st := s.store.Stats()
 	out.DiskUsed = st.DiskBytes
 	out.Log = &pb.LogStatus{

@@ -28,9 +28,10 @@ import (
 // meta. It is the Host of their actors and the Owner of their replicas.
 //
 // The actors call Host's methods on their goroutines, and these must not block: what may
-// take time goes to the replicas' workers or to the actor of reports. A tablet is not
-// opened anew by the latter, because a report waits for meta, whose own tablet may be the
-// one to be opened. The replicas' workers call Owner's methods, which may wait.
+// take time goes to the replicas' workers or to the actor of reports. Failed tablets are
+// reopened by the workers, never by reports: a report waits for meta, and meta's own
+// tablet may be the one to reopen. The replicas' workers call Owner's methods, which may
+// wait.
 //
 // Once start has returned, reports, restarts of failed tablets, snapshots and the tasks
 // of replicas may be in flight at any time; close ends or joins all of them.
@@ -103,7 +104,8 @@ func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
 	t.oracles, t.reported = oracles, reported
 	// On a full disk, replicas wait for room to write. The end of ctx frees them.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
-	// The function runs before any replica does, so starting needs no lock here.
+	// The function runs before any replica does, so starting needs no lock here. With
+	// peers it stays empty, and there is nothing to wait for.
 	err := t.replicas.Start(func(ids []uint64) {
 		if t.others.peers == nil {
 			for _, id := range ids {
@@ -117,11 +119,13 @@ func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
+	// Alone, a group with other voters never elects a leader: the start then ends with
+	// ctx.
 	select {
 	case <-t.all:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("node: not all tablets came to lead: %w", ctx.Err())
+		return fmt.Errorf("node: not all tablets have elected their leader: %w", ctx.Err())
 	}
 }
 
@@ -158,7 +162,7 @@ func (t *tablets) report(d *pb.TabletDescriptor) {
 	ctx, cancel := context.WithTimeout(t.life, reportTimeout)
 	defer cancel()
 	if err := t.reported.Report(ctx, d); err != nil && t.life.Err() == nil {
-		t.cfg.Logger.Warn("a tablet could not be reported to meta; its next start repeats it",
+		t.cfg.Logger.Warn("a tablet could not be reported to meta; it is reported again when it next leads",
 			"tablet", d.TabletId, "error", err)
 	}
 }
@@ -360,11 +364,12 @@ func (t *tablets) status(ctx context.Context, id uint64) *pb.StatusResponse {
 	return r.GetStatus()
 }
 
-// statuses returns, in range order, what this node's replicas say of themselves, asked one
-// after another; leading: only those that lead. Replicas that do not answer by the end of
-// ctx are missing.
+// statuses returns, in range order, what this node's replicas say of themselves, asked
+// one after another; leading: only those that lead. Replicas that do not answer by the
+// end of ctx are missing.
 func (t *tablets) statuses(ctx context.Context, leading bool) (out []*pb.StatusResponse) {
-	// Not the tablet map: it may lack a tablet that has had no leader since the node began.
+	// Not the tablet map: it may lack a tablet that has had no leader since the node
+	// began.
 	for _, id := range t.router.Held() {
 		if leading && !t.router.LeadsHere(id) {
 			continue

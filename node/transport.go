@@ -91,7 +91,7 @@ func (t *transport) CreateTable(ctx context.Context, name string,
 		return nil, err
 	}
 	if err := t.observers.linkAnew(ctx); err != nil {
-		t.logger.Warn("a table was made, but not every node has linked its observers to it yet; each looks by itself soon",
+		t.logger.Warn("a table was created, but not every node has linked its observers to it yet; each will do so by itself soon",
 			"table", name, "error", err)
 	}
 	return made, nil
