@@ -15,7 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// What a program injects, the tree of commands, and one execution of a command line.
+// This file has the App that a program passes in, the command tree, and the execution of
+// one command line.
 
 // Exit codes (invariant 1).
 const (
@@ -107,7 +108,7 @@ type commandLine struct {
 	*deps
 	// entered is set when the arguments were accepted and a command has begun.
 	entered bool
-	noTopic error  // help was asked for on a command that does not exist
+	noTopic error  // why help was refused: there is no such command
 	config  string // --config
 }
 
@@ -117,10 +118,12 @@ func (c *commandLine) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   d.app.Name,
 		Short: "Distributed transactions and notifications over an ordered store",
-		Long: d.app.Name + ` runs and talks to a Percolator repository: tables of cells, transactions with snapshot isolation over
-any of them, and observers that run after a cell has changed.
+		Long: d.app.Name + ` runs and talks to a Percolator repository: tables of cells,
+transactions with snapshot isolation over any of them, and observers that run after a cell has
+changed.
 
-Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or in a YAML file named by --config.`,
+Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or in a YAML file
+named by --config.`,
 		Example: "dev\n" +
 			"table create bank\n" +
 			"set bank bob balance 10\n" +
@@ -131,7 +134,7 @@ Every flag can also be given in the environment (--http is PERCOLATOR_HTTP) or i
 		RunE:              needsSubcommand,
 		PersistentPreRunE: c.enter,
 	}
-	// ours has examples, and knows tables and observers
+	// completionCommand replaces it: that completes tables and observers too
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -230,9 +233,9 @@ func group(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// finish fills in what the command and those below it need not say themselves: how many
-// arguments they take, which their usage lines tell, how those are completed, the name of
-// this program in their examples, and list for ls.
+// finish sets what follows from the usage lines of cmd and its subcommands: the number of
+// arguments, and how they are completed. It also puts this program's name in front of
+// examples, and makes list an alias of ls.
 func (c *commandLine) finish(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.finish(sub)
@@ -243,7 +246,7 @@ func (c *commandLine) finish(cmd *cobra.Command) {
 	if cmd.Name() == "ls" {
 		cmd.Aliases = []string{"list"}
 	}
-	// An example that is indented says itself what to type.
+	// An indented example is complete: it may begin with another program.
 	if cmd.Example != "" && cmd.Example[0] != ' ' {
 		front := "  " + c.app.Name + " "
 		cmd.Example = front + strings.ReplaceAll(cmd.Example, "\n", "\n"+front)
@@ -274,7 +277,8 @@ func (d *deps) client(cmd *cobra.Command,
 	return d.withClient(cmd)
 }
 
-// versionCommand asks no node: it is this program's own version. A node's is in `status`.
+// versionCommand prints the version of this program and asks no node; `status` shows a
+// node's.
 func versionCommand(d *deps) *cobra.Command {
 	return d.withOutput(&cobra.Command{
 		Use:     "version",

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// How arguments and flags are read: rows, columns and values that may hold any bytes,
-// numbers of bytes, and the limits of listings.
+// This file decodes arguments and flags: rows, columns and values, which may hold any
+// bytes, numbers of bytes, and the limits of listings.
 
 // How rows, columns and values are written on the command line.
 const (
@@ -27,7 +27,7 @@ const (
 
 var escapes = []string{escapeText, escapeGo, escapeHex, escapeBase64}
 
-// inputFlags say how byte strings are written in the arguments.
+// inputFlags are the flags that say how byte strings are written in the arguments.
 type inputFlags struct {
 	escape string
 	hex    bool

@@ -13,8 +13,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// `observer replay` starts, watches and ends a back-fill: a run of an observer for every
-// row that its column has. The cluster goes on with it by itself.
+// `observer replay` starts, watches and cancels a back-fill: one run of an observer for
+// every row of its column. The cluster carries it out, whether or not a command watches.
 
 // States of a back-fill.
 const (
@@ -24,7 +24,7 @@ const (
 	backfillFailed    = "failed"
 )
 
-// replayPoll is how often --wait asks.
+// replayPoll is the pause between the requests of --wait.
 const replayPoll = 200 * time.Millisecond
 
 // replayFlags are the flags of observer replay.
@@ -32,21 +32,21 @@ type replayFlags struct {
 	wait, status, cancel, quiet bool
 }
 
-// observerReplay starts a back-fill, or looks at it. The node goes on with it by itself;
-// --wait only watches.
+// observerReplay starts, reports or cancels a back-fill.
 func observerReplay(d *deps) *cobra.Command {
 	f := &replayFlags{}
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER",
 		Short: "Run an observer once for every row that its column has",
-		Long: `Mark every row that the observed column has as changed, once, whatever was acknowledged: for a new observer that has to
-see what was there before it, or for one whose code was wrong. The rows are those that exist when it begins (of a weak
-column: all rows of the table); the cluster goes through them by itself, also when nodes restart, no faster than the
+		Long: `Mark every row that the observed column has as changed, once, whatever was
+acknowledged: for a new observer that has to see what was there before it, or for one whose code
+was wrong. The rows are those that exist when it begins (of a weak column: all rows of the
+table); the cluster goes through them by itself, also when nodes restart, no faster than the
 observer runs, and not while it is paused.
 
-One replay at a time: starting one that is under way changes nothing. --wait watches until all rows are marked (the
-observer then still has to run for them: ` + "`observer ls`" + `), --status tells how far it is, --cancel ends it.
-` + "`notify replay`" + ` is for single rows.`,
+One replay at a time: starting one that is under way changes nothing. --wait watches until all
+rows are marked (the observer then still has to run for them: ` + "`observer ls`" + `), --status
+tells how far it is, --cancel ends it. ` + "`notify replay`" + ` is for single rows.`,
 		Example: "observer replay count --wait\n" +
 			"observer replay count --status -o json\n" +
 			"observer replay count --cancel",
@@ -103,10 +103,10 @@ func newBackfillJSON(b *pb.Backfill) *backfillJSON {
 	return out
 }
 
-// run starts, reads or cancels.
+// run carries out the command.
 func (b *backfill) run(ctx context.Context, f *replayFlags) error {
-	// Starting is idempotent: one that runs goes on. So a --wait that was interrupted is
-	// simply given again.
+	// Starting a running back-fill changes nothing, so an interrupted --wait can be run
+	// again.
 	action := pb.BackfillRequest_ACTION_START
 	switch {
 	case f.status:
@@ -120,7 +120,7 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	}
 	if state == nil {
 		return withHint(fmt.Errorf("observer %s was never replayed", printable(b.observer)),
-			b.out.suggest("observer replay", "", operand{"OBSERVER", b.observer})+" begins")
+			"`observer replay OBSERVER` begins", operand{"OBSERVER", b.observer})
 	}
 	if f.wait {
 		if state, err = b.await(ctx, state, f.quiet); err != nil {
@@ -130,7 +130,7 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	if err := b.show(state); err != nil {
 		return err
 	}
-	switch { // --cancel that finds it cancelled has done what it was asked for
+	switch { // not for --cancel: a cancelled back-fill is what it was asked for
 	case state.State == backfillFailed:
 		return withHint(fmt.Errorf("the replay has failed: %s", state.Error),
 			"mend the cause and run the command again: it begins anew")
@@ -141,8 +141,8 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 	return nil
 }
 
-// ask asks meta, within --timeout. Each question is bounded, the watching is not: a
-// back-fill takes as long as it takes.
+// ask sends one request to meta, bounded by --timeout. Watching as a whole is not
+// bounded: a back-fill may take hours.
 func (b *backfill) ask(ctx context.Context,
 	action pb.BackfillRequest_Action) (*backfillJSON, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.conn.timeout, errTimeout)
@@ -154,8 +154,8 @@ func (b *backfill) ask(ctx context.Context,
 	return newBackfillJSON(answer.GetBackfill()), nil
 }
 
-// await watches a back-fill to its end. One that waits because of an error goes on by
-// itself, or is cancelled.
+// await polls until the back-fill has ended. An error that only delays a back-fill does
+// not end it.
 func (b *backfill) await(ctx context.Context, state *backfillJSON,
 	quiet bool) (*backfillJSON, error) {
 	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)},
@@ -179,7 +179,7 @@ func (b *backfill) await(ctx context.Context, state *backfillJSON,
 	return state, nil
 }
 
-// show prints how far it is.
+// show prints the back-fill's progress.
 func (b *backfill) show(state *backfillJSON) error {
 	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
 		printable(state.Observer), state.State, state.Rows, clock(mvcc.Timestamp(state.TS)))

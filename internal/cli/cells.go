@@ -30,8 +30,9 @@ func getCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TABLE ROW [COLUMN...]",
 		Short: "Read cells of a row",
-		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a newline. Several columns, or none for
-all of the row: a table. A cell that does not exist is a failure if it was asked for by name.`,
+		Long: `Read cells of one row in one snapshot. One column: its value as it is, and a
+newline. Several columns, or none for all of the row: a table. A cell that does not exist is a
+failure if it was asked for by name.`,
 		Example: "get bank bob balance\n" +
 			"get bank --escape go 'row\\x00' -o json\n" +
 			"get bank bob --at 5m",
@@ -54,13 +55,13 @@ all of the row: a table. A cell that does not exist is a failure if it was asked
 	return d.withClient(cmd)
 }
 
-// addAt gives the command --at: time travel inside the history that is kept.
+// addAt adds --at, which reads an earlier snapshot within the history that is kept.
 func addAt(cmd *cobra.Command) *string {
 	return cmd.Flags().String("at", "",
 		"read as of a timestamp, a time (2026-01-31T12:00:00Z) or so long ago (5m)")
 }
 
-// openSnapshot understands --at; empty is now.
+// openSnapshot opens the snapshot that --at names; an empty at means now.
 func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolator.Snapshot, error) {
 	if at == "" {
 		return db.Snapshot(ctx)
@@ -73,7 +74,8 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 	}
 	ago, err := time.ParseDuration(at)
 	if err != nil || ago < 0 {
-		return nil, usagef(nil, "--at %s: neither a timestamp, nor a time such as 2026-01-31T12:00:00Z, nor a duration such as 5m", at)
+		return nil, usagef(nil, "--at %s: neither a timestamp, nor a time such as "+
+			"2026-01-31T12:00:00Z, nor a duration such as 5m", at)
 	}
 	// The oracle's clock counts, not this machine's: go back from a timestamp of now.
 	now, err := db.Snapshot(ctx)
@@ -112,8 +114,8 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 		}
 		return withHint(
 			fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
-			out.suggest("history", "", operand{"TABLE", table}, operand{"ROW", row})+
-				" shows what the row ever held")
+			"`history TABLE ROW` shows what the row ever held",
+			operand{"TABLE", table}, operand{"ROW", row})
 	}
 	return nil
 }
@@ -144,7 +146,7 @@ func oneRow(table, row string) percolator.RowRange {
 	return percolator.Rows(table).From(row).Before(row + "\x00")
 }
 
-// columnsOf are columns of one table.
+// columnsOf returns the named columns of a table.
 func columnsOf(table string, names []string) []percolator.Column {
 	columns := make([]percolator.Column, len(names))
 	for i, name := range names {
@@ -166,15 +168,15 @@ func printCells(out *printer, cells []percolator.Cell, width int) error {
 	return list.end()
 }
 
-// setCommand writes blindly: it reads nothing, so it conflicts only with writers of the
-// same cells at the same time.
+// setCommand writes without reading, so it conflicts only with concurrent writers of the
+// same cells.
 func setCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "set TABLE ROW COLUMN VALUE [COLUMN VALUE...]",
 		Short:   "Write cells of a row in one transaction",
 		Example: "set bank bob balance 10\nset bank bob photo -",
-		Long: `Write cells of one row in one transaction, and print its commit timestamp. A single VALUE of - is read from standard
-input, as it is.`,
+		Long: `Write cells of one row in one transaction, and print its commit timestamp. A
+single VALUE of - is read from standard input, as it is.`,
 	}
 	in := addInput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -199,8 +201,8 @@ input, as it is.`,
 	return d.withClient(cmd)
 }
 
-// writes pairs up the arguments. Limits are not checked here: the client and the tablet
-// do, with typed errors. A column that is given twice is refused: one of its values would
+// writes pairs columns with values. It does not check limits: the client and the tablet
+// do, with typed errors. A column given twice is refused, since one of its values would
 // be lost.
 func (f *inputFlags) writes(cmd *cobra.Command, args []string,
 	stdin io.Reader) ([]columnChange, error) {
@@ -217,7 +219,7 @@ func (f *inputFlags) writes(cmd *cobra.Command, args []string,
 		}
 		given[column] = true
 		if len(args) == 2 && args[i+1] == "-" {
-			// above every limit: the node says which
+			// Larger than any limit, so that the node reports which one is exceeded.
 			value, err := io.ReadAll(io.LimitReader(stdin, 8<<20))
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
@@ -233,8 +235,8 @@ func (f *inputFlags) writes(cmd *cobra.Command, args []string,
 	return writes, nil
 }
 
-// deleteCommand wants columns by name; --all is spelled out, since a forgotten column
-// must not empty a row.
+// deleteCommand deletes the named columns. Deleting all of a row needs --all, so that
+// leaving the columns out by mistake does not empty it.
 func deleteCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete TABLE ROW {COLUMN... | --all}",
@@ -259,7 +261,7 @@ func deleteCommand(d *deps) *cobra.Command {
 			if !*all {
 				return nil
 			}
-			// What the transaction's own snapshot shows in the row.
+			// Delete what the row holds in the transaction's snapshot.
 			for cell, err := range tx.Scan(ctx, oneRow(table, row)) {
 				if err != nil {
 					return err
@@ -289,7 +291,7 @@ func (d *deps) transact(cmd *cobra.Command, fn func(context.Context, *percolator
 // scanChunk is how many cells of a scan are laid out together.
 const scanChunk = 1000
 
-// rangeFlags say which rows scan and export read; the bounds are written as rows are
+// rangeFlags select the rows that scan and export read. Bounds are written like rows
 // (--escape).
 type rangeFlags struct{ prefix, from, before string }
 
@@ -322,13 +324,14 @@ func (f *rangeFlags) rows(table string, in *inputFlags) (rows percolator.RowRang
 	return rows, bounds, nil
 }
 
-// scanCommand says so when it has not shown all: one row more than the limit is asked for.
+// scanCommand reads one row more than --limit, to know whether it has shown all.
 func scanCommand(d *deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "scan TABLE [COLUMN...]",
 		Short: "Read rows in order",
-		Long:  "Read the cells of a range of rows in row order, in one snapshot. Without columns all of the table's.",
+		Long: "Read the cells of a range of rows in row order, in one snapshot. Without " +
+			"columns all of the table's.",
 		Example: "scan bank --prefix b --limit 10\n" +
 			"scan bank balance -o json --limit 0",
 	}

@@ -177,8 +177,7 @@ The key that encrypts stays always. To take a new key back that is not used yet:
 		n, err := certs.RotateGossipKey(*dir, step, *force)
 		if errors.Is(err, certs.ErrNotUsed) {
 			return withHint(err,
-				fmt.Sprintf("`%s cert gossip-key use` first; drop --force takes the new key back",
-					d.app.Name))
+				"`cert gossip-key use` first; drop --force takes the new key back")
 		}
 		if err != nil {
 			return err

@@ -9,22 +9,21 @@ import (
 	"path/filepath"
 )
 
-// A command that takes long keeps what it has reached in a small JSON file beside the
-// data, so that it can go on after any kind of end. The file is replaced as a whole:
-// whoever reads it reads one state or the next, never half of one.
+// A long command records its progress in a small JSON file beside the data, so that it
+// can resume after any kind of end, crashes included. The file is replaced atomically.
 
-// checkpointBytes limits the progress files that are read. Ours are a few hundred bytes and
-// a row of up to 4 KiB.
+// checkpointBytes limits the size of a progress file. Ours take a few hundred bytes and a
+// row of up to 4 KiB.
 const checkpointBytes = 1 << 20
 
-// saveCheckpoint writes the state durably. What it claims must be durable before.
+// saveCheckpoint writes state durably. Whatever state claims must already be durable.
 func saveCheckpoint(name string, state any) error {
 	text, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	// Sync, rename, sync of the directory: after a power loss there is the old state or
-	// the new one, and never a name without its bytes.
+	// Sync, rename, sync of the directory: after a power loss the old state or the new
+	// one is there, never a name without its bytes.
 	next := name + ".next"
 	if err := writeDurably(next, append(text, '\n')); err != nil {
 		return fmt.Errorf("progress file: %w", err)
@@ -35,7 +34,7 @@ func saveCheckpoint(name string, state any) error {
 	return syncDir(name)
 }
 
-// loadCheckpoint reads the state; there is false if there is none.
+// loadCheckpoint reads state and reports whether there was any.
 func loadCheckpoint(name string, state any) (there bool, err error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,8 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// How a command reaches a node, and what ends it early. session.go has what it asks there.
+// This file connects commands to a node, and ends them early. What they ask is in
+// session.go.
 
 // errTimeout ends a command after --timeout, errInterrupted after a signal.
 var (
@@ -35,7 +36,8 @@ type connector struct {
 	certs         string // a folder of them
 	cert, key, ca string
 	timeout       time.Duration
-	// reached is set once a node has answered: later failures do not mean that there is none.
+	// reached is set once a node has answered: later failures have another reason than
+	// that no node runs.
 	reached bool
 }
 
@@ -49,7 +51,8 @@ func (c *connector) register(flags *pflag.FlagSet) {
 		"folder with ca.crt, client.crt and client.key, or a node's folder")
 	flags.StringVar(&c.cert, "cert", "", "PEM file with this client's certificate")
 	flags.StringVar(&c.key, "key", "", "PEM file with its key")
-	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' certificates")
+	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' "+
+		"certificates")
 	flags.DurationVar(&c.timeout, "timeout", 15*time.Second,
 		"give up after this time; a command that may take long connects in it")
 }
@@ -99,7 +102,8 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	c.reached = true
 	client := txn.NewClient(transport, txn.Config{})
 	return &session{
-		out: c.out, conn: c, transport: transport, client: client, admin: client.Admin(), db: percolator.NewDB(client),
+		out: c.out, conn: c, transport: transport, client: client, admin: client.Admin(),
+		db: percolator.NewDB(client),
 	}, nil
 }
 
@@ -135,7 +139,7 @@ func (c *connector) cutShort(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil || ctx.Err() == nil || errors.Is(err, cause):
 		return err
-	case errors.Is(cause, errInterrupted): // what failed because of it is told after it
+	case errors.Is(cause, errInterrupted): // err is a consequence of it
 		return fmt.Errorf("%w: %w", errInterrupted, err)
 	case errors.Is(cause, errTimeout):
 		return fmt.Errorf("%w (%v, %v): %w", errTimeout, c.timeout, c.addrs, err)
@@ -154,7 +158,8 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	case c.insecure && (files || c.certs != ""):
 		return cfg, usagef(cmd, "--insecure and certificates exclude each other")
 	case c.certs != "" && files:
-		return cfg, usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: give one or the other")
+		return cfg, usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: "+
+			"give one or the other")
 	case c.certs != "":
 		return folderConfig(c.certs), nil
 	case files && (c.cert == "" || c.key == "" || c.ca == ""):
@@ -164,7 +169,8 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	}
 	for _, addr := range c.addrs {
 		if !config.IsLoopback(addr) {
-			return cfg, usagef(cmd, "%s is not this machine: give --certs, or --insecure for plain text", addr)
+			return cfg, usagef(cmd, "%s is not this machine: give --certs, or --insecure for "+
+				"plain text", addr)
 		}
 	}
 	cfg.Insecure = true

@@ -37,13 +37,13 @@ func clusterSet(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY=VALUE...",
 		Short: "Change the cluster's policy",
-		Long: `Change settings of the cluster's policy, all at once or none. The keys are flags of start, which found
-a new cluster's policy and change nothing afterwards: a node that was given another value says so in its
-log and its status, and goes by the policy.
+		Long: `Change settings of the cluster's policy, all at once or none. The keys are flags
+of start, which found a new cluster's policy and change nothing afterwards: a node that was
+given another value says so in its log and its status, and goes by the policy.
 
 ` + policyKeys() + `
-It takes effect within a moment: with fewer replicas the others are removed, and with a shorter history
-what is older is collected.`,
+It takes effect within a moment: with fewer replicas the others are removed, and with a shorter
+history what is older is collected.`,
 		Example: "cluster set history=1h\ncluster set replicas=5 split-size=256MiB",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			if set, err = parsePolicy(args); err != nil {
@@ -126,7 +126,7 @@ func parseSetting(s policy.Setting, text string) (uint64, error) {
 	return n, nil
 }
 
-// clusterPolicy has the policy changed, unless set is nil, and prints it.
+// clusterPolicy changes the policy, unless set is nil, and prints it.
 func clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
 	resp, err := s.admin.ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Completion in a shell: the script, and what a press of the tab key asks for.
+// This file has completion in a shell: the script, and the answer to a press of the tab
+// key.
 
-// completionTimeout bounds what a press of the tab key may cost when no node answers.
+// completionTimeout limits how long a press of the tab key waits for a node.
 const completionTimeout = 500 * time.Millisecond
 
-// shells are those that completions can be written for.
+// shells are those that a script can be printed for.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // completionCommand prints a script. The script asks this program for everything, so it
@@ -28,9 +29,10 @@ func completionCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion {" + strings.Join(shells, "|") + "}",
 		Short: "Print a script that completes this command in a shell",
-		Long: `Print a script that completes this command's subcommands and flags in a shell and, as long as a node answers within
-half a second, the names of tables and observers too. PERCOLATOR_ADDR, the configuration file and the flags that are
-already on the line say which node is asked; if none answers, nothing is proposed, and nothing is complained about.
+		Long: `Print a script that completes this command's subcommands and flags in a shell
+and, as long as a node answers within half a second, the names of tables and observers too.
+PERCOLATOR_ADDR, the configuration file and the flags that are already on the line say which
+node is asked; if none answers, nothing is proposed, and nothing is complained about.
 
 bash needs the package bash-completion. With -o json the script is a field of an object.`,
 		Example: strings.Join([]string{
@@ -78,8 +80,8 @@ func completionScript(cmd *cobra.Command, shell string) (string, error) {
 	return script.String(), err
 }
 
-// completeArguments tells cobra how the command's arguments and flags are completed. The arguments' names in the usage lines decide, so a new command needs
-// nothing here.
+// completeArguments tells cobra how the command's arguments and flags are completed. The
+// names of arguments in usage lines decide, so a new command needs nothing here.
 func (c *commandLine) completeArguments(cmd *cobra.Command) {
 	if words := strings.Fields(cmd.Use); len(words) > 1 && cmd.ValidArgsFunction == nil &&
 		len(cmd.ValidArgs) == 0 {

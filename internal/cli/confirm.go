@@ -11,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What can't be undone is asked for twice (invariant 7): with --yes, or, at a terminal, by
-// typing the name of what will be gone. A script gets no prompt, which would hang it, but a
-// usage error. It runs before the command connects, so that nobody types against --timeout.
+// What can't be undone needs confirmation (invariant 7): --yes or, at a terminal, the
+// name of what will be destroyed. A script gets a usage error, not a prompt that would
+// hang it. The prompt comes before the command connects, so that typing does not count
+// against --timeout.
 
 // maxTyped bounds what is read at a prompt, in bytes.
 const maxTyped = 64 << 10
@@ -57,9 +58,9 @@ func (d *deps) confirm(cmd *cobra.Command, name, cost string) error {
 	return nil
 }
 
-// readLine reads one line, without its end. If ctx ends first, the goroutine that reads
-// stays behind until the process ends, which follows at once: a read of a terminal can't be
-// ended.
+// readLine reads one line, without its newline. If ctx ends first, it leaves the reading
+// goroutine behind, since a read of a terminal can't be interrupted; the process exits
+// right after.
 func readLine(ctx context.Context, from io.Reader) (string, error) {
 	type answer struct {
 		text string

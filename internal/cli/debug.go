@@ -19,10 +19,10 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
-// `debug zip` gathers what somebody needs who looks into a cluster from afar. Each node is
-// asked directly, one after the other, by the address that it has told.
+// `debug zip` gathers what is needed to examine a cluster from afar. It asks each node
+// directly, one after the other, at the address that the node advertises.
 
-// debugCommand holds what is for developers.
+// debugCommand holds the commands for developers.
 func debugCommand(d *deps) *cobra.Command {
 	return group("debug", "Gather what developers ask for", "debug zip percolator.zip",
 		debugZip(d))
@@ -33,12 +33,12 @@ func debugZip(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "zip FILE",
 		Short: "Write statuses, metrics, stacks and profiles of all nodes into a zip file",
-		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster (doctor), policy, tables and
-observers, and of each node its status, metrics, goroutines, memory and CPU profile, build and modules. What fails is noted
-in errors.txt.
+		Long: `Write into a zip file what a developer asks for: what is wrong with the cluster
+(doctor), policy, tables and observers, and of each node its status, metrics, goroutines, memory
+and CPU profile, build and modules. What fails is noted in errors.txt.
 
-Values of cells, keys of certificates, command lines and the environment are left out. Rows are in it: those at which
-tablets begin, and those that observers have trouble with.`,
+Values of cells, keys of certificates, command lines and the environment are left out. Rows are
+in it: those at which tablets begin, and those that observers have trouble with.`,
 		Example: "debug zip percolator.zip\ndebug zip percolator.zip --certs ann --cpu 10s",
 	}
 	cmd.Flags().DurationVar(&cpu, "cpu", 5*time.Second,
@@ -70,8 +70,8 @@ type gathering struct {
 	files   int
 }
 
-// writeFile writes the file beside its name first, so that a run that was cut short leaves
-// none that looks whole. It can be read by its owner alone.
+// writeFile writes name.partial and renames it at the end, so that an interrupted run
+// leaves no file that looks complete. Only its owner can read it.
 func (g *gathering) writeFile(ctx context.Context, s *session, out *printer, name string) error {
 	if exists(name) {
 		return fmt.Errorf("%s exists; give another name", printable(name))
@@ -90,12 +90,12 @@ func (g *gathering) writeFile(ctx context.Context, s *session, out *printer, nam
 	if err := os.Rename(partial, name); err != nil {
 		return err
 	}
-	return out.done("%s: %d files; %d questions had no answer (errors.txt)", printable(name), g.files,
-		len(g.errors))
+	return out.done("%s: %d files; %d questions had no answer (errors.txt)", printable(name),
+		g.files, len(g.errors))
 }
 
-// cluster gathers what one node knows of all, then asks each. Without the list of nodes
-// there is nobody to ask, and it fails.
+// cluster gathers what one node knows of all, then asks each. It fails without the list
+// of nodes.
 func (g *gathering) cluster(ctx context.Context, s *session, out *printer) error {
 	asking, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
@@ -120,7 +120,8 @@ func (g *gathering) cluster(ctx context.Context, s *session, out *printer) error
 			return ctx.Err()
 		}
 		if !n.GetAlive() {
-			g.errors = append(g.errors, fmt.Sprintf("node %d is not running, or not reached", n.GetNodeId()))
+			g.errors = append(g.errors,
+				fmt.Sprintf("node %d is not running, or not reached", n.GetNodeId()))
 			continue
 		}
 		out.note("node %d at %s", n.GetNodeId(), n.GetListen())
@@ -131,8 +132,8 @@ func (g *gathering) cluster(ctx context.Context, s *session, out *printer) error
 	return nil
 }
 
-// node asks one node at the address that it has told. It fails only if the file cannot be
-// written.
+// node asks one node. It fails only if the file can't be written; questions without an
+// answer are noted.
 func (g *gathering) node(ctx context.Context, n *pb.Node) error {
 	dir := fmt.Sprintf("nodes/%d", n.GetNodeId())
 	dialing, cancel := context.WithTimeout(ctx, g.timeout)
@@ -199,7 +200,7 @@ func (g *gathering) add(file string, content []byte) error {
 	return err
 }
 
-// logLevels are those that a node's log may have, for completion.
+// logLevels are the levels of a node's log.
 var logLevels = []string{"debug", "info", "warn", "error"}
 
 // nodeLogLevel changes the level of the node that answers.
@@ -207,8 +208,8 @@ func nodeLogLevel(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log-level LEVEL",
 		Short: "Change how much the node that answers logs, until it is started again",
-		Long: `Change how much the node that answers logs: debug, info, warn or error. It holds until the node is started again; give
---addr to choose the node.`,
+		Long: `Change how much the node that answers logs: debug, info, warn or error. It holds
+until the node is started again; give --addr to choose the node.`,
 		Example:   "node log-level debug --addr 127.0.0.1:7900",
 		ValidArgs: logLevels,
 	}

@@ -18,11 +18,13 @@ func doctorCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what is wrong with the cluster, and what to do about it",
-		Long: `Say what is wrong with the cluster, the worst first, and what to do about it: nodes that are away or do not answer,
-tablets without a quorum, disks, clocks, certificates, observers that are behind, paused, stuck or have parked
-notifications, old locks. Any node that answers will do, also without a quorum.
+		Long: `Say what is wrong with the cluster, the worst first, and what to do about it:
+nodes that are away or do not answer, tablets without a quorum, disks, clocks, certificates,
+observers that are behind, paused, stuck or have parked notifications, old locks. Any node that
+answers will do, also without a quorum.
 
-The exit code is 1 if there is a warning or worse. With -o json each finding is an object; the last line sums up.`,
+The exit code is 1 if there is a warning or worse. With -o json each finding is an object; the
+last line sums up.`,
 		Example: "doctor\ndoctor --addr 10.0.0.2 -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {

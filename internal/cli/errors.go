@@ -19,7 +19,7 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// How an error becomes a text, an exit code and advice (invariant 1).
+// This file turns an error into a message, an exit code and advice (invariant 1).
 
 // usageError is a mistake in the command line: exit code 2.
 type usageError struct {
@@ -39,14 +39,17 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{cmd: cmd, err: fmt.Errorf(format, args...)}
 }
 
-// hintError adds what to do next to an error.
+// hintError adds advice to an error. The commands in it are templates (printer.advice).
 type hintError struct {
-	err  error
-	hint string
+	err      error
+	hint     string
+	operands []operand
 }
 
-// withHint returns err with what to do next.
-func withHint(err error, hint string) error { return &hintError{err, hint} }
+// withHint returns err with advice on what to do next.
+func withHint(err error, hint string, operands ...operand) error {
+	return &hintError{err, hint, operands}
+}
 
 // Error is the cause's text; report prints the hint on a line of its own.
 func (e *hintError) Error() string { return e.err.Error() }
@@ -70,16 +73,14 @@ func (d *deps) report(cmd *cobra.Command, err error) int {
 		return ExitUsage
 	}
 	d.out.complain(cmd, err)
-	if faults := configFaults(err); len(faults) > 0 {
+	if len(configFaults(err)) > 0 {
 		return ExitUsage
 	}
 	code, hint := d.conn.classify(err)
-	var own *hintError
-	if errors.As(err, &own) {
-		hint = own.hint
-	}
-	if hint != "" {
-		d.out.next("%s", hint)
+	own := &hintError{hint: hint}
+	errors.As(err, &own) // a command's advice knows more than that for all
+	if own.hint != "" {
+		d.out.next("%s", d.out.advice(own.hint, own.operands...))
 	}
 	return code
 }
@@ -98,8 +99,7 @@ func (p *printer) complain(cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	// The library's prefix says what the command's name in front says already, at every
-	// level of wrapping.
+	// The library's prefix repeats the command's name, at every level of wrapping.
 	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
 	// Joined errors have a line each, indented so that none of them can pass for advice.
 	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(),
@@ -130,67 +130,68 @@ func configFaults(err error) []*config.Fault {
 	return faults
 }
 
-// classify chooses the exit code of a failure, and what to do next where that is the same
-// for all commands.
+// classify chooses the exit code of a failure, and the advice where that is the same for
+// all commands. The first case that matches counts: the texts of TLS and gRPC say more than
+// ErrUnavailable, which they come with.
 func (c *connector) classify(err error) (code int, hint string) {
+	has := func(part string) bool { return strings.Contains(err.Error(), part) }
+	unavailable := errors.Is(err, percolator.ErrUnavailable)
+	late := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
-	case errors.Is(err, percolator.ErrUnavailable) &&
-		strings.Contains(err.Error(), "server preface"):
-		return ExitUnavailable, "what listens there takes no clients in plain text: a node with certificates wants --certs; --addr is a node's --listen address"
-	case errors.Is(err, percolator.ErrUnavailable) &&
-		strings.Contains(err.Error(), "tls: first record"):
-		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, or look whether --addr is a node's --listen address"
-	case errors.Is(err, percolator.ErrUnavailable) && strings.Contains(err.Error(), "tls: "):
-		return ExitUnavailable, fmt.Sprintf(
-			"the node and this command do not accept each other's certificates: `%s cert show` looks at --certs", c.app.Name)
-	case errors.Is(err, percolator.ErrUnavailable) &&
-		strings.Contains(err.Error(), "waiting to join a cluster"):
-		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start those; its log and /readyz name them"
-	case errors.Is(err, percolator.ErrUnavailable) &&
-		strings.Contains(err.Error(), "is being restored from"):
-		return ExitUnavailable, fmt.Sprintf(
-			"run `%s restore` again as before: it goes on; or give it up with `%s table drop`", c.app.Name, c.app.Name)
+	case unavailable && has("server preface"):
+		return ExitUnavailable, "what listens there takes no clients in plain text: a node with " +
+			"certificates wants --certs; --addr is a node's --listen address"
+	case unavailable && has("tls: first record"):
+		return ExitUnavailable, "what listens there takes plain text only: leave --certs out, " +
+			"or check that --addr is a node's --listen address"
+	case unavailable && has("tls: "):
+		return ExitUnavailable, "the node and this command do not accept each other's " +
+			"certificates: `cert show` looks at --certs"
+	case unavailable && has("waiting to join a cluster"):
+		return ExitUnavailable, "the node runs and waits for other nodes of its cluster: start " +
+			"those; its log and /readyz name them"
+	case unavailable && has("is being restored from"):
+		return ExitUnavailable, "run `restore` again as before: it goes on; or give it up with " +
+			"`table drop`"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
-		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken again by themselves; `" + c.app.Name + " status` shows how much is free"
-	case c.reached && (errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, errTimeout) ||
-		errors.Is(err, context.DeadlineExceeded)):
-		return ExitUnavailable, fmt.Sprintf(
-			"the node runs, but not enough of the nodes that this needs do, or it does not reach them: `%s status` and `%s node ls` tell what it knows; --timeout waits longer",
-			c.app.Name, c.app.Name)
-	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
-		return ExitUnavailable, "is the node up? `" + c.app.Name +
-			" status` asks it; --timeout waits longer"
-	case errors.Is(err, percolator.ErrUnavailable),
-		status.Code(rootCause(err)) == codes.Unavailable:
-		return ExitUnavailable, fmt.Sprintf(
-			"start a node (`%s start --dir D --insecure`) or name one with --addr", c.app.Name)
+		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken " +
+			"again by themselves; `status` shows how much is free"
+	case c.reached && (unavailable || late):
+		return ExitUnavailable, "the node runs, but not enough of the nodes that this needs do, " +
+			"or it does not reach them: `status` and `node ls` tell what it knows; --timeout " +
+			"waits longer"
+	case late:
+		return ExitUnavailable, "is the node up? `status` asks it; --timeout waits longer"
+	case unavailable, status.Code(rootCause(err)) == codes.Unavailable:
+		return ExitUnavailable, "start a node (`start --dir D --insecure`) or name one with --addr"
 	case errors.Is(err, percolator.ErrOverloaded):
 		return ExitUnavailable, "try again in a moment"
 	case errors.Is(err, percolator.ErrNoTable):
-		return ExitFailed, fmt.Sprintf("`%s table ls` lists the tables, `%s table create NAME` creates one", c.app.Name, c.app.Name)
+		return ExitFailed, "`table ls` lists the tables, `table create NAME` creates one"
 	case errors.Is(err, percolator.ErrSnapshotTooOld):
-		return ExitFailed, "history is kept for a limited time (start --history): ask for a later timestamp"
+		return ExitFailed, "history is kept for a limited time (start --history): ask for a " +
+			"later timestamp"
 	case errors.Is(err, percolator.ErrNotifyOnly):
-		return ExitFailed, fmt.Sprintf("`%s observer ls` shows which columns are weak", c.app.Name)
+		return ExitFailed, "`observer ls` shows which columns are weak"
 	case errors.Is(err, percolator.ErrTooLarge):
-		return ExitFailed, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by default"
+		return ExitFailed, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by " +
+			"default"
 	case errors.Is(err, percolator.ErrCommitUnknown):
 		return ExitFailed, "read the cells (`get`, `history`) before you try again"
 	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
-		return ExitFailed, fmt.Sprintf("nothing was written: try again, or look who holds it with `%s lock ls`", c.app.Name)
-	// some libraries keep its text only
-	case errors.Is(err, syscall.EADDRINUSE),
-		strings.Contains(err.Error(), syscall.EADDRINUSE.Error()):
-		return ExitFailed, "another process listens there: stop it, or give --listen (and --peer, --gossip, --http) another port; port 0 picks free ones"
+		return ExitFailed, "nothing was written: try again, or look who holds it with `lock ls`"
+	// memberlist passes on only the text of EADDRINUSE
+	case errors.Is(err, syscall.EADDRINUSE), has(syscall.EADDRINUSE.Error()):
+		return ExitFailed, "another process listens there: stop it, or give --listen (and " +
+			"--peer, --gossip, --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
 		return ExitFailed, "use a certificate that this node accepts (--certs)"
+	case has("unknown service"):
+		hint = "--addr is a node's --listen address; the port after it is for other nodes"
 	}
-	if strings.Contains(err.Error(), "unknown service") {
-		return serverCode(err), "--addr is a node's --listen address; the port after it is for other nodes"
-	}
-	return serverCode(err), ""
+	return serverCode(err), hint
 }
 
 // again adds the hint that running the command again continues after where.
@@ -223,7 +224,7 @@ func serverCode(err error) int {
 	return ExitFailed
 }
 
-// rootCause follows single wrapped errors to the end, for errors that only say who they are there.
+// rootCause returns the innermost of singly wrapped errors, where gRPC's status is.
 func rootCause(err error) error {
 	for {
 		next := errors.Unwrap(err)
@@ -234,7 +235,7 @@ func rootCause(err error) error {
 	}
 }
 
-// noArgs is cobra.NoArgs with an error that names what may have been meant.
+// noArgs is like cobra.NoArgs, but its error names similar commands.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -250,8 +251,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef(cmd, "takes no arguments, got %q", args)
 }
 
-// usageArgs accepts as many arguments as the usage line has words for: those in brackets may
-// be left out, and dots stand for any number. Flags end it.
+// usageArgs derives the number of arguments from a usage line: words in brackets are
+// optional, dots stand for any number, and the first flag ends the arguments.
 func usageArgs(use string) cobra.PositionalArgs {
 	least, most, optional := 0, 0, false
 	for _, word := range strings.Fields(use)[1:] {

@@ -17,17 +17,17 @@ import (
 )
 
 // `export` writes the rows of one snapshot, which a lease keeps readable meanwhile.
-// exportfile.go is the file on its way to be there.
+// exportfile.go has the file while it is being written.
 
 // standardStream is how FILE names standard input or output.
 const standardStream = "-"
 
-// How an export keeps its snapshot readable: a lease that it renews, short enough not to
-// pin history for long after a process that is gone, long enough to start it again.
+// An export renews a lease that keeps its snapshot readable. The lease is short, so that
+// a dead export does not pin history for long, but leaves time to run it again.
 const (
 	exportLease = time.Minute
 	exportRenew = exportLease / 3
-	// exportBackoff is the rest after a refusal for overload.
+	// exportBackoff is the pause after ErrOverloaded.
 	exportBackoff = 100 * time.Millisecond
 )
 
@@ -35,8 +35,8 @@ const (
 type bulkFlags struct {
 	restart bool
 	quiet   bool
-	// checkpoint is the time between two syncs of data and progress: what is done once
-	// more after a crash, at most.
+	// checkpoint is the time between syncs of data and progress. It limits the work that
+	// is repeated after a crash.
 	checkpoint time.Duration
 }
 
@@ -49,21 +49,25 @@ func (f *bulkFlags) register(cmd *cobra.Command) {
 		"how often the progress file is renewed")
 }
 
-// exportCommand writes through a file of another name, so that FILE is there whole or not at all.
+// exportCommand writes FILE.part and renames it at the end, so that FILE is complete or
+// absent.
 func exportCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export TABLE [FILE|-]",
 		Short: "Write the rows of a table to a file as JSON lines, from one snapshot",
-		Long: `Write the rows of a table in row order, one JSON object a line, as ` + "`load`" + ` reads them:
+		Long: `Write the rows of a table in row order, one JSON object a line, as
+` + "`load`" + ` reads them:
 
   {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"}}}
 
-Rows and values are text where they are UTF-8, else marked base64; columns whose names are not UTF-8 stand in
-"base64_columns". All of it is one snapshot, of now or of --at, which is kept readable while the export runs.
+Rows and values are text where they are UTF-8, else marked base64; columns whose names are not
+UTF-8 stand in "base64_columns". All of it is one snapshot, of now or of --at, which is kept
+readable while the export runs.
 
-The rows go to FILE.part, which becomes FILE at the end. An export that was interrupted goes on where it was, at the same
-snapshot, when the same command is run again: FILE.progress says where. If that snapshot has meanwhile become older than
-the history that is kept, it says so, and --restart begins anew. Without FILE, or with -, rows go to standard output.
+The rows go to FILE.part, which becomes FILE at the end. An export that was interrupted goes on
+where it was, at the same snapshot, when the same command is run again: FILE.progress says
+where. If that snapshot has meanwhile become older than the history that is kept, it says so,
+and --restart begins anew. Without FILE, or with -, rows go to standard output.
 
 With -o json a summary goes to standard output when FILE is done.`,
 		Example: "export bank bank.jsonl\n" +
@@ -117,7 +121,7 @@ type export struct {
 	overwrite bool
 	rows      percolator.RowRange
 	columns   []percolator.Column // none: all
-	want      exportState         // what a state that is gone on with must have been begun with
+	want      exportState         // the request, which a resumed state must match
 
 	state  exportState // as written, in part not yet durable
 	file   *exportFile // nil: standard output
@@ -128,7 +132,7 @@ type export struct {
 	token  []byte    // of the lease: nobody else gives it back
 }
 
-// run is the export, over a connection.
+// run exports over one session.
 func (e *export) run(ctx context.Context, s *session) (err error) {
 	e.session = s
 	if e.want.Cluster, e.want.TableID, err = s.identify(ctx, e.want.Table); err != nil {
@@ -142,14 +146,15 @@ func (e *export) run(ctx context.Context, s *session) (err error) {
 		e.state, e.w = e.want, bufio.NewWriterSize(e.out.raw, 1<<20)
 		return e.write(ctx, snapshot)
 	}
-	// The file is taken before the snapshot: a second process must not move this one's lease.
+	// Lock the file before opening the snapshot: a second process must not move this
+	// one's lease.
 	file, state, err := openExport(e.name, e.want, e.restart, e.overwrite)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.close() }()
 	e.state = state
-	if state.Done { // only the rest of its end was missing
+	if state.Done { // all rows are written; an earlier run did not finish
 		return errors.Join(file.finish(), e.summary())
 	}
 	e.file, e.w = file, bufio.NewWriterSize(file.part, 1<<20)
@@ -160,7 +165,7 @@ func (e *export) run(ctx context.Context, s *session) (err error) {
 	return e.write(ctx, snapshot)
 }
 
-// snapshot opens the one that the export has begun with, or a new one.
+// snapshot opens the snapshot of the interrupted export, or a new one.
 func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if e.state.TS == 0 {
 		snapshot, err := openSnapshot(ctx, e.db, *e.at)
@@ -171,7 +176,8 @@ func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 		return snapshot, nil
 	}
 	if *e.at != "" {
-		return nil, usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; leave --at out, or give --restart", e.file.partName, e.state.TS)
+		return nil, usagef(nil, "--at: %s goes on at the snapshot %d that it was begun with; "+
+			"leave --at out, or give --restart", e.file.partName, e.state.TS)
 	}
 	e.out.note("going on after %d rows, at the snapshot of %s UTC", e.state.Rows,
 		clock(mvcc.Timestamp(e.state.TS)))
@@ -183,13 +189,13 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	defer func() { _ = snapshot.Close() }()
 	e.state.TS = uint64(snapshot.Timestamp())
 	e.meter = e.out.newMeter("export", e.tally(), e.quiet)
-	// Before the first row, and before it is known whether the snapshot is still there: a
-	// lease that comes too late says so.
+	// Take the lease before the first row: it also tells whether the snapshot is still
+	// there.
 	if err := e.lease(ctx, exportLease); err != nil {
 		return err
 	}
-	// Given back also after a failure: the next run takes it anew. After a kill it lapses
-	// by itself.
+	// Release it after a failure too: the next run takes a new one. After a kill it
+	// expires.
 	defer func() { _ = e.lease(context.WithoutCancel(ctx), 0) }()
 	// From here on FILE.progress names the snapshot, also if not a single row follows.
 	if err := e.save(); err != nil {
@@ -236,10 +242,10 @@ func (e *export) scan(ctx context.Context, snapshot *percolator.Snapshot) error 
 // after the other.
 func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) error {
 	rows := e.rows
-	if e.state.Row != nil { // the next row there can be
+	if e.state.Row != nil { // the smallest row after it
 		rows = rows.From(string(*e.state.Row) + "\x00")
 	}
-	// A row is held until the next one begins: only then is it known to be whole.
+	// A row is known to be complete only when the next one begins.
 	var row []percolator.Cell
 	lines := newRowWriter()
 	for cell, err := range snapshot.Scan(ctx, rows, e.columns...) {
@@ -260,7 +266,7 @@ func (e *export) scanOnce(ctx context.Context, snapshot *percolator.Snapshot) er
 	return e.row(ctx, lines, row)
 }
 
-// row writes one row, and now and then the progress and the lease.
+// row writes one row, and renews progress and lease when they are due.
 func (e *export) row(ctx context.Context, lines *rowWriter, cells []percolator.Cell) error {
 	line, err := lines.append(cells)
 	if err != nil {
@@ -293,8 +299,8 @@ func (e *export) save() error {
 		return err
 	}
 	err := e.file.save(e.state)
-	// after it: a disk that takes longer than --checkpoint must not be asked for every
-	// row
+	// Taken after the save: a disk slower than --checkpoint would be synced for every row
+	// else.
 	e.saved = time.Now()
 	return err
 }
@@ -317,7 +323,7 @@ func (e *export) lease(ctx context.Context, ttl time.Duration) error {
 	}
 	answer, err := e.transport.HoldHistory(ctx, request)
 	if err != nil {
-		return nil //nolint:nilerror // the scan says so if the snapshot goes; until then there is nothing amiss
+		return nil //nolint:nilerror // the scan fails if the snapshot goes
 	}
 	if ttl > 0 && answer.GetBound() > e.state.TS {
 		return e.explain(percolator.ErrSnapshotTooOld)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// exportState is what FILE.progress holds: what was asked for, and how far FILE.part has
-// come durably.
+// exportState is the content of FILE.progress: the request, and how much of FILE.part is
+// durable.
 type exportState struct {
 	Version int         `json:"version"`
 	Cluster string      `json:"cluster"`
@@ -24,7 +24,7 @@ type exportState struct {
 	TS      uint64      `json:"ts"`            // the snapshot
 	Row     *jsonBytes  `json:"row,omitempty"` // the last one written; nil: none yet
 	Rows    int64       `json:"rows"`
-	// of FILE.part that are durable; what is behind them is cut off
+	// durable bytes of FILE.part; the rest is truncated
 	Bytes int64 `json:"bytes"`
 	Done  bool  `json:"done,omitempty"`
 }
@@ -36,11 +36,12 @@ func (s *exportState) begunAs(want *exportState) bool {
 		s.From == want.From && s.Before == want.Before && slices.Equal(s.Columns, want.Columns)
 }
 
-// exportFile is FILE on its way to be there.
+// exportFile is FILE while it is being written: rows go to FILE.part, progress to
+// FILE.progress.
 //
 // The order of its steps makes a crash between any two of them harmless: data before the
-// state that counts it, the state "done" before the rename, and the state goes last.
-// Whoever finds "done" only has to finish.
+// state that counts it, the state "done" before the rename, and the state goes last. A
+// run that finds "done" only has to finish.
 type exportFile struct {
 	name, partName, progressName string
 	part                         *os.File
@@ -53,17 +54,17 @@ func openExport(name string, want exportState, restart,
 	f := &exportFile{name: name, partName: name + ".part", progressName: name + ".progress"}
 	var state exportState
 	there := false
-	if !restart { // else an old state is not even read: it may be what is broken
+	if !restart { // an old state may be what is broken
 		var err error
 		if there, err = loadCheckpoint(f.progressName, &state); err != nil {
 			return nil, state, err
 		}
 	}
-	// Two halves of different tables, ranges or clusters would make a file that looks
-	// whole and is not.
+	// Halves of two different exports would make a file that only looks complete.
 	if there && !state.begunAs(&want) {
 		return nil, state, withHint(fmt.Errorf(
-			"%s is of another export (table %s): this one differs in its cluster, table, range or columns", f.progressName, printable(state.Table)),
+			"%s is of another export (table %s): this one differs in its cluster, table, range "+
+				"or columns", f.progressName, printable(state.Table)),
 			"run that one's command to go on with it, or give --restart to begin this one anew")
 	}
 	if !there {
@@ -102,7 +103,7 @@ func (f *exportFile) open(durable int64) (err error) {
 			_ = f.part.Close()
 		}
 	}()
-	// Released by the kernel however this process ends.
+	// The kernel releases the lock however this process ends.
 	if err := syscall.Flock(int(f.part.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return withHint(fmt.Errorf("%s: another process writes it: %w", f.partName, err),
 			"wait until it is done")
@@ -124,7 +125,7 @@ func (f *exportFile) open(durable int64) (err error) {
 	return err
 }
 
-// save makes what was written durable and notes the state.
+// save makes what was written durable, then records the state.
 func (f *exportFile) save(state exportState) error {
 	if err := f.part.Sync(); err != nil {
 		return err
@@ -148,7 +149,8 @@ func (f *exportFile) finish() error {
 	case errors.Is(err, fs.ErrNotExist):
 		info, err := os.Stat(f.name)
 		if err != nil || info.Size() != f.state.Bytes {
-			return withHint(fmt.Errorf("%s says that %s is done, but it is not there as it was written", f.progressName, f.name), "--restart begins anew")
+			return withHint(fmt.Errorf("%s says that %s is done, but it is not there as it was "+
+				"written", f.progressName, f.name), "--restart begins anew")
 		}
 	case err != nil:
 		return err

@@ -12,19 +12,21 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// `history` reads one row in every group, as it is stored. This file asks and has the
-// entries' form in JSON; historyview.go lays them out for people.
+// `history` reads one row in every group, as it is stored. This file reads the entries
+// and converts them to JSON; historyview.go lays them out for people.
 
-// historyCommand is the system's debugger.
+// historyCommand shows all that is stored of a row.
 func historyCommand(d *deps) *cobra.Command {
 	view := &historyView{}
 	cmd := &cobra.Command{
-		Use:     "history TABLE ROW",
-		Short:   "Show every version of a row: data, locks, write records, notifications, acknowledgments",
+		Use: "history TABLE ROW",
+		Short: "Show every version of a row: data, locks, write records, notifications, " +
+			"acknowledgments",
 		Example: "history bank bob\nhistory bank bob --times --full",
-		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a block for each column with its data,
-lock and write columns (and notify and ack columns where an observer watches it), one line for each timestamp, newest
-first. "8: data @ 7" in the write column says: committed at 8, by the transaction that started, and wrote its data, at 7.
+		Long: `Show all that a row holds, laid out as Figure 4 of the Percolator paper does: a
+block for each column with its data, lock and write columns (and notify and ack columns where an
+observer watches it), one line for each timestamp, newest first. "8: data @ 7" in the write
+column says: committed at 8, by the transaction that started, and wrote its data, at 7.
 
 It reads what is stored, past locks and without resolving them, and so changes nothing.`,
 	}
@@ -44,8 +46,8 @@ It reads what is stored, past locks and without resolving them, and so changes n
 	return d.withClient(cmd)
 }
 
-// history asks the row's tablet, and meta for the observers whose notify and ack columns
-// belong to the picture.
+// history reads the row from its tablet, and from meta the observers whose notify and ack
+// columns are shown beside it.
 func history(ctx context.Context, s *session, table string, view *historyView) error {
 	names, catalogue, err := s.schema(ctx)
 	if err != nil {
@@ -63,7 +65,8 @@ func history(ctx context.Context, s *session, table string, view *historyView) e
 		entries = entries[:view.limit]
 		defer s.out.cut(view.limit) // after the entries
 	} else if bounded(entries) {
-		defer s.out.note("all that a node shows of one row, which are %d entries of a kind and %d MiB of values; it may have more",
+		defer s.out.note("all that a node shows of one row, which are %d entries of a kind and "+
+			"%d MiB of values; it may have more",
 			mvcc.MaxHistory, mvcc.HistoryBytes>>20)
 	}
 	view.names, view.observed, view.entries = names, observedColumns(catalogue, id), entries
@@ -79,16 +82,14 @@ func history(ctx context.Context, s *session, table string, view *historyView) e
 	if len(view.entries) == 0 {
 		return withHint(fmt.Errorf("%w: table %s holds nothing in row %s", errNoValue, table,
 			printable(view.row)),
-			rowsThatExist(s.out, table))
+			rowsThatExist, operand{"TABLE", table})
 	}
 	return nil
 }
 
-// rowsThatExist is advice for a row that was not found.
-func rowsThatExist(out *printer, table string) string {
-	return out.suggest("scan", "--limit 10", operand{"TABLE", table}) +
-		" shows rows that exist; --escape go or --hex writes any bytes"
-}
+// rowsThatExist is advice for a row of TABLE that was not found.
+const rowsThatExist = "`scan TABLE --limit 10` shows rows that exist; " +
+	"--escape go or --hex writes any bytes"
 
 // bounded reports whether a tablet may have more of the row than it has answered,
 // whatever --limit is.
@@ -149,8 +150,8 @@ type workerJSON struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// groupNames are the paper's names of the locality groups (Figure 5), and ours for those
-// that it has not.
+// groupNames are the paper's names of the locality groups (Figure 5), and our own for the
+// groups that it does not have.
 var groupNames = map[mvcc.Group]string{
 	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data",
 	mvcc.GroupLock:     "lock",
@@ -171,7 +172,7 @@ func newWorkerJSON(w *pb.Worker) *workerJSON {
 	return &workerJSON{w.GetNode(), w.GetIncarnation()}
 }
 
-// className names what Cell.class numbers.
+// className returns the name of a Cell.class.
 func className(class uint32) string {
 	if mvcc.Class(class) == mvcc.ClassAck {
 		return "ack"

@@ -10,7 +10,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// The layout of a row's entries for people, and the words for what is in them.
+// This file lays out a row's entries for people.
 
 // historyView lays a row's entries out as the paper's Figure 4 does.
 type historyView struct {

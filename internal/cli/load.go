@@ -15,7 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// `load` reads lines and checks them; loadrun.go writes them.
+// This file has the load command, and reads and checks lines; loadrun.go writes them.
 
 // Bounds of a transaction of load: rows, and bytes of them. A larger one is no faster,
 // and meets more conflicts.
@@ -35,34 +35,39 @@ type loadFlags struct {
 	dryRun  bool
 }
 
-// loadCommand writes what a file says, and nothing else: rows and columns that the file
-// does not name stay as they are.
+// loadCommand writes the cells in a file. Rows and columns that the file does not name
+// stay as they are.
 func loadCommand(d *deps) *cobra.Command {
 	l := &loading{out: d.out, conn: d.conn, busy: map[string]int{}}
 	cmd := &cobra.Command{
 		Use:   "load TABLE [FILE|-]",
 		Short: "Write the rows of a file of JSON lines into a table",
-		Long: `Write rows from a file with one JSON object a line, as ` + "`export`" + ` writes them:
+		Long: `Write rows from a file with one JSON object a line, as ` + "`export`" + ` writes
+them:
 
   {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"},"debt":null}}
 
-Rows and values are text, or bytes as {"base64": "…"}; columns whose names are not UTF-8 stand in "base64_columns", named
-in base64. null deletes the cell. Columns that are not named stay as they are. Of several lines of one row the last counts.
+Rows and values are text, or bytes as {"base64": "…"}; columns whose names are not UTF-8 stand
+in "base64_columns", named in base64. null deletes the cell. Columns that are not named stay as
+they are. Of several lines of one row the last counts.
 
-All of a row is written in one transaction, together with rows beside it. A load that was interrupted goes on where it
-was when the same command is run again: FILE.progress says up to where every line is committed, and the few rows after
-that are written once more. Observers slow a load down that they can't keep up with.
+All of a row is written in one transaction, together with rows beside it. A load that was
+interrupted goes on where it was when the same command is run again: FILE.progress says up to
+where every line is committed, and the few rows after that are written once more. Observers slow
+a load down that they can't keep up with.
 
-A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line. --dry-run checks the file
-and asks no node. Without FILE, or with -, rows come from standard input, and nothing is remembered.`,
+A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line.
+--dry-run checks the file and asks no node. Without FILE, or with -, rows come from standard
+input, and nothing is remembered.`,
 		Example: "load bank bank.jsonl\n" +
 			"load bank bank.jsonl --dry-run\n" +
 			"load bank - --skip-bad 10 < bank.jsonl",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if l.workers < 1 || l.batch < 1 || l.skipBad < 0 || l.maxLine < 1 {
-				return usagef(cmd, "--workers, --batch and --max-line are at least 1, --skip-bad at least 0")
+				return usagef(cmd, "--workers, --batch and --max-line are at least 1, "+
+					"--skip-bad at least 0")
 			}
-			// Before anything is asked: most mistakes are in the file's name.
+			// Open the file before connecting: most mistakes are in its name.
 			if l.input, err = openInput(fileArgument(args), d.app.Stdin); err != nil {
 				return err
 			}
@@ -157,7 +162,7 @@ func (l *lineReader) next() ([]byte, error) {
 		case err != nil && !errors.Is(err, io.EOF):
 			return nil, err
 		}
-		// Also without a newline at its end: the last line of a file counts.
+		// The last line of a file counts even without a newline.
 		l.offset += int64(size)
 		l.line++
 		if size > l.max+1 {
@@ -243,7 +248,7 @@ func (l *loading) check(ctx context.Context) error {
 	return nil
 }
 
-// answer is the command's answer.
+// answer prints the command's result.
 func (l *loading) answer(t tally) error {
 	text, args := "%d rows loaded, %d bad lines passed over", []any{t.Rows, t.Skipped}
 	if l.dryRun {
@@ -258,8 +263,8 @@ func (l *loading) answer(t tally) error {
 	}{l.input.name, t.Rows, t.Bytes, t.Skipped, l.dryRun}, text, args...)
 }
 
-// permanent reports errors that writing the same row again can't mend: the row is bad,
-// for this repository.
+// permanent reports whether the repository refuses the row for good, so that writing it
+// again is no use.
 func permanent(err error) bool {
 	return errors.Is(err, percolator.ErrTooLarge) || errors.Is(err, percolator.ErrInvalid) ||
 		errors.Is(err, percolator.ErrNotifyOnly)

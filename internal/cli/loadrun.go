@@ -15,11 +15,11 @@ import (
 	percolator "github.com/percolator-go/percolator"
 )
 
-// One run of load. The reader puts batches into a queue; workers of a Loader commit them in
-// any order and call back on their own goroutines, under the mutex of loading; what is
-// committed from the front on without a gap is the progress.
+// One run of load. The reader puts batches into a queue; workers of a Loader commit them
+// in any order and call back on their own goroutines, under the mutex of loading; what is
+// committed without a gap from the beginning is the progress.
 
-// loadState is what FILE.progress holds: up to where everything is committed.
+// loadState is the content of FILE.progress: up to where everything is committed.
 type loadState struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
@@ -66,12 +66,11 @@ type loading struct {
 	saving  bool
 }
 
-// maxBatches limits the batches behind the front: a transaction that stays slow stops the
-// reader in the end.
+// maxBatches limits the batches behind the front, so one slow transaction eventually
+// stops the reader.
 const maxBatches = 4096
 
-// run runs the load to its end, or to what stops it; then the progress file says where to
-// go on.
+// run loads the file. If it fails, the progress file says where to resume.
 func (l *loading) run(ctx context.Context, s *session) error {
 	l.db, l.saved = s.db, time.Now()
 	l.moved = sync.NewCond(&l.mu)
@@ -99,7 +98,7 @@ func (l *loading) run(ctx context.Context, s *session) error {
 	return l.end(err)
 }
 
-// begin finds out where to begin.
+// begin resumes an interrupted load of the same file, if there is one.
 func (l *loading) begin(ctx context.Context, s *session) (err error) {
 	l.state.Version = 1
 	l.state.Table = l.table
@@ -140,8 +139,8 @@ func (l *loading) begin(ctx context.Context, s *session) (err error) {
 func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 	rows := newRowReader(l.input.from, l.maxLine)
 	rows.lines.offset, rows.lines.line = l.state.Offset, l.state.Line
-	// A batch that stays empty still has a place: behind the one before it, never at the
-	// file's beginning.
+	// An empty batch has an offset too, that of the line before it: zero would move the
+	// front back.
 	fresh := func() *loadBatch {
 		return &loadBatch{offset: rows.lines.offset, line: rows.lines.line}
 	}
@@ -155,7 +154,8 @@ func (l *loading) read(ctx context.Context, loader *percolator.Loader) error {
 		case errors.Is(err, errBadLine):
 			b.bad++
 			if err := l.passOver(rows.lines.line, err); err != nil {
-				// What is before the bad line is good: it is loaded, and so is not looked at again.
+				// Load the good lines before the bad one, so that the next run begins
+				// there.
 				b.bad--
 				return cmp.Or(l.submit(ctx, loader, b), err)
 			}
@@ -182,11 +182,9 @@ func (l *loading) passOver(line int64, why error) error {
 	defer l.mu.Unlock()
 	l.bad++
 	if l.bad > int64(l.skipBad) {
-		return &hintError{
-			err: fmt.Errorf("%s line %d: %w", l.input.name, line, why),
-			hint: fmt.Sprintf("mend the line and run the command again: it goes on where it was (--skip-bad %d passes over it)",
-				l.bad),
-		}
+		return withHint(fmt.Errorf("%s line %d: %w", l.input.name, line, why),
+			fmt.Sprintf("mend the line and run the command again: it goes on where it was "+
+				"(--skip-bad %d passes over it)", l.bad))
 	}
 	l.out.note("passed over %s line %d: %v", l.input.name, line, why)
 	return nil
@@ -237,13 +235,13 @@ func (b *loadBatch) buffer(table string) func(context.Context, *percolator.Tx) e
 	}
 }
 
-// ended takes a transaction's outcome, on the worker that ran it.
+// ended handles a transaction's outcome. It is called on the worker's goroutine.
 func (l *loading) ended(ctx context.Context, b *loadBatch, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, percolator.ErrCommitUnknown):
-		// The same values once more: the earlier attempt is settled by whoever meets its
-		// locks, before this one writes.
+		// Write the same values again. This attempt resolves the locks of the earlier one
+		// first.
 		err = l.db.Transact(ctx, b.buffer(l.table), percolator.Name("load"))
 	case permanent(err):
 		err = l.oneByOne(ctx, b)
@@ -323,7 +321,7 @@ func (l *loading) committed(b *loadBatch) {
 		l.fail(err)
 	}
 	l.mu.Lock()
-	// after it: a slow disk must not be kept busy with this alone
+	// Taken after the save: a slow disk must not be busy with progress alone.
 	l.saving, l.saved = false, time.Now()
 	l.mu.Unlock()
 }
@@ -339,10 +337,11 @@ func (l *loading) save(state loadState) (err error) {
 	return saveCheckpoint(l.progressName(), state)
 }
 
-// end reports, after all workers have stopped. A whole load leaves no progress file.
+// end reports the result, after all workers have stopped. A complete load leaves no
+// progress file.
 func (l *loading) end(err error) error {
 	if err == nil && len(l.batches) > 0 {
-		// what is not committed is not done
+		// A batch that has not committed is not loaded.
 		err = fmt.Errorf("%d batches have not ended", len(l.batches))
 	}
 	if err == nil {
@@ -355,19 +354,19 @@ func (l *loading) end(err error) error {
 		}
 		return err
 	}
-	// All workers have stopped: this is the last word, and often further than the last checkpoint.
+	// No worker runs any more, so this state is final, and often ahead of the last
+	// checkpoint.
 	if saving := l.save(l.state); saving != nil {
 		return errors.Join(err, saving)
 	}
 	l.meter.end(l.tally(), "stopped")
-	var hinted *hintError
-	if l.input.resumable() && !errors.As(err, &hinted) {
+	if l.input.resumable() && !errors.As(err, new(*hintError)) {
 		return l.conn.again(err, fmt.Sprintf("line %d", l.state.Line))
 	}
 	return err
 }
 
-// tally is how far the front has come.
+// tally returns the progress of the front.
 func (l *loading) tally() tally {
 	return tally{
 		Rows: l.state.Rows, Bytes: l.state.Offset, Skipped: l.state.Skipped, Total: l.input.size,

@@ -17,7 +17,7 @@ import (
 )
 
 // The commands about locks walk the lock groups of the tablets, and the intent groups of
-// weak columns. Listing changes nothing; resolving goes the library's own way.
+// weak columns. Listing changes nothing; resolving uses the coordinator's own protocol.
 
 // lockCommand holds the commands about locks.
 func lockCommand(d *deps) *cobra.Command {
@@ -25,13 +25,14 @@ func lockCommand(d *deps) *cobra.Command {
 		lockList(d), lockResolve(d))
 }
 
-// lockList shows locks past their expiry too: nobody has met them yet, or nobody could
-// resolve them.
+// lockList shows expired locks too: no reader has met them yet, or none could resolve
+// them.
 func lockList(d *deps) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:     "ls [TABLE]",
-		Short:   "List the locks and weak intents of transactions that are under way, or were abandoned",
+		Use: "ls [TABLE]",
+		Short: "List the locks and weak intents of transactions that are under way, or were " +
+			"abandoned",
 		Example: "lock ls\nlock ls bank -o json",
 	}
 	addLimit(cmd, &limit, 1, "most entries")
@@ -98,7 +99,8 @@ type lockGroup struct {
 	column string // of intents
 }
 
-// lockGroups are a table's: its locks, and the intents of each of its weak columns.
+// lockGroups returns the groups of a table: its locks, and the intents of each of its
+// weak columns.
 func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
 	groups := []lockGroup{{group: mvcc.GroupLock}}
 	for _, o := range catalogue.GetObservers() {
@@ -109,7 +111,7 @@ func lockGroups(catalogue *pb.Catalogue, table mvcc.TableID) []lockGroup {
 	return groups
 }
 
-// lockOf is the lock of an entry of a walk; an intent as a lock without a kind.
+// lockOf returns the lock of an entry of a walk, or its intent as a lock without a kind.
 func lockOf(e *pb.WalkEntry) *pb.Lock {
 	if i := e.GetIntent(); i != nil {
 		return &pb.Lock{StartTs: e.Ts, Primary: i.Primary, Expiry: i.Expiry, Worker: i.Worker}
@@ -164,21 +166,23 @@ type resolver struct {
 	resolved, alive, young int
 }
 
-// lockResolve does what every reader does that meets a lock. Only --force can make a live
-// transaction fail.
+// lockResolve resolves locks as a reader that meets them does. Only --force can make a
+// live transaction fail.
 func lockResolve(d *deps) *cobra.Command {
 	v := &resolver{}
 	cmd := &cobra.Command{
 		Use:   "resolve {TABLE ROW [COLUMN] | --all}",
 		Short: "Get abandoned locks out of the way, as their primaries decide",
-		Long: `Settle locks and weak intents as every reader does that meets them: the primary's cell tells whether the transaction has
-committed. If it has, its locks are rolled forward; if not, and its time is over, they are rolled back. A transaction
-that is alive is left alone, and said so; the exit code is then 1.
+		Long: `Settle locks and weak intents as every reader does that meets them: the primary's
+cell tells whether the transaction has committed. If it has, its locks are rolled forward; if
+not, and its time is over, they are rolled back. A transaction that is alive is left alone, and
+said so; the exit code is then 1.
 
 --all goes through all tables, and leaves what is younger than --older-than.
 
---force rolls a live transaction back at its primary. Whoever runs it gets an error from its commit and has to do its
-work again; nothing is torn, since it is the primary that decides either way. It wants --yes.`,
+--force rolls a live transaction back at its primary. Whoever runs it gets an error from its
+commit and has to do its work again; nothing is torn, since it is the primary that decides
+either way. It wants --yes.`,
 		Example: "lock resolve bank bob\n" +
 			"lock resolve bank bob balance\n" +
 			"lock resolve --all --older-than 1m\n" +
@@ -196,7 +200,8 @@ work again; nothing is torn, since it is the primary that decides either way. It
 		case v.all && len(args) > 0, !v.all && len(args) < 2:
 			return usagef(cmd, "name TABLE and ROW, or give --all")
 		case v.force && !v.yes:
-			return usagef(cmd, "--force makes the commits of live transactions fail: whoever runs them has to begin anew; give --yes if that is meant")
+			return usagef(cmd, "--force makes the commits of live transactions fail: whoever "+
+				"runs them has to begin anew; give --yes if that is meant")
 		case v.olderThan < 0:
 			return usagef(cmd, "--older-than is a duration such as 10s")
 		}
@@ -237,9 +242,9 @@ func (v *resolver) run(ctx context.Context, args, target []string) error {
 	}
 	v.list = v.out.listing("TABLE, ROW, COLUMN, KIND, STARTED AT, PRIMARY, OUTCOME")
 	if v.all {
-		err = v.everything(ctx, catalogue)
+		err = v.resolveAll(ctx, catalogue)
 	} else {
-		err = v.row(ctx, catalogue, args[0], target)
+		err = v.resolveRow(ctx, catalogue, args[0], target)
 	}
 	if err := cmp.Or(err, v.list.end()); err != nil {
 		return err
@@ -247,8 +252,8 @@ func (v *resolver) run(ctx context.Context, args, target []string) error {
 	return v.verdict()
 }
 
-// everything goes through the locks of all tables, and the intents of all weak columns.
-func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) error {
+// resolveAll resolves the locks of all tables and the intents of all weak columns.
+func (v *resolver) resolveAll(ctx context.Context, catalogue *pb.Catalogue) error {
 	tables, _ := v.tables.chosen(nil)
 	for e, err := range v.locks(ctx, catalogue, tables) {
 		if err != nil {
@@ -266,9 +271,9 @@ func (v *resolver) everything(ctx context.Context, catalogue *pb.Catalogue) erro
 	return nil
 }
 
-// row takes the locks of one row, or of one column of it; an acknowledgment column is
-// called ack_O.
-func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string,
+// resolveRow resolves the locks of one row, or of one of its columns; the acknowledgment
+// column of observer O is called ack_O.
+func (v *resolver) resolveRow(ctx context.Context, catalogue *pb.Catalogue, name string,
 	target []string) error {
 	table, err := v.tables.table(name)
 	if err != nil {
@@ -294,17 +299,18 @@ func (v *resolver) row(ctx context.Context, catalogue *pb.Catalogue, name string
 	return nil
 }
 
-// settle settles one lock.
+// settle resolves one lock and lists the outcome.
 func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	lock, line := newLockJSON(e, v.tables)
 	out := resolvedJSON{lockJSON: lock, Outcome: "alive"}
 	l := lockInfo(e)
-	// The library's own way (invariants 3 and 6 of design section 4): ask the primary, by
-	// the oracle's time, then carry its decision here. It never guesses, so it is safe
-	// whatever else happens to the transaction meanwhile.
+	// Resolve it as a reader does (invariants 3 and 6 of design section 4): ask the
+	// primary, by the oracle's time, then apply its decision here. That is safe whatever
+	// else happens to the transaction meanwhile.
 	done, err := v.client.ResolveLock(ctx, l)
 	if err == nil && !done && v.force {
-		// Decide first, then settle this lock by that decision, as if it had always been so.
+		// Roll the transaction back at its primary first, then resolve this lock by that
+		// decision.
 		out.Forced = true
 		if err = v.rollBack(ctx, l); err == nil {
 			done, err = v.client.ResolveLock(ctx, l)
@@ -312,7 +318,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	}
 	commitTS, known := v.client.Decided(l.Lock.StartTS)
 	if errors.Is(err, percolator.ErrPermission) && l.Cell.Class == mvcc.ClassAck && known {
-		// It is decided. Nodes alone roll an acknowledgment forward, and their sweepers do.
+		// The transaction is decided, but only nodes may roll an acknowledgment forward.
+		// Their sweepers do.
 		out.Left, err = true, nil
 	}
 	if err != nil {
@@ -322,8 +329,8 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 	case out.Left:
 		out.Outcome, out.CommitTS = "committed", uint64(commitTS)
 	case done:
-		// Decided tells what the client has just learned; nothing, if the memory was
-		// emptied in between.
+		// Decided knows what the client has just learned, unless its cache was emptied in
+		// between.
 		out.Outcome, out.CommitTS = "rolled_back", uint64(commitTS)
 		if commitTS != 0 {
 			out.Outcome = "committed"
@@ -363,7 +370,7 @@ func (v *resolver) rollBack(ctx context.Context, l mvcc.LockInfo) error {
 	}
 }
 
-// text is the outcome for people.
+// text returns the outcome for people.
 func (v *resolver) text(out *resolvedJSON, l mvcc.LockInfo) string {
 	if out.Left {
 		return fmt.Sprintf("committed at %d, left to the nodes: it acknowledges a change",
@@ -396,5 +403,6 @@ func (v *resolver) verdict() error {
 		return nil // too young is no failure: it was asked for
 	}
 	return withHint(fmt.Errorf("%d locks belong to live transactions and were left alone", v.alive),
-		"try again once they have ended or expired; --force --yes rolls them back, and their owners' commits fail")
+		"try again once they have ended or expired; --force --yes rolls them back, and their "+
+			"owners' commits fail")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The progress of what takes long, on standard error.
+// This file shows the progress of long commands on standard error.
 
 // How often progress is shown: in place on a terminal, as a line of its own elsewhere.
 const (
@@ -15,9 +15,8 @@ const (
 	meterLog      = 10 * time.Second
 )
 
-// meter shows the progress of what takes long, on standard error. It may be used
-// concurrently. It draws when it is told of progress: what stands still shows that by
-// standing still.
+// meter shows the progress of a long command. It may be used concurrently. It draws only
+// when progress is reported, so a figure that stands still means that nothing happens.
 type meter struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -37,14 +36,14 @@ type tally struct {
 	Rows, Bytes, Skipped, Total int64
 }
 
-// newMeter begins to measure, from what an earlier run had reached.
+// newMeter starts a meter at base, the progress of an earlier run.
 func (p *printer) newMeter(name string, base tally, quiet bool) *meter {
 	m := &meter{
 		w: p.rawErr, name: oneLine(name), quiet: quiet, every: meterLog, base: base,
 		start: time.Now(),
 	}
-	// A file or a pipe gets few lines, each of its own: it is read later, by somebody who
-	// looks for what went wrong.
+	// A file or a pipe gets few lines, since it is read later by somebody who looks for
+	// an error.
 	if p.atTerminal(p.rawErr) {
 		m.terminal, m.every = true, meterTerminal
 	}
@@ -52,7 +51,7 @@ func (p *printer) newMeter(name string, base tally, quiet bool) *meter {
 	return m
 }
 
-// show draws if it is time to.
+// show draws a line if one is due.
 func (m *meter) show(t tally) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +63,7 @@ func (m *meter) show(t tally) {
 	m.draw(m.line(t, now))
 }
 
-// end draws once more, with the whole time.
+// end draws the last line, with the time in all.
 func (m *meter) end(t tally, how string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +89,7 @@ func (m *meter) draw(line string) {
 	m.width = len(line)
 }
 
-// line is the figures: rows, rows a second, bytes, what is left.
+// line returns the figures: rows, rows a second, bytes, and the time left.
 func (m *meter) line(t tally, now time.Time) string {
 	seconds := max(now.Sub(m.start).Seconds(), 1e-3)
 	line := fmt.Sprintf("%s: %d rows, %.0f rows/s", m.name, t.Rows,
@@ -101,7 +100,7 @@ func (m *meter) line(t tally, now time.Time) string {
 	if t.Skipped > 0 {
 		line += fmt.Sprintf(", %d skipped", t.Skipped)
 	}
-	// By bytes, not rows: how many rows a file has nobody knows before its end.
+	// Estimated by bytes, since the number of rows is not known before the end.
 	done, total := t.Bytes-m.base.Bytes, t.Total-m.base.Bytes
 	if t.Total > 0 && done > 0 && total >= done {
 		left := time.Duration(seconds * float64(total-done) / float64(done) * float64(time.Second))

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// The commands about the cluster's nodes. What is ordered here is recorded by meta and
-// done by placement; only `drain --wait` stays to watch.
+// The commands about the cluster's nodes. Meta records what they order, and placement
+// carries it out; only `drain --wait` watches.
 
 // nodeCommand holds the commands about the cluster's nodes.
 func nodeCommand(d *deps) *cobra.Command {
@@ -30,21 +30,23 @@ func nodeList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the nodes that have joined, and what the answering node has heard of them",
-		Long: `List the nodes that have joined, as meta has them, with what the answering node has heard of each by gossip. While meta does
-not answer, for want of a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
+		Long: `List the nodes that have joined, as meta has them, with what the answering node
+has heard of each by gossip. While meta does not answer, for want of a quorum, the list is what
+the answering node knows by itself, and a line says how old that is.`,
 		Example: "node ls\nnode ls -o json",
 	}
 	return d.client(cmd, listNodes)
 }
 
-// listNodes prints one line a node.
+// listNodes prints a line for each node.
 func listNodes(ctx context.Context, s *session, _ []string) error {
 	nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return err
 	}
 	defer noteStale(s.out, nodes) // after the table
-	list := s.out.listing("NODE, ADDRESS, STATE, HERE, ZONE, REPLICAS, LEADERS, SIZE, OPS/S, FREE, VERSION", 5, 6, 7, 8, 9)
+	list := s.out.listing("NODE, ADDRESS, STATE, HERE, ZONE, REPLICAS, LEADERS, SIZE, OPS/S, "+
+		"FREE, VERSION", 5, 6, 7, 8, 9)
 	for _, n := range nodes.GetNodes() {
 		list.add(n, nodeLine(n)...)
 	}
@@ -62,7 +64,7 @@ func listNodes(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
-// noteStale notes it if the list does not come from meta.
+// noteStale tells how old the list is, if it does not come from meta.
 func noteStale(out *printer, nodes *pb.NodesResponse) {
 	if nodes.GetUnavailable() == "" {
 		return
@@ -72,7 +74,8 @@ func noteStale(out *printer, nodes *pb.NodesResponse) {
 		table = "it read the table of all nodes " +
 			span(time.Duration(nodes.AgeMs)*time.Millisecond) + " ago"
 	}
-	out.note("this is what the answering node knows by itself, for meta does not answer it (%s); %s",
+	out.note("this is what the answering node knows by itself, for meta does not answer it "+
+		"(%s); %s",
 		nodes.Unavailable, table)
 }
 
@@ -103,22 +106,25 @@ func nodeLine(n *pb.Node) []any {
 		n.Load, byteText(int64(n.DiskFree)), n.Version)
 }
 
-// drainPoll is how often --wait asks.
+// drainPoll is the pause between the requests of --wait.
 const drainPoll = 500 * time.Millisecond
 
-// nodeDrain empties a node, so that it may be stopped for good.
+// nodeDrain empties a node, so that it can be stopped for good.
 func nodeDrain(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Move all replicas and leaders away from a node, or take that back",
-		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE is its id or the address that clients
-reach it at: of several nodes that had the address in turn, the one that is alive. The node goes on serving meanwhile.
-Once it is drained it holds nothing and may be stopped for good.
+		Long: `Move all leaders and then all replicas away from a node, to the other nodes. NODE
+is its id or the address that clients reach it at: of several nodes that had the address in
+turn, the one that is alive. The node goes on serving meanwhile. Once it is drained it holds
+nothing and may be stopped for good.
 
-A drain is refused if the other nodes are too few for as many replicas as every tablet has: add a node first. Should they
-become too few later, it waits, and node ls says why. It goes on whatever node leads, also after a restart.
+A drain is refused if the other nodes are too few for as many replicas as every tablet has: add
+a node first. Should they become too few later, it waits, and node ls says why. It goes on
+whatever node leads, also after a restart.
 
---wait returns when the node is drained. --undo ends a drain, or lets a drained node hold replicas again.`,
+--wait returns when the node is drained. --undo ends a drain, or lets a drained node hold
+replicas again.`,
 		Example: "node drain 127.0.0.1:7810 --wait\nnode drain 127.0.0.1:7810 --undo",
 	}
 	undo := cmd.Flags().Bool("undo", false, "let the node hold replicas again")
@@ -149,7 +155,7 @@ become too few later, it waits, and node ls says why. It goes on whatever node l
 	return d.withClient(cmd)
 }
 
-// awaitDrained waits until the node is drained, and notes what the drain waits for.
+// awaitDrained polls until the node is drained, and reports what the drain waits for.
 func awaitDrained(ctx context.Context, s *session, id uint64) error {
 	told := ""
 	for {
@@ -181,12 +187,12 @@ func nodeForget(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NODE --yes",
 		Short: "Remove the record of a node that is gone and holds nothing",
-		Long: `Remove the record of a node that is gone: one that was drained and stopped, or has been away for so long
-that what it held is elsewhere. NODE is its id or the address that clients reached it at. A node that is
-alive or holds replicas is refused.
+		Long: `Remove the record of a node that is gone: one that was drained and stopped, or
+has been away for so long that what it held is elsewhere. NODE is its id or the address that
+clients reached it at. A node that is alive or holds replicas is refused.
 
-Its directory is of no use any more: a node that is started on it is refused. Nodes that hold nothing are
-forgotten by themselves after a day (cluster set forget-after=…).`,
+Its directory is of no use any more: a node that is started on it is refused. Nodes that hold
+nothing are forgotten by themselves after a day (cluster set forget-after=…).`,
 		Example: "node forget 4711 --yes",
 	}
 	d.confirmed(cmd, "node %s is never let in again on the directory that it has")
@@ -205,10 +211,10 @@ forgotten by themselves after a day (cluster set forget-after=…).`,
 // errWhichNode is returned for an address that several nodes have had.
 var errWhichNode = errors.New("several nodes have this address")
 
-// nodeID is the id of a node that is named by it, or by the address for clients. An address
-// may have had several nodes in turn, whose records stay: the one that is alive there is
-// meant. Where none or several are alive the address is refused unless only one node ever
-// had it.
+// nodeID returns the id of the node that name denotes: an id, or an address for clients.
+// Several nodes may have had an address in turn, and their records stay; it denotes the
+// one that is alive. An address that several nodes had is refused if none of them, or
+// more than one, is alive.
 func (s *session) nodeID(ctx context.Context, name string) (uint64, error) {
 	if id, err := strconv.ParseUint(name, 10, 64); err == nil {
 		return id, nil

@@ -40,11 +40,13 @@ type notifyLister struct {
 func notifyList(d *deps) *cobra.Command {
 	l := &notifyLister{}
 	cmd := &cobra.Command{
-		Use:   "ls [TABLE]",
-		Short: "List the notifications that wait for their observer, and those that were given up (parked)",
-		Long: `List notifications: rows whose observed column has changed and whose observer has not run for it yet, as they are
-stored. A run that fails is tried again; after too many failures its notification is parked with the last error, until
-` + "`notify replay`" + ` or a newer change. SINCE is how long ago the cell changed, or was parked.`,
+		Use: "ls [TABLE]",
+		Short: "List the notifications that wait for their observer, and those that were given " +
+			"up (parked)",
+		Long: `List notifications: rows whose observed column has changed and whose observer has
+not run for it yet, as they are stored. A run that fails is tried again; after too many failures
+its notification is parked with the last error, until ` + "`notify replay`" + ` or a newer
+change. SINCE is how long ago the cell changed, or was parked.`,
 		Example: "notify ls\n" +
 			"notify ls --parked --observer count\n" +
 			"notify ls bank -o json",
@@ -73,13 +75,14 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 		return err
 	}
 	if l.observer != "" && findObserver(catalogue, l.observer) == nil {
-		return noObserver(s.out, l.observer)
+		return noObserver(l.observer)
 	}
 	l.names = names
 	if l.now, err = s.now(ctx); err != nil {
 		return err
 	}
-	list := s.out.listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, LAST ERROR", 5)
+	list := s.out.listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, "+
+		"LAST ERROR", 5)
 	for _, o := range catalogue.GetObservers() {
 		if len(args) > 0 && o.TableName != args[0] || l.observer != "" && o.Name != l.observer {
 			continue
@@ -125,9 +128,9 @@ func (l *notifyLister) line(observer string, e *pb.WalkEntry) []any {
 	}
 }
 
-// noObserver is the error for a name that the catalogue does not know.
-func noObserver(out *printer, name string) error {
-	return unknownObserver(out, fmt.Errorf("%w: %s", errNoObserver, printable(name)))
+// noObserver returns the error for a name that the catalogue does not have.
+func noObserver(name string) error {
+	return withHint(fmt.Errorf("%w: %s", errNoObserver, printable(name)), knownObservers)
 }
 
 // firstLine cuts a panic's stack off its message.
@@ -139,15 +142,16 @@ func firstLine(text string) string {
 	return line
 }
 
-// notifyReplay makes an observer run once more for rows that are named, whatever it has
-// acknowledged for them.
+// notifyReplay has an observer run again for one row or all parked ones, whatever it has
+// acknowledged.
 func notifyReplay(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay OBSERVER {ROW | --all-parked}",
 		Short: "Run an observer once more for a row, or for all rows that it gave up",
-		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it runs for it again, and a parked
-notification begins anew with no failures counted. --all-parked does so for every parked notification of the observer.
-` + "`observer replay`" + ` is for all rows.`,
+		Long: `Mark a row as changed for an observer, once, whatever it has acknowledged: it
+runs for it again, and a parked notification begins anew with no failures counted. --all-parked
+does so for every parked notification of the observer. ` + "`observer replay`" + ` is for all
+rows.`,
 		Example: "notify replay count bob\nnotify replay count --all-parked",
 	}
 	in := addInput(cmd)
@@ -174,12 +178,11 @@ func replayNotifications(ctx context.Context, s *session, observer string,
 	if err != nil {
 		return err
 	}
-	// A name that is unknown, or on its way out, is found here and not by a tablet: the
-	// tablet knows columns only.
+	// Check the name here: tablets know only columns, not observers.
 	o := findObserver(catalogue, observer)
 	switch {
 	case o == nil:
-		return noObserver(s.out, observer)
+		return noObserver(observer)
 	case o.Retired:
 		return withHint(fmt.Errorf("observer %s is being retired", printable(observer)),
 			"start a program that registers it, then replay")
@@ -199,8 +202,8 @@ func replayNotifications(ctx context.Context, s *session, observer string,
 	}{observer, marked}, "%d rows will be run again by %s", marked, printable(observer))
 }
 
-// replayRow marks one row. A strong observer runs for changes of a cell: where there was
-// never one, the name is more likely wrong than meant.
+// replayRow marks one row. It refuses a row whose observed cell was never written: the
+// name is probably wrong. The cell of a weak observer is never written.
 func replayRow(ctx context.Context, s *session, o *pb.ObserverInfo,
 	row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
@@ -212,7 +215,7 @@ func replayRow(ctx context.Context, s *session, o *pb.ObserverInfo,
 		if newestWrite(entries, wire.CellPB(cell)) == nil {
 			return withHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
 				errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
-				rowsThatExist(s.out, o.TableName))
+				rowsThatExist, operand{"TABLE", o.TableName})
 		}
 	}
 	return s.client.Replay(ctx, 0, []mvcc.Cell{cell})

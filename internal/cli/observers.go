@@ -15,7 +15,7 @@ import (
 )
 
 // The commands about observers read and change the catalogue, which meta keeps, and show
-// what the nodes say that they run of it. backfill.go is about all rows of one.
+// what the nodes run of it. backfill.go replays all rows of an observer.
 
 // States of an observer; the first that holds. Paused comes before unlinked: starting a
 // program does not help while the observer is paused.
@@ -34,18 +34,22 @@ func observerCommand(d *deps) *cobra.Command {
 		observerRetire(d))
 }
 
-// observerList shows the cluster's catalogue with what waits, and what all nodes run of it.
+// observerList shows the catalogue, what waits for each observer, and what all nodes run.
 func observerList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List the observers: state, what waits for them, and what the nodes did since they began",
-		Long: `List the observers of the cluster. WAITING are notifications that are not parked, OLDEST is how long the oldest of them
-has waited, PARKED are those that were given up after too many failures (` + "`notify ls --parked`" + ` shows why). RUNNING,
-RUNS, FAILURES and CONTENDED are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
-CONTENDED are cells whose runs come to nothing again and again, because other transactions are always faster or nodes do
-not answer; with -o json, rows tells which they are, and which runs go on for long (` + "`why`" + ` explains one row).
+		Use: "ls",
+		Short: "List the observers: state, what waits for them, and what the nodes did since " +
+			"they began",
+		Long: `List the observers of the cluster. WAITING are notifications that are not parked,
+OLDEST is how long the oldest of them has waited, PARKED are those that were given up after too
+many failures (` + "`notify ls --parked`" + ` shows why). RUNNING, RUNS, FAILURES and CONTENDED
+are of all nodes, added up; RUNNING is followed by the most runs at once that they allow.
+CONTENDED are cells whose runs come to nothing again and again, because other transactions are
+always faster or nodes do not answer; with -o json, rows tells which they are, and which runs go
+on for long (` + "`why`" + ` explains one row).
 
-States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node knows has registered it; retiring.`,
+States: running; paused (` + "`observer resume`" + `); unlinked, if no process that the node
+knows has registered it; retiring.`,
 		Example: "observer ls\nobserver ls -o json",
 	}
 	return d.client(cmd, listObservers)
@@ -118,7 +122,8 @@ func listObservers(ctx context.Context, s *session, _ []string) error {
 	slices.SortFunc(states, func(a, b *pb.ObserverState) int {
 		return strings.Compare(a.GetInfo().GetName(), b.GetInfo().GetName())
 	})
-	list := s.out.listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
+	list := s.out.listing("OBSERVER, TABLE, COLUMN, KIND, STATE, WAITING, PARKED, OLDEST, "+
+		"RUNNING, RUNS, FAILURES, CONTENDED", 5, 6, 7, 8, 9, 10, 11)
 	for _, state := range states {
 		o := newObserverJSON(state, now)
 		list.add(o, o.line()...)
@@ -126,12 +131,13 @@ func listObservers(ctx context.Context, s *session, _ []string) error {
 	if err := list.end(); err != nil || len(states) == 0 || len(states[0].GetSilent()) == 0 {
 		return err
 	}
-	s.out.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have not answered",
+	s.out.note("RUNNING, RUNS, FAILURES and CONTENDED lack those of the nodes %v, which have "+
+		"not answered",
 		states[0].Silent)
 	return nil
 }
 
-// newObserverJSON converts what meta and the node say of an observer.
+// newObserverJSON converts what meta and the nodes report of an observer.
 func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 	info, n := s.GetInfo(), s.GetStatus()
 	o := observerJSON{
@@ -153,8 +159,7 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 			jsonBytes(r.Row), r.RunningMs, r.Overdue, r.Retries, r.Runs,
 		})
 	}
-	// What the node enforces goes before what was asked for: it may know better than the
-	// catalogue that was read.
+	// Prefer the limit in force to the catalogue's, which may be older.
 	o.Nodes, o.Silent = s.GetNodes(), s.GetSilent()
 	if n.GetLimit() != 0 {
 		o.Limit = n.GetLimit()
@@ -165,7 +170,7 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 	return o
 }
 
-// observerState is the first of the states that holds.
+// observerState returns the first of the states that holds.
 func observerState(s *pb.ObserverState) string {
 	switch {
 	case s.GetInfo().GetRetired():
@@ -190,7 +195,7 @@ func (o *observerJSON) line() []any {
 	if o.OldestTS != 0 {
 		oldest = span(time.Duration(o.OldestAgeMS) * time.Millisecond)
 	}
-	// A dash, not zero: this node could not run it, and others are not asked.
+	// A dash, not zero, if no node could run it.
 	if o.Linked {
 		running = fmt.Sprint(o.Running)
 		if o.Limit != 0 {
@@ -212,8 +217,9 @@ func observerPause(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause OBSERVER",
 		Short: "Start no more runs of an observer, on all nodes; what changes waits",
-		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under way end. Changes go on being noted and
-wait; loaders are not slowed by them. Pausing a paused observer is no error.`,
+		Long: `Start no more runs of an observer, on all nodes, until it is resumed. Runs under
+way end. Changes go on being noted and wait; loaders are not slowed by them. Pausing a paused
+observer is no error.`,
 		Example: "observer pause count",
 	}
 	return setPaused(d, cmd, true, "observer %s is paused")
@@ -240,10 +246,11 @@ func setPaused(d *deps, cmd *cobra.Command, paused bool, text string) *cobra.Com
 func observerLimit(d *deps) *cobra.Command {
 	var limit uint32
 	cmd := &cobra.Command{
-		Use:   "limit OBSERVER N",
-		Short: "Let an observer have at most N runs at once in each process; 0: as it was registered",
-		Long: `Let an observer have at most N runs at once in each process, on all nodes, from now on. 0 goes back to what the program
-registered it with. To stop it altogether, pause it.`,
+		Use: "limit OBSERVER N",
+		Short: "Let an observer have at most N runs at once in each process; 0: as it was " +
+			"registered",
+		Long: `Let an observer have at most N runs at once in each process, on all nodes, from
+now on. 0 goes back to what the program registered it with. To stop it altogether, pause it.`,
 		Example: "observer limit count 2\nobserver limit count 0",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			// No limit of zero runs: zero means "as registered" in the protocol, and pausing is
@@ -265,14 +272,15 @@ registered it with. To stop it altogether, pause it.`,
 	})
 }
 
-// observerRetire can't be undone, so it wants to be meant.
+// observerRetire needs confirmation, since it can't be undone.
 func observerRetire(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retire OBSERVER --yes",
 		Short: "Remove an observer and its notifications from the cluster",
-		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its column is not observed any more; what
-its runs have written stays. A program that still registers it brings it back when it starts: retire it once no program
-does. --yes says that it is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
+		Long: `Remove an observer from the cluster's catalogue, with all that waits for it. Its
+column is not observed any more; what its runs have written stays. A program that still
+registers it brings it back when it starts: retire it once no program does. --yes says that it
+is meant: what waited can't be had back but by a replay. At a terminal the command asks for the
 observer's name instead.`,
 		Example: "observer retire count --yes",
 	}
@@ -283,8 +291,8 @@ observer's name instead.`,
 	})
 }
 
-// control asks meta for a change. It answers when every tablet and the nodes' dispatchers
-// honour the change: what is printed is so.
+// control asks meta for a change, and prints the result once all tablets and dispatchers
+// honour it.
 func (s *session) control(ctx context.Context, req *pb.ControlObserverRequest,
 	text string) error {
 	answer, err := s.admin.ControlObserver(ctx, req)
@@ -301,20 +309,17 @@ func (s *session) control(ctx context.Context, req *pb.ControlObserverRequest,
 		printable(req.Name))
 }
 
-// aboutObserver adds what to do to a refusal: most often the name is wrong, and the
-// catalogue knows.
+// aboutObserver adds advice to err if the catalogue does not have the observer.
 func (s *session) aboutObserver(ctx context.Context, name string, err error) error {
 	catalogue, asking := s.transport.Catalogue(ctx)
 	if asking != nil || findObserver(catalogue, name) != nil {
-		return err // it says more than asking, or the name is right
+		return err // the catalogue can't tell, or the name is right
 	}
-	return unknownObserver(s.out, err)
+	return withHint(err, knownObservers)
 }
 
-// unknownObserver is an error about a name that the catalogue does not know.
-func unknownObserver(out *printer, err error) error {
-	return withHint(err, fmt.Sprintf("`%s observer ls` lists the observers", out.program))
-}
+// knownObservers is advice on a name that the catalogue does not have.
+const knownObservers = "`observer ls` lists the observers"
 
 // findObserver looks an observer up by name; nil if there is none.
 func findObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {

@@ -17,7 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// What commands answer, and in which form: lines, objects, tables.
+// This file writes the answers of commands: lines, JSON objects and tables.
 
 // The forms of output.
 const (
@@ -25,8 +25,8 @@ const (
 	outputJSON  = "json"
 )
 
-// printer writes what a command answers to standard output and its notes to standard
-// error. A command writes bytes as they are by writing to raw.
+// printer writes a command's answer to standard output and its notes to standard error.
+// Bytes that must not be escaped go to raw.
 type printer struct {
 	program        string
 	format         string    // -o
@@ -110,7 +110,7 @@ func (p *printer) note(format string, args ...any) {
 	_, _ = io.WriteString(p.stderr, p.program+": "+oneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
-// next writes what to do after an error, on a line that scripts can cut away.
+// next writes advice after an error, on a line of its own that scripts can remove.
 func (p *printer) next(format string, args ...any) {
 	_, _ = io.WriteString(p.stderr, "  next: "+oneLine(fmt.Sprintf(format, args...))+"\n")
 }
@@ -183,7 +183,7 @@ func (g *grid) add(cells ...any) {
 // addf appends a row of a name and a formatted text.
 func (g *grid) addf(name, format string, args ...any) { g.add(name, fmt.Sprintf(format, args...)) }
 
-// text is the rows added, each line ending without spaces.
+// text returns the rows as lines without trailing spaces.
 func (g *grid) text() string {
 	var widths []int
 	for _, row := range g.rows {

@@ -15,24 +15,27 @@ import (
 
 // `restore` writes tables of a backup into a cluster; package backup does the work.
 
-// restoreCommand restores tables, or goes on with it.
+// restoreCommand begins or resumes a restore.
 func restoreCommand(d *deps) *cobra.Command {
 	var copying copyFlags
 	o := backup.RestoreOptions{}
 	cmd := &cobra.Command{
 		Use:   "restore LOCATION",
 		Short: "Restore tables from a backup, at any timestamp that it covers",
-		Long: `Write the tables of a backup, as they were at one timestamp, into this cluster, of whatever size. By default that is
-all tables and the cluster's policy as the newest backup of LOCATION has them. --at names an earlier timestamp that a
-chain of backups covers, from its full one on. A table that is there already must be empty; --table OLD=NEW restores it
-under another name.
+		Long: `Write the tables of a backup, as they were at one timestamp, into this cluster,
+of whatever size. By default that is all tables and the cluster's policy as the newest backup of
+LOCATION has them. --at names an earlier timestamp that a chain of backups covers, from its full
+one on. A table that is there already must be empty; --table OLD=NEW restores it under another
+name.
 
-Values keep the timestamps that they were committed at, so the cluster's clocks must not be behind the backup's. Reads
-as of a time before the restore ended are refused. Observers do not run for what is restored; with --notify they run
-for changes that they had not seen at that timestamp. Observers themselves come with the programs that have them.
+Values keep the timestamps that they were committed at, so the cluster's clocks must not be
+behind the backup's. Reads as of a time before the restore ended are refused. Observers do not
+run for what is restored; with --notify they run for changes that they had not seen at that
+timestamp. Observers themselves come with the programs that have them.
 
-Until a table is whole it can't be opened: whoever tries is told that it is being restored. A restore that was
-interrupted goes on when the same command is run again; ` + "`table drop`" + ` gives it up.` + locationHelp,
+Until a table is whole it can't be opened: whoever tries is told that it is being restored. A
+restore that was interrupted goes on when the same command is run again; ` + "`table drop`" + `
+gives it up.` + locationHelp,
 		Example: "restore /backups\n" +
 			"restore /backups --at 2026-11-22T22:15:00Z\n" +
 			"restore /backups --table bank=bank_old",
@@ -40,10 +43,12 @@ interrupted goes on when the same command is run again; ` + "`table drop`" + ` g
 	copying.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Backup, "backup", "", "this one of the location's; default: the newest")
-	at := flags.String("at", "", "a timestamp, or a time (2026-01-31T12:00:00Z), that is covered; default: the backup's")
+	at := flags.String("at", "", "a timestamp, or a time (2026-01-31T12:00:00Z), that is "+
+		"covered; default: the backup's")
 	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
 	noPolicy := flags.Bool("no-policy", false, "leave the cluster's policy as it is")
-	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not seen")
+	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not "+
+		"seen")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		m := d.out.newMeter("restore", tally{}, copying.quiet)
 		if o.Options, err = copying.options(cmd, m); err != nil {
@@ -82,12 +87,13 @@ func parseAt(cmd *cobra.Command, at string) (uint64, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, at)
 	if err != nil || t.UnixMilli() <= 0 {
-		return 0, usagef(cmd, "--at %s: neither a timestamp, nor a time such as 2026-01-31T12:00:00Z", at)
+		return 0, usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
+			"2026-01-31T12:00:00Z", at)
 	}
 	return uint64(mvcc.TimestampAt(t.UnixMilli())), nil
 }
 
-// restore restores and reports.
+// restore runs the restore and prints the result.
 func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 	o backup.RestoreOptions, m *meter) error {
 	r, err := backup.Restore(ctx, s.client, l, o)
@@ -96,7 +102,8 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 		errors.Is(err, backup.ErrNotFound):
 		return err
 	case errors.Is(err, backup.ErrDamaged):
-		return withHint(err, "`backup verify` finds all that is damaged; an earlier backup may be whole; `table drop` gives up what was restored so far")
+		return withHint(err, "`backup verify` finds all that is damaged; an earlier backup may "+
+			"be whole; `table drop` gives up what was restored so far")
 	case err != nil:
 		return d.conn.again(err, "what is there already; until then the tables can't be opened")
 	}
@@ -112,5 +119,6 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 		Records  int64    `json:"records"`
 		Notified int64    `json:"notified"`
 	}{r.Backup, r.At, r.Tables, r.Records, r.Notified},
-		"%d tables restored as of %s UTC, %d records", len(r.Tables), clock(mvcc.Timestamp(r.At)), r.Records)
+		"%d tables restored as of %s UTC, %d records", len(r.Tables),
+		clock(mvcc.Timestamp(r.At)), r.Records)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -89,9 +88,8 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; what limits
-// allow is checked with the default limits of the repository, so that most faults are
-// found before anything is sent.
+// parseRow reads a line. Its errors wrap errBadLine and say what is wrong; it applies the
+// repository's default limits, so that most faults are found before anything is sent.
 func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 	var parsed struct {
 		Row     *strictBytes            `json:"row"`
@@ -99,14 +97,14 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		Base64  map[string]*strictBytes `json:"base64_columns"`
 	}
 	if !utf8.Valid(line) {
-		return nil, fmt.Errorf(`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`,
-			errBadLine)
+		return nil, fmt.Errorf(
+			`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
 	}
 	if err := checkNames(line); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadLine, err)
 	}
-	// A field that is not known is a typing error, or of a later version: either way its
-	// data would be lost in silence.
+	// An unknown field is a typing error or of a later version; either way its data would
+	// be lost silently.
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&parsed); err != nil {
@@ -146,12 +144,12 @@ func (r *rowCells) add(column string, value *strictBytes) {
 	r.cells = append(r.cells, columnChange{column: column, value: *value})
 }
 
-// check finds what could not be stored, and what JSON has changed on the way.
+// check refuses what could not be stored, and text that the JSON decoder has changed.
 func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	if len(r.cells) == 0 {
 		return fmt.Errorf("%w: row %s has no columns", errBadLine, shortened(r.row, valueWidth))
 	}
-	// encoding/json replaces half of a surrogate pair by U+FFFD without a word.
+	// encoding/json silently replaces half of a surrogate pair by U+FFFD.
 	replaced := !bytes.ContainsRune(line, utf8.RuneError) &&
 		!bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`))
 	lossy := func(text []byte) bool {
@@ -169,7 +167,9 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 		}
 	}
 	if bad {
-		return fmt.Errorf(`%w: half of a surrogate pair is no text; bytes are written {"base64": "…"}`, errBadLine)
+		return fmt.Errorf(
+			`%w: half of a surrogate pair is no text; bytes are written {"base64": "…"}`,
+			errBadLine)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
 	if err := w.bytes(cells[0].Row); err != nil {
 		return nil, err
 	}
-	// Nearly always all names are text, and nothing is copied.
+	// Usually all names are text and nothing is copied.
 	text, marked := cells, []percolator.Cell(nil)
 	if slices.ContainsFunc(cells, func(c percolator.Cell) bool {
 		return !utf8.ValidString(c.Column.Name)
@@ -262,10 +262,9 @@ func (w *rowWriter) text(s string) error {
 	return nil
 }
 
-// checkNames refuses what encoding/json would take without a word: a name that comes
-// twice in an object, of which it keeps the last, and a name of ours in other letters
-// ("Row"). Either is a mistake in the file, and data would be lost in silence. Other
-// faults are left to the decoder that comes after it.
+// checkNames refuses two mistakes that encoding/json accepts, losing data silently: a
+// name that occurs twice in an object, of which it keeps the last, and one of our names
+// in other letters ("Row"). Other faults are left to the decoder.
 func checkNames(line []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	first, err := decoder.Token()
@@ -280,10 +279,7 @@ func checkNames(line []byte) error {
 	for len(objects) > 0 {
 		token, err := decoder.Token()
 		if err != nil {
-			if errors.Is(err, io.EOF) || len(objects) > 0 {
-				return nil
-			}
-			return err
+			return nil
 		}
 		top := objects[len(objects)-1]
 		switch delim, _ := token.(json.Delim); {
@@ -309,8 +305,8 @@ func checkNames(line []byte) error {
 	return nil
 }
 
-// known reports whether the name may stand at the depth: names of columns, at the second,
-// are anybody's.
+// known reports whether name is allowed at depth. Names at depth 2 are those of columns,
+// and any is.
 func known(depth int, name string) bool {
 	switch depth {
 	case 1:

@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has the questions that several commands ask over their session: the tables and their ids, the tablet map, what a row holds, which
-// node an address means. It keeps no state between them.
+// This file has the session, one connection to a node, and the requests that several
+// commands make over it: tables and their ids, the tablet map, the content of a row.
 
-// session is a command's connection to a running node, with where its answer goes.
+// session is a command's connection to a running node, and the printer for its answer.
 type session struct {
 	out       *printer
 	conn      *connector
@@ -36,7 +36,7 @@ func (s *session) now(ctx context.Context) (mvcc.Timestamp, error) {
 	return s.client.Timestamp(ctx)
 }
 
-// metaName is how the meta tablet's own table is called in output.
+// metaName stands for the meta tablet's own table in output.
 const metaName = "(meta)"
 
 // names translates between tables and their ids.
@@ -45,7 +45,7 @@ type names struct {
 	texts map[uint32]string
 }
 
-// names reads the tables from meta, dropped ones too: locks of theirs may still be about.
+// names reads the tables from meta, including dropped ones, whose locks may remain.
 func (s *session) names(ctx context.Context) (*names, error) {
 	tables, err := s.transport.Tables(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *session) names(ctx context.Context) (*names, error) {
 	return n, nil
 }
 
-// schema is names together with the catalogue of observers.
+// schema returns the tables' names and the catalogue of observers.
 func (s *session) schema(ctx context.Context) (*names, *pb.Catalogue, error) {
 	names, err := s.names(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *session) schema(ctx context.Context) (*names, *pb.Catalogue, error) {
 	return names, catalogue, err
 }
 
-// namesIfKnown is names for what can be shown with numbers for names while meta does not
-// answer; nil then.
+// namesIfKnown is like names, but returns nil if meta does not answer: tables are shown
+// by their numbers then.
 func (s *session) namesIfKnown(ctx context.Context) (*names, error) {
 	asking, cancel := context.WithTimeout(ctx, nodesPatience)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *session) namesIfKnown(ctx context.Context) (*names, error) {
 	return nil, err
 }
 
-// table is the id of a table by name.
+// table returns the id of a table.
 func (n *names) table(name string) (mvcc.TableID, error) {
 	id, ok := n.ids[name]
 	if !ok {
@@ -101,7 +101,7 @@ func (n *names) table(name string) (mvcc.TableID, error) {
 	return id, nil
 }
 
-// chosen is the table named in args, or all of them, meta's own not among them.
+// chosen returns the table named in args, or all tables but meta's own.
 func (n *names) chosen(args []string) ([]mvcc.TableID, error) {
 	if len(args) > 0 {
 		id, err := n.table(args[0])
@@ -110,7 +110,7 @@ func (n *names) chosen(args []string) ([]mvcc.TableID, error) {
 	return slices.Sorted(maps.Values(n.ids)), nil
 }
 
-// byID is the name of a table, or its number where it has none (yet, or any more).
+// byID returns the name of a table, or its number if it has none.
 func (n *names) byID(id uint32) string {
 	if n != nil {
 		if name, ok := n.texts[id]; ok {
@@ -130,8 +130,8 @@ func (n *names) address(from, c *pb.Cell) string {
 	return text
 }
 
-// identify returns the cluster's id and the table's: a name alone may mean another table
-// tomorrow.
+// identify returns the ids of the cluster and the table. A name may denote another table
+// later.
 func (s *session) identify(ctx context.Context,
 	table string) (cluster string, id uint32, err error) {
 	names, err := s.names(ctx)
@@ -167,9 +167,9 @@ func (s *session) tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 	}
 }
 
-// row reads what a row holds, or some cells of it, as it is stored; limit 0 is the
-// tablet's own. A row may hold more than one answer: a conclusion from what is not there
-// has to ask for the cell.
+// row reads a row, or only some of its cells, as it is stored. A limit of 0 is the
+// tablet's own. One answer may not hold all of a row: to conclude that a cell is absent,
+// ask for that cell.
 func (s *session) row(ctx context.Context, table mvcc.TableID, row string, limit int,
 	only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
 	request := &pb.HistoryRequest{

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Where the flags come from that a command line leaves out.
+// This file sets the flags that a command line leaves out.
 
 // envPrefix begins the name of every setting in the environment.
 const envPrefix = "PERCOLATOR_"
 
 // fill sets the command's flags that the command line left out, from the environment and
-// the file (invariant 2). One file and one environment serve all commands: a setting of
-// another command is known, and passed over.
+// the file (invariant 2). One file and one environment serve all commands, so settings of
+// other commands are ignored.
 func (c *commandLine) fill(cmd *cobra.Command) error {
 	known := map[string]bool{}
 	collectFlags(cmd.Root(), known)
@@ -39,7 +39,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 				suggestion(key, known))
 		}
 	}
-	maps.Copy(settings, env) // over the file's
+	maps.Copy(settings, env) // it overrides the file
 	var fault error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value, given := settings[f.Name]
@@ -64,7 +64,7 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "help")
 	delete(known, "version")
 	delete(known, "config")
-	// what can't be undone is meant on the command line, or not at all (invariant 7)
+	// Confirmation comes from the command line only (invariant 7).
 	delete(known, "yes")
 }
 
@@ -139,12 +139,12 @@ func pairs(m map[string]any) string {
 	return strings.Join(list, ",")
 }
 
-// envName is how a flag is called in the environment.
+// envName returns the name of a flag's environment variable.
 func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
 
-// suggestion names a known setting that differs little, or nothing.
+// suggestion returns a question that names a setting of similar spelling, or nothing.
 func suggestion(key string, known map[string]bool) string {
 	best, least := "", 3
 	for _, name := range slices.Sorted(maps.Keys(known)) {
@@ -158,7 +158,7 @@ func suggestion(key string, known map[string]bool) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// distance is Levenshtein's, in bytes.
+// distance returns the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

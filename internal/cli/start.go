@@ -21,10 +21,10 @@ import (
 	"github.com/percolator-go/percolator/internal/policy"
 )
 
-// The commands that run a node in this process, and their flags: the only ones that do not
-// end by themselves. A signal drains the node, a second one stops it.
+// This file has the commands that run a node in this process, start and dev, and their
+// flags. A signal drains the node, a second one stops it.
 
-// startCommand runs one of a cluster's nodes, or the only one.
+// startCommand runs a node of a cluster.
 func startCommand(d *deps) *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
@@ -32,17 +32,21 @@ func startCommand(d *deps) *cobra.Command {
 		Short: "Run a node",
 		Long: `Run a node over the data in --dir, which is created when missing.
 
-SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under way, and exits 0.
-A second signal, a moment later, ends it at once; nothing acknowledged is lost either way.
+SIGTERM or SIGINT drains the node: it takes no new work, finishes observers and commits under
+way, and exits 0. A second signal, a moment later, ends it at once; nothing acknowledged is lost
+either way.
 
-With an empty directory it begins a new cluster. With --join it becomes a node of the one that the nodes at those
-addresses belong to, and waits for them as long as it takes. With --expect N on N nodes with empty directories and the
-same --join, they begin one cluster together. A node that has been started before comes back to its cluster by itself.
+With an empty directory it begins a new cluster. With --join it becomes a node of the one that
+the nodes at those addresses belong to, and waits for them as long as it takes. With --expect N
+on N nodes with empty directories and the same --join, they begin one cluster together. A node
+that has been started before comes back to its cluster by itself.
 
-Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on loopback addresses (--insecure).`,
+Nodes show each other certificates (--certs; "cert" makes them), or talk in plain text on
+loopback addresses (--insecure).`,
 		Example: "start --dir data --insecure\n" +
 			"start --dir data2 --insecure --listen 127.0.0.1:7900 --join 127.0.0.1:7800\n" +
-			"start --dir data --certs certs --listen 10.0.0.1:7800 --join 10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a",
+			"start --dir data --certs certs --listen 10.0.0.1:7800 --join " +
+			"10.0.0.1,10.0.0.2,10.0.0.3 --expect 3 --labels zone=a",
 	}
 	flags := cmd.Flags()
 	n.register(flags)
@@ -80,7 +84,7 @@ Nodes show each other certificates (--certs; "cert" makes them), or talk in plai
 	return d.withOutput(cmd)
 }
 
-// devCommand is start with a directory that goes with the node.
+// devCommand runs a node on a temporary directory, which is removed when the node stops.
 func devCommand(d *deps) *cobra.Command {
 	n := &nodeFlags{}
 	cmd := &cobra.Command{
@@ -246,7 +250,7 @@ func announce(out *printer, node RunningNode, ready string) error {
 	if err != nil {
 		return err
 	}
-	// Whoever waits for the file must not read half of it.
+	// Rename it into place: a reader must not see half of it.
 	partial := ready + ".partial"
 	if err := os.WriteFile(partial, append(text, '\n'), 0o644); err != nil {
 		return err
@@ -268,18 +272,20 @@ type nodeFlags struct {
 	ready     string
 }
 
-// register puts every field of the configuration that has a flag into flags.
+// register adds the flags that start and dev share.
 func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	n.cfg = config.DefaultConfig()
 	c := &n.cfg
 	flags.StringVar(&c.Listen, "listen", c.Listen,
 		"host:port for clients; port 0 picks free ports for all listeners")
 	flags.StringVar(&c.Advertise, "advertise", c.Advertise,
-		"host:port that others are told; its host goes for the other listeners too (default: what was bound)")
+		"host:port that others are told; its host goes for the other listeners too (default: "+
+			"what was bound)")
 	flags.StringVar(&c.HTTP, "http", c.HTTP,
 		"host:port for HTTP; auto: --listen's third next port; empty: none")
 	flags.StringSliceVar(&c.HTTPHosts, "http-host", nil,
-		"name under which HTTP answers, besides addresses and the node's own names; may be repeated")
+		"name under which HTTP answers, besides addresses and the node's own names; may be "+
+			"repeated")
 	flags.BoolVar(&c.Pprof, "pprof", false,
 		"serve profiles of the process under /debug/pprof/ of HTTP")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
@@ -303,8 +309,8 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 		"write the addresses there as JSON once the node serves; removed when it stops")
 }
 
-// registerUpkeep adds what the node does to its data by itself. A default of 0 is not
-// repeated here: it belongs to the actor, and some depend on other settings.
+// registerUpkeep adds the flags of background work on the data. 0 stands for the actor's
+// own default, which may depend on other settings.
 func (n *nodeFlags) registerUpkeep(flags *pflag.FlagSet) {
 	h, s, p := &n.cfg.Collection, &n.cfg.Splits, &n.cfg.Placement
 	flags.DurationVar(&h.Interval, "collection-interval", h.Interval,
@@ -380,7 +386,8 @@ func (n *nodeFlags) logger(stderr io.Writer) (*slog.Logger, error) {
 	return nil, usagef(nil, "--log-format %s: known are text and json", n.logFormat)
 }
 
-// flagNames are the flags of fields whose names do not follow from the field's.
+// flagNames are the flags whose names do not follow from the field's. A field with an
+// empty name has no flag.
 var flagNames = map[string]string{
 	"Limits.Value":            "max-value",
 	"Notifications.ScanPause": "scan-pause",
@@ -409,7 +416,8 @@ var flagNames = map[string]string{
 	"Limits.Inline":           "",
 }
 
-// settingName is the flag for a field of config.Config, or the field itself where there is none.
+// settingName returns the flag of a field of config.Config, or the field itself if it has
+// none.
 func settingName(field string) string {
 	name, special := flagNames[field]
 	switch {

@@ -12,13 +12,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// `status` describes one node, by what it knows itself.
+// `status` describes the node that answers, from what that node knows.
 
-// nodesPatience is how long a status waits for the list of nodes, which the node has to
-// ask meta for.
+// nodesPatience limits the wait for the list of nodes, for which the node asks meta.
 const nodesPatience = 3 * time.Second
 
-// statusCommand asks the node at --addr for itself.
+// statusCommand describes the node at --addr.
 func statusCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -33,7 +32,7 @@ func statusCommand(d *deps) *cobra.Command {
 		if d.out.json() {
 			return d.out.object(status) // as /api/v1/status shows it
 		}
-		// Meta may have no leader: what the node knows of itself is all the more wanted then.
+		// Meta may have no leader. The node's own state is shown all the same.
 		asking, cancel := context.WithTimeout(ctx, nodesPatience)
 		defer cancel()
 		nodes, err := s.admin.Nodes(asking, &pb.NodesRequest{})
@@ -116,7 +115,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	return g
 }
 
-// logFiles says what the Raft log takes, and where, if that is a directory of its own.
+// logFiles returns the size of the Raft log, and its directory if it has one of its own.
 func logFiles(l *pb.LogStatus) string {
 	text := fmt.Sprintf("%s in %d segments, %s to be applied again after a crash",
 		byteText(int64(l.Bytes)), l.Segments, byteText(int64(l.Unchecked)))
@@ -143,7 +142,7 @@ func metaText(m *pb.MetaSight) string {
 	return text + "; no leader is known"
 }
 
-// certificateText says until when a certificate is good, or what is to be done about it.
+// certificateText returns the end of a certificate's validity, or what is wrong with it.
 func certificateText(c *pb.CertificateStatus) string {
 	if c.Problem != "" {
 		return c.Problem
@@ -152,7 +151,7 @@ func certificateText(c *pb.CertificateStatus) string {
 		time.UnixMilli(c.ExpiresUnixMs).UTC().Format(time.DateOnly))
 }
 
-// tabletsText counts the replicas here, and says which of them nobody leads.
+// tabletsText counts the replicas here, and those without a leader.
 func tabletsText(tablets []*pb.StatusResponse) string {
 	leaders, leaderless, longest, locks := 0, 0, int64(0), uint64(0)
 	for _, t := range tablets {
@@ -173,8 +172,7 @@ func tabletsText(tablets []*pb.StatusResponse) string {
 	return text
 }
 
-// keptHistory says how far back one can read, and what keeps history from going; "all" as
-// long as nothing was given up.
+// keptHistory says how far back reads may go, and what holds up collection.
 func keptHistory(s *pb.NodeStatusResponse) string {
 	h := s.GetHistory()
 	text := "all is kept"
@@ -191,12 +189,12 @@ func keptHistory(s *pb.NodeStatusResponse) string {
 	return text
 }
 
-// perBatch is the average size of a batch.
-func perBatch(things, batches uint64) string {
+// perBatch returns the average size of a batch.
+func perBatch(entries, batches uint64) string {
 	if batches == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %.1f a batch", float64(things)/float64(batches))
+	return fmt.Sprintf(", %.1f a batch", float64(entries)/float64(batches))
 }
 
 // members sums up the nodes.

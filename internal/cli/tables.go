@@ -45,13 +45,15 @@ func tableCreate(d *deps) *cobra.Command {
 	return d.withClient(cmd)
 }
 
-// tableDrop can't be undone, so it wants to be meant. --if-exists makes it idempotent.
+// tableDrop needs confirmation, since it can't be undone. --if-exists makes it
+// idempotent.
 func tableDrop(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop NAME --yes",
 		Short: "Drop a table and all it holds",
-		Long: `Drop a table with all its rows and their history; there is no way back but a backup. --yes says that it is meant. At a
-terminal it may be left out: the command then asks for the table's name once more.`,
+		Long: `Drop a table with all its rows and their history; there is no way back but a
+backup. --yes says that it is meant. At a terminal it may be left out: the command then asks for
+the table's name once more.`,
 		Example: "table drop bank --yes\ntable drop bank --if-exists --yes",
 	}
 	ifExists := cmd.Flags().Bool("if-exists", false, "a missing table is no failure")
@@ -86,7 +88,8 @@ func tableList(d *deps) *cobra.Command {
 			}
 			from, shown := t.Restoring.GetSource(), joinRows(keys)
 			if from != "" {
-				shown += " (being restored from " + printable(from) + ": run the restore again to finish it)"
+				shown += " (being restored from " + printable(from) + ": run the restore again " +
+					"to finish it)"
 			}
 			list.add(struct {
 				Name      string      `json:"name"`

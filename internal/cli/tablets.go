@@ -47,11 +47,13 @@ func tabletSplit(d *deps) *cobra.Command {
 // replicas say.
 func tabletList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List the tablets in range order, with their leaders and what the answering node's replicas say",
-		Long: `List the tablets in range order. LEADER is the id of the node that says that it leads the tablet; none, if no node that
-has answered does: the tablet has no quorum, or is just electing one. LOCKS and what follows is of the answering node's
-replica, a dash where it has none.`,
+		Use: "ls",
+		Short: "List the tablets in range order, with their leaders and what the answering " +
+			"node's replicas say",
+		Long: `List the tablets in range order. LEADER is the id of the node that says that it
+leads the tablet; none, if no node that has answered does: the tablet has no quorum, or is just
+electing one. LOCKS and what follows is of the answering node's replica, a dash where it has
+none.`,
 		Example: "tablet ls\ntablet ls -o json",
 	}
 	return d.client(cmd, listTablets)
@@ -121,7 +123,8 @@ func listTablets(ctx context.Context, s *session, _ []string) error {
 	for _, l := range nodes.GetLeaders() {
 		leaders[l.TabletId] = l.NodeId
 	}
-	list := s.out.listing("TABLET, FROM, BEFORE, EPOCH, NODES, LEADER, LOCKS, READS, MUTATIONS, BATCHES, PROPOSALS, SIZE, OPS/S", 0, 3, 6, 7, 8, 9, 10, 11, 12)
+	list := s.out.listing("TABLET, FROM, BEFORE, EPOCH, NODES, LEADER, LOCKS, READS, MUTATIONS, "+
+		"BATCHES, PROPOSALS, SIZE, OPS/S", 0, 3, 6, 7, 8, 9, 10, 11, 12)
 	for _, d := range descriptors {
 		t := newTabletJSON(d, names, leaders[d.TabletId], here[d.TabletId])
 		list.add(t, t.line()...)
@@ -197,22 +200,24 @@ func (p positionOut) text() string {
 	return p.Table + "/" + shortened(string(p.Row), valueWidth/2)
 }
 
-// tabletMove orders one move; placement does it.
+// tabletMove records the order for one move; placement carries it out.
 func tabletMove(d *deps) *cobra.Command {
 	var from, to string
 	req := &pb.MoveTabletRequest{}
 	cmd := &cobra.Command{
 		Use:   "move TABLET {--from NODE | --leader} --to NODE",
 		Short: "Move one replica of a tablet to another node, or its leadership",
-		Long: `Move one replica of a tablet from one node to another; or, with --leader, have the replica on a node lead. TABLET is a
-number of tablet ls. Nodes are named by their ids or by the addresses that clients reach them at.
+		Long: `Move one replica of a tablet from one node to another; or, with --leader, have
+the replica on a node lead. TABLET is a number of tablet ls. Nodes are named by their ids or by
+the addresses that clients reach them at.
 
-It returns when the order is recorded. What is ordered is done whatever node leads, also after a restart; tablet ls shows
-how far it is. An order that can't be carried out any more, because a node has gone or is drained, ends. Replicas and
-leaders are spread evenly by themselves: after ten minutes a move that makes the cluster uneven may be undone.
+It returns when the order is recorded. What is ordered is done whatever node leads, also after a
+restart; tablet ls shows how far it is. An order that can't be carried out any more, because a
+node has gone or is drained, ends. Replicas and leaders are spread evenly by themselves: after
+ten minutes a move that makes the cluster uneven may be undone.
 
-It is refused if there is no such node or tablet, if the replica is not there, if the other node has one already, or if
-two replicas would come into one zone that need not.`,
+It is refused if there is no such node or tablet, if the replica is not there, if the other node
+has one already, or if two replicas would come into one zone that need not.`,
 		Example: "tablet move 7 --from 127.0.0.1:7800 --to 127.0.0.1:7810\n" +
 			"tablet move 7 --leader --to 127.0.0.1:7810",
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -252,7 +257,7 @@ two replicas would come into one zone that need not.`,
 	})
 }
 
-// replicaOut is what one replica of a tablet says of itself.
+// replicaOut is a replica's report in JSON.
 type replicaOut struct {
 	Node    uint64 `json:"node"`
 	Role    string `json:"role"`
@@ -271,9 +276,10 @@ func tabletDescribe(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe TABLET",
 		Short: "Show what each replica of a tablet says of itself",
-		Long: `Ask every replica of a tablet, a number of tablet ls, and show what it says: its role, its term, the last entry that it has
-applied and the last one that it has, who leads as far as it knows, and whether it is at rest. A replica that does not
-answer is shown with the reason.`,
+		Long: `Ask every replica of a tablet, a number of tablet ls, and show what it says: its
+role, its term, the last entry that it has applied and the last one that it has, who leads as
+far as it knows, and whether it is at rest. A replica that does not answer is shown with the
+reason.`,
 		Example: "tablet describe 7\ntablet describe 7 -o json",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -293,7 +299,8 @@ answer is shown with the reason.`,
 }
 
 func listReplicas(answer *pb.DescribeTabletResponse, out *printer) error {
-	list := out.listing("NODE, ROLE, TERM, APPLIED, LAST, LEADER, AT REST, LOCKS, SIZE", 0, 2, 3, 4, 5, 7, 8)
+	list := out.listing("NODE, ROLE, TERM, APPLIED, LAST, LEADER, AT REST, LOCKS, SIZE",
+		0, 2, 3, 4, 5, 7, 8)
 	for i, r := range answer.GetReplicas() {
 		role, st := "voter", r.GetStatus()
 		switch {

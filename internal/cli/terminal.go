@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -113,6 +115,32 @@ func (p *printer) suggest(path, flags string, operands ...operand) string {
 		words = append(append(words, args...), strings.Fields(flags)...)
 	}
 	return "`" + strings.Join(words, " ") + "`"
+}
+
+// commandTemplate is a command in advice, before any foreign text is put into it.
+var commandTemplate = regexp.MustCompile("`[^`]+`")
+
+// advice writes the commands in backquotes out in full: with the program's name, and the
+// operands in place of what the usage lines call them.
+func (p *printer) advice(text string, operands ...operand) string {
+	return commandTemplate.ReplaceAllStringFunc(text, func(template string) string {
+		var path, flags []string
+		var args []operand
+		for _, word := range strings.Fields(strings.Trim(template, "`")) {
+			i := slices.IndexFunc(operands, func(o operand) bool { return o.what == word })
+			switch {
+			case i >= 0:
+				args = append(args, operands[i])
+			case len(flags) > 0 || strings.HasPrefix(word, "-"):
+				flags = append(flags, word)
+			case len(args) > 0: // a number, which the reader has to choose
+				args = append(args, operand{word, word})
+			default:
+				path = append(path, word)
+			}
+		}
+		return p.suggest(strings.Join(path, " "), strings.Join(flags, " "), args...)
+	})
 }
 
 // typable reports whether a name can be pasted as it is: any other is escaped on its way to the

@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
-// How bytes, timestamps, durations and sizes are written for people.
+// This file formats bytes, timestamps, durations and sizes for people.
 
-// printable writes bytes for a table: as they are where that is unmistakable, else as a
-// Go string literal, which --escape go reads back.
+// printable returns s as it is if that is unambiguous, else as a Go string literal, which
+// --escape go reads back.
 func printable(s string) string {
 	if s == "" {
 		return `""`
@@ -30,7 +30,8 @@ func printable(s string) string {
 	return strconv.Quote(s)
 }
 
-// shortened is printable, cut to about most characters with the size noted; most ≤ 0 cuts nothing.
+// shortened is like printable, but cuts s to about most characters and adds its size. It
+// cuts nothing if most ≤ 0.
 func shortened(s string, most int) string {
 	if most <= 0 || len(s) <= most && len(printable(s)) <= 2*most {
 		return printable(s)
@@ -49,12 +50,12 @@ func shortened(s string, most int) string {
 // package percolator.
 type jsonBytes = pbjson.Bytes
 
-// clock writes the physical part of a timestamp in UTC, to the millisecond.
+// clock formats the physical part of a timestamp in UTC, to the millisecond.
 func clock(ts mvcc.Timestamp) string {
 	return percolator.Timestamp(ts).Time().UTC().Format("2006-01-02 15:04:05.000")
 }
 
-// age writes how long ago a moment was, coarsely.
+// age formats the time since a moment, rounded to its largest unit.
 func age(since, now time.Time) string {
 	d := now.Sub(since)
 	switch {
@@ -79,7 +80,7 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// ago is how long before now a timestamp was given out, by the oracle's time.
+// ago returns how long before now ts was allocated, by the oracle's clock.
 func ago(ts, now mvcc.Timestamp) string {
 	return span(time.Duration(max(0, now.Millis()-ts.Millis())) * time.Millisecond)
 }

@@ -10,16 +10,16 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// `verify` compares replicas by checksums that the nodes compute.
+// `verify` compares replicas by checksums, which the nodes compute.
 
-// verifyCommand compares the replicas of all tablets, one tablet after the other, so that
-// little is read at once.
+// verifyCommand compares the replicas of all tablets.
 func verifyCommand(d *deps) *cobra.Command {
 	return d.withClient(&cobra.Command{
 		Use:   "verify",
 		Short: "Compare the replicas of every tablet",
-		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's log, and computes a checksum of it.
-They must be equal. The cluster serves meanwhile. The exit code is 1 if replicas differ, or could not be compared.`,
+		Long: `Each replica of a tablet reads all that it holds as of one place of the tablet's
+log, and computes a checksum of it. They must be equal. The cluster serves meanwhile. The exit
+code is 1 if replicas differ, or could not be compared.`,
 		Example: "verify\nverify -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return d.conn.runLong(cmd, verify) },
 	})
@@ -42,7 +42,7 @@ type replicaJSON struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// verify asks for one tablet after the other.
+// verify compares one tablet after the other, so that little is read at once.
 func verify(ctx context.Context, s *session) error {
 	names, err := s.names(ctx)
 	if err != nil {

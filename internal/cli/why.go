@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,18 +16,20 @@ import (
 // `why` answers the commonest question about observers. This file gathers the facts and
 // prints them; whyverdict.go judges.
 
-// whyCommand reads what is stored and what the answering node knows, and changes nothing: a
-// lock that has expired is told of and left.
+// whyCommand reads what is stored and what the nodes know. It changes nothing: an expired
+// lock is reported, not resolved.
 func whyCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why TABLE ROW OBSERVER",
 		Short: "Say why an observer did or did not run for a row",
-		Long: `Say in one sentence why an observer did or did not run for a row, what to do about it, and what that is concluded from:
-the observer's state, the newest change of the observed cell, the acknowledgment of the last run, the notification,
-locks in the way with what has become of their transactions, and the node's queues.
+		Long: `Say in one sentence why an observer did or did not run for a row, what to do
+about it, and what that is concluded from: the observer's state, the newest change of the
+observed cell, the acknowledgment of the last run, the notification, locks in the way with what
+has become of their transactions, and the node's queues.
 
 It only reads. With -o json it is one object; "verdict" is one of:
-` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing, ",\n"+whyFailing).Replace(verdictList()) + ".",
+` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing,
+			",\n"+whyFailing).Replace(verdictList()) + ".",
 		Example: "why bank bob count\nwhy bank bob count -o json",
 	}
 	in := addInput(cmd)
@@ -48,7 +49,7 @@ It only reads. With -o json it is one object; "verdict" is one of:
 	return d.withClient(cmd)
 }
 
-// facts are all that a verdict rests on.
+// facts are everything that a verdict is based on.
 type facts struct {
 	names    *names
 	now      mvcc.Timestamp // the oracle's, taken after everything else: nothing seen is later
@@ -70,7 +71,7 @@ type facts struct {
 	intents []obstacle
 }
 
-// obstacle is a lock or an intent, and what has become of its transaction.
+// obstacle is a lock or an intent, and the fate of its transaction.
 type obstacle struct {
 	lock     mvcc.LockInfo
 	onAck    bool           // it is on the acknowledgment: a run's own, most often
@@ -110,8 +111,8 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 			found, f.info, f.stats = o, o.Info, o.Status
 		}
 	}
-	// One message reads change, acknowledgment, notification and locks: a row never spans
-	// two tablets, so they are of one moment and can be weighed against each other.
+	// One request reads change, acknowledgment, notification and locks. A row never spans
+	// two tablets, so they are of one moment and can be compared.
 	ack := mvcc.Cell{Table: id, Row: row, Class: mvcc.ClassAck, Column: observer}
 	cells := []mvcc.Cell{ack}
 	if f.info != nil && f.info.TableName == table {
@@ -129,7 +130,7 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	if f.now, err = s.now(ctx); err != nil {
 		return nil, err
 	}
-	if f.info == nil { // the row may still tell that there was one
+	if f.info == nil { // the row may still show that there was one
 		f.ack = newestWrite(entries, wire.CellPB(ack))
 		return f, nil
 	}
@@ -138,8 +139,8 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	return f, f.read(ctx, s, entries)
 }
 
-// read takes out of the row's history what concerns the observer, and asks after the
-// transactions in the way.
+// read selects what concerns the observer from the row's history, and reads the fate of
+// the transactions in the way.
 func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry) error {
 	f.cell = &pb.Cell{Table: f.info.Table, Row: []byte(f.row), Column: f.info.Column}
 	ack := &pb.Cell{
@@ -181,8 +182,8 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	if err != nil {
 		return err
 	}
-	// Where nothing is found the primary's prewrite may still come, until the lock's own
-	// time is over.
+	// If nothing is found, the primary's prewrite may still arrive until this lock
+	// expires.
 	o.until = o.lock.Lock.Expiry
 	at := wire.CellPB(primary)
 	for _, e := range entries {
@@ -201,7 +202,8 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 			o.until = mvcc.Timestamp(e.Lock.Expiry)
 		}
 	}
-	// By the oracle's time, as whoever meets the lock decides (invariant 6 of design section 4).
+	// Expiry is judged by the oracle's time, as by a reader that meets the lock
+	// (invariant 6 of design section 4).
 	o.fate = fateAlive
 	if o.until <= f.now {
 		o.fate = fateExpired
@@ -275,9 +277,10 @@ func newEntryJSON(n *pb.Notify) entryJSON {
 	return entryJSON{n.GetTs(), n.GetAttempts(), n.GetParkedTs(), n.GetReplay(), n.GetError()}
 }
 
-// print prints the verdict, then what it rests on.
+// print prints the verdict, then the evidence.
 func (f *facts) print(out *printer, v verdict) error {
-	v.next = f.fill(out, v.next)
+	v.next = out.advice(v.next, operand{"OBSERVER", f.observer}, operand{"TABLE", f.table},
+		operand{"ROW", f.row})
 	if out.json() {
 		return out.object(f.json(v))
 	}
@@ -295,33 +298,7 @@ func (f *facts) print(out *printer, v verdict) error {
 	return out.table(f.evidence())
 }
 
-// commandTemplate is a command in advice: no foreign text is in it yet.
-var commandTemplate = regexp.MustCompile("`[^`]+`")
-
-// fill makes commands out of the templates in advice, with the names that were asked about.
-func (f *facts) fill(out *printer, next string) string {
-	names := map[string]string{"OBSERVER": f.observer, "TABLE": f.table, "ROW": f.row}
-	return commandTemplate.ReplaceAllStringFunc(next, func(template string) string {
-		var path, flags []string
-		var operands []operand
-		for _, word := range strings.Fields(strings.Trim(template, "`")) {
-			name, known := names[word]
-			switch {
-			case known:
-				operands = append(operands, operand{word, name})
-			case len(flags) > 0 || strings.HasPrefix(word, "-"):
-				flags = append(flags, word)
-			case len(operands) > 0: // a number, which whoever asks is to choose
-				operands = append(operands, operand{word, word})
-			default:
-				path = append(path, word)
-			}
-		}
-		return out.suggest(strings.Join(path, " "), strings.Join(flags, " "), operands...)
-	})
-}
-
-// evidence is what the verdict rests on, a line for each fact.
+// evidence returns what the verdict is based on, a line for each fact.
 func (f *facts) evidence() *grid {
 	g := &grid{}
 	if f.info == nil {
@@ -365,7 +342,7 @@ func (f *facts) evidence() *grid {
 	return g
 }
 
-// queues are the figures of the whole observer.
+// queues describes what waits and runs, over all rows of the observer.
 func (f *facts) queues() string {
 	o := f.state
 	text := fmt.Sprintf("%d waiting, %d parked", o.Waiting, o.Parked)
@@ -386,7 +363,7 @@ func (f *facts) queues() string {
 	return text + fmt.Sprintf("; %d runs, %d failures", o.Runs, o.Failures)
 }
 
-// notification is the entry in words.
+// notification describes the entry.
 func (f *facts) notification() string {
 	if f.notify == nil {
 		return "none"
@@ -394,14 +371,14 @@ func (f *facts) notification() string {
 	return fmt.Sprintf("%s, of %s", notifyText(f.notify), f.when(mvcc.Timestamp(f.notify.Ts)))
 }
 
-// primary is the address of the obstacle's primary.
+// primary returns the address of the obstacle's primary.
 func (f *facts) primary(o *obstacle) string {
 	p := wire.CellPB(o.lock.Lock.Primary)
 	return fmt.Sprintf("%s/%s.%s", f.names.byID(p.Table), shortened(string(p.Row), valueWidth/2),
 		columnText(p))
 }
 
-// on is the cell in one word.
+// on names the kind of cell that the obstacle is on.
 func (o *obstacle) on() string {
 	switch {
 	case o.lock.Intent:
@@ -412,7 +389,7 @@ func (o *obstacle) on() string {
 	return "change"
 }
 
-// json is the whole answer.
+// json returns the answer for -o json.
 func (f *facts) json(v verdict) whyJSON {
 	out := whyJSON{
 		Verdict: v.code, Sentence: v.sentence, Next: v.next, Table: f.table, Row: jsonBytes(f.row),

@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// What follows from the facts that why.go has gathered. The judgement asks nobody.
+// This file draws the conclusion from the facts that why.go has gathered. It makes no
+// requests.
 
 // verdict is the answer of why: a word for programs, a sentence for people, and what to
 // do, if there is something.
@@ -55,9 +56,9 @@ func verdictList() string {
 	}, ", ")
 }
 
-// judge comes to a verdict. The order is that of what has to be mended first: a run that
-// is parked stays so when the observer is resumed, and one that is paused does not run
-// when a lock goes.
+// judge returns the verdict. What has to be mended first comes first: a parked
+// notification stays parked when the observer is resumed, and a paused observer does not
+// run when a lock goes.
 func judge(f *facts) verdict {
 	switch {
 	case f.info == nil:
@@ -67,13 +68,14 @@ func judge(f *facts) verdict {
 			printable(f.observer), printable(f.info.TableName), printable(f.table)),
 			"ask for a row of that table"}
 	case f.info.Retired:
-		return verdict{whyRetiring, "The observer is being retired: its notifications are removed, and it does not run any more.",
+		return verdict{whyRetiring, "The observer is being retired: its notifications are " +
+			"removed, and it does not run any more.",
 			"a program that registers it brings it back when it starts"}
-	case f.due() && (f.notify != nil || f.info.Weak): // somebody has to run, and will look for it
+	case f.due() && (f.notify != nil || f.info.Weak): // a scanner will find the notification
 		return f.held()
 	case f.info.Weak:
 		return f.weak()
-	case f.due(): // somebody had to run, but nobody will look
+	case f.due(): // but no notification says so
 		return f.unnoticed()
 	case f.change == nil && f.ack == nil:
 		return f.unwritten()
@@ -83,18 +85,23 @@ func judge(f *facts) verdict {
 	return f.ran()
 }
 
-// unknown: there is no such observer; there may have been one.
+// unknown is the verdict if the catalogue does not have the observer; it may once have
+// had it.
 func (f *facts) unknown() verdict {
 	v := verdict{whyUnknown, fmt.Sprintf(
-		"No observer is called %s: none was ever registered under this name, or it was retired, or its table was dropped.", printable(f.observer)),
+		"No observer is called %s: none was ever registered under this name, or it was retired, "+
+			"or its table was dropped.", printable(f.observer)),
 		"`observer ls` lists the observers"}
 	if f.ack != nil {
-		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s and was retired since, or its table was dropped.", printable(f.observer), f.when(f.acknowledged()))
+		v.sentence = fmt.Sprintf("No observer is called %s any more; it ran for this row at %s "+
+			"and was retired since, or its table was dropped.", printable(f.observer),
+			f.when(f.acknowledged()))
 	}
 	return v
 }
 
-// held: there is a notification to run for. What keeps it from running?
+// held is the verdict if there is a notification: it says what keeps the observer from
+// running.
 func (f *facts) held() verdict {
 	n, o := f.notify, f.state
 	switch lock := f.inTheWay(); {
@@ -102,14 +109,16 @@ func (f *facts) held() verdict {
 		return verdict{whyParked, fmt.Sprintf(
 			"It was given up at %s after %d failed runs; the last error was: %s",
 			f.when(mvcc.Timestamp(n.GetParkedTs())), n.GetAttempts(), firstLine(n.GetError())),
-			"mend the cause, then `notify replay OBSERVER ROW`; a newer change of the cell runs it too"}
+			"mend the cause, then `notify replay OBSERVER ROW`; a newer change of the cell runs " +
+				"it too"}
 	case o.Paused:
 		return verdict{
 			whyPaused, "The change waits because the observer is paused.",
 			"`observer resume OBSERVER`",
 		}
 	case !o.Linked:
-		return verdict{whyUnlinked, "The change waits because no program that registers the observer is running.",
+		return verdict{whyUnlinked, "The change waits because no program that registers the " +
+			"observer is running.",
 			"start the program that has the observer in its main"}
 	case lock != nil && lock.fate == fateAlive:
 		return verdict{whyLocked, fmt.Sprintf(
@@ -117,7 +126,8 @@ func (f *facts) held() verdict {
 			lock.lock.Lock.StartTS, lock.where()), "wait for it; `lock ls` shows who it is"}
 	case lock != nil:
 		return verdict{whyAbandoned, fmt.Sprintf(
-			"A lock of transaction %d is left on %s (%s); the observer's run settles it when it meets it.",
+			"A lock of transaction %d is left on %s (%s); the observer's run settles it when it "+
+				"meets it.",
 			lock.lock.Lock.StartTS, lock.where(), fateText(lock, f)),
 			"`lock resolve TABLE ROW` settles it now"}
 	case f.going().code != "":
@@ -129,18 +139,20 @@ func (f *facts) held() verdict {
 			"mend the cause; after too many failures it is parked"}
 	case o.Stuck > 0 && o.Stuck == o.Running && o.Queued > 0:
 		return verdict{whyLimited, fmt.Sprintf(
-			"The change waits behind %d runs that are past their deadline and do not return: the observer ignores the end of its context.",
+			"The change waits behind %d runs that are past their deadline and do not return: "+
+				"the observer ignores the end of its context.",
 			o.Stuck), "mend the observer and restart its program: nothing else ends such a run"}
 	case o.Limit > 0 && o.Running >= o.atOnce():
 		return verdict{whyLimited, fmt.Sprintf(
-			"The change waits in line: %d of at most %d runs are under way on all nodes, %d changes are queued there.",
+			"The change waits in line: %d of at most %d runs are under way on all nodes, %d "+
+				"changes are queued there.",
 			o.Running, o.atOnce(), o.Queued),
 			"wait, or allow more with `observer limit OBSERVER N`"}
 	}
 	return f.waiting()
 }
 
-// waiting: nothing is in the way.
+// waiting is the verdict if nothing is in the way.
 func (f *facts) waiting() verdict {
 	n := f.notify
 	what := "The change"
@@ -150,7 +162,8 @@ func (f *facts) waiting() verdict {
 	sentence := fmt.Sprintf("%s of %s waits for its run; nothing is in its way.", what,
 		f.when(mvcc.Timestamp(n.GetTs())))
 	if f.state.Running+f.state.Queued > 0 {
-		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under way on all nodes, %d changes are queued there.",
+		sentence = fmt.Sprintf("%s of %s waits for its run, or is running: %d runs are under "+
+			"way on all nodes, %d changes are queued there.",
 			what, f.when(mvcc.Timestamp(n.GetTs())), f.state.Running, f.state.Queued)
 	}
 	return verdict{whyWaiting, sentence, "ask again in a moment; scanners find it within seconds"}
@@ -169,13 +182,15 @@ func (f *facts) inTheWay() *obstacle {
 	return found
 }
 
-// weak: no notification is there; an intent may be on its way to become one.
+// weak is the verdict on a weak observer without a notification; an intent may be about
+// to become one.
 func (f *facts) weak() verdict {
 	for i := range f.intents {
 		o := &f.intents[i]
 		if o.fate == fateAlive {
 			return verdict{whyIntent, fmt.Sprintf(
-				"A transaction has made a notification and not committed yet (%d, alive): it takes effect when that commits.",
+				"A transaction has made a notification and not committed yet (%d, alive): it "+
+					"takes effect when that commits.",
 				o.lock.Lock.StartTS), "wait for it; `lock ls` shows who it is"}
 		}
 	}
@@ -183,7 +198,8 @@ func (f *facts) weak() verdict {
 		o := &f.intents[i]
 		if o.fate == fateCommitted {
 			return verdict{whyIntent, fmt.Sprintf(
-				"Transaction %d made a notification and committed at %s, but its intent has not been turned into one yet.",
+				"Transaction %d made a notification and committed at %s, but its intent has not "+
+					"been turned into one yet.",
 				o.lock.Lock.StartTS, f.when(o.commitTS)),
 				"`lock resolve TABLE ROW` does it now; scanners do it within seconds"}
 		}
@@ -194,14 +210,16 @@ func (f *facts) weak() verdict {
 			"Transaction %d made a notification but never committed (%s): it does not take effect.",
 			o.lock.Lock.StartTS, fateText(o, f)), "`lock resolve TABLE ROW` removes it"}
 	}
-	return verdict{whyNothing, "Nothing waits: either it has run for the last notification (a weak observer's run leaves no trace), or the row was never notified.",
+	return verdict{whyNothing, "Nothing waits: either it has run for the last notification (a " +
+		"weak observer's run leaves no trace), or the row was never notified.",
 		"`notify replay OBSERVER ROW` runs it once more"}
 }
 
-// unnoticed: the cell has changed since the last run, but nothing says that somebody has to run.
+// unnoticed is the verdict if the cell has changed since the last run but left no
+// notification.
 func (f *facts) unnoticed() verdict {
-	// A run that commits writes acknowledgment and effects together; its lock explains
-	// what would else look forgotten.
+	// A run commits its acknowledgment with its writes. A lock of that commit explains
+	// why the change looks forgotten.
 	if lock := f.inTheWay(); lock != nil && lock.onAck {
 		return verdict{whyLocked, fmt.Sprintf(
 			"Its run is committing, or was left half done (transaction %d, %s).",
@@ -212,16 +230,19 @@ func (f *facts) unnoticed() verdict {
 	// ones have left no notification.
 	if f.ack == nil {
 		return verdict{whyBefore, fmt.Sprintf(
-			"The cell was last written at %s, before the observer was registered: an observer sees changes from its registration on.",
-			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
+			"The cell was last written at %s, before the observer was registered: an observer "+
+				"sees changes from its registration on.",
+			f.when(f.changedAt())), "`notify replay OBSERVER ROW` runs it for this row, " +
+			"`observer replay OBSERVER` for all"}
 	}
 	return verdict{whyUnobserved, fmt.Sprintf(
-		"The cell was written at %s while the observer was not registered: it last ran at %s, and was retired in between.",
+		"The cell was written at %s while the observer was not registered: it last ran at %s, "+
+			"and was retired in between.",
 		f.when(f.changedAt()), f.when(f.acknowledged())),
 		"`notify replay OBSERVER ROW` runs it for this row, `observer replay OBSERVER` for all"}
 }
 
-// unwritten: there is no committed change, and never was one that history tells of.
+// unwritten is the verdict if the history that is kept has no committed change.
 func (f *facts) unwritten() verdict {
 	if o := f.inTheWay(); o != nil {
 		next := "wait for it; `lock ls` shows who it is"
@@ -229,12 +250,14 @@ func (f *facts) unwritten() verdict {
 			next = "`lock resolve TABLE ROW` settles it now"
 		}
 		return verdict{whyUncommitted, fmt.Sprintf(
-			"The cell is being written for the first time by transaction %d (%s): the observer runs once that has committed and is rolled forward.",
+			"The cell is being written for the first time by transaction %d (%s): the observer "+
+				"runs once that has committed and is rolled forward.",
 			o.lock.Lock.StartTS, fateText(o, f)), next}
 	}
 	if f.rows == 0 {
-		return verdict{whyNeverWritten, "The row was never written, or was deleted so long ago that its history is gone.",
-			"is the row spelled as it is stored? `scan TABLE --limit 10` shows rows; --escape go or --hex writes any bytes"}
+		return verdict{whyNeverWritten, "The row was never written, or was deleted so long ago " +
+			"that its history is gone.",
+			"is the row spelled as it is stored? " + rowsThatExist}
 	}
 	return verdict{whyNeverWritten, fmt.Sprintf(
 		"The row is there, but its column %s, which the observer observes, was never written.",
@@ -242,7 +265,7 @@ func (f *facts) unwritten() verdict {
 		"`history TABLE ROW` shows what the row holds"}
 }
 
-// ran: the acknowledgment is not older than the newest change.
+// ran is the verdict if the acknowledgment is not older than the newest change.
 func (f *facts) ran() verdict {
 	v := verdict{code: whyRan}
 	ran := fmt.Sprintf("It ran at %s and committed at %d", f.when(f.acknowledged()),
@@ -275,7 +298,7 @@ func (o *obstacle) where() string {
 	return "the observed cell"
 }
 
-// fateText is a fate in words.
+// fateText describes the fate of an obstacle's transaction.
 func fateText(o *obstacle, f *facts) string {
 	switch o.fate {
 	case fateCommitted:
@@ -288,8 +311,8 @@ func fateText(o *obstacle, f *facts) string {
 	return fmt.Sprintf("alive for at least %s more", ago(f.now, o.until))
 }
 
-// onNode is what the nodes tell of the row's runs; nil: nothing. They tell of remarkable
-// rows only, so nothing follows from their silence.
+// onNode returns what the nodes report of the row's runs, or nil. They report only rows
+// with trouble, so nothing follows from nil.
 func (f *facts) onNode() *pb.ObserverRow {
 	for _, r := range f.stats.GetRows() {
 		if string(r.Row) == f.row {
@@ -299,32 +322,38 @@ func (f *facts) onNode() *pb.ObserverRow {
 	return nil
 }
 
-// going is the verdict on runs that go on; its code is empty if there is nothing to say.
+// going is the verdict on a run under way or retried; its code is empty if no node
+// reports one.
 func (f *facts) going() verdict {
 	r := f.onNode()
 	ran := time.Duration(r.GetRunningMs()) * time.Millisecond
 	switch {
 	case r.GetOverdue():
 		return verdict{whyRunning, fmt.Sprintf(
-			"It has been running for %s, since %s UTC, and does not return: it is past its deadline and ignores the end of its context.",
-			span(ran), f.began(ran)), "mend the observer and restart its program: nothing else ends such a run"}
+			"It has been running for %s, since %s UTC, and does not return: it is past its "+
+				"deadline and ignores the end of its context.",
+			span(ran), f.began(ran)), "mend the observer and restart its program: nothing else " +
+			"ends such a run"}
 	case ran > 0:
 		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.",
 			span(ran), f.began(ran)),
 			"wait for it: a run that does not return by its deadline is counted as failed"}
 	case r.GetRetries() > 0:
 		return verdict{whyContended, fmt.Sprintf(
-			"Its last %d runs came to nothing: other transactions were faster, or nodes did not answer.", r.Retries),
-			"see that the observer does not change what it writes in a transaction of its own as well; if this goes on, it is counted as failed, and parked in the end"}
+			"Its last %d runs came to nothing: other transactions were faster, or nodes did not "+
+				"answer.", r.Retries),
+			"see that the observer does not change what it writes in a transaction of its own " +
+				"as well; if this goes on, it is counted as failed, and parked in the end"}
 	case r.GetRuns() > 0:
 		return verdict{whyRepeating, fmt.Sprintf(
 			"It runs for this row again and again: %d times within ten seconds.", r.Runs),
-			"see whether it writes the column that it observes, or an observer that it triggers does: that never ends; `observer pause OBSERVER` stops it"}
+			"see whether it writes the column that it observes, or an observer that it triggers " +
+				"does: that never ends; `observer pause OBSERVER` stops it"}
 	}
 	return verdict{}
 }
 
-// began is when a run began that has gone on for so long.
+// began returns the start of a run that has taken ran so far.
 func (f *facts) began(ran time.Duration) string {
 	return clock(mvcc.TimestampAt(f.now.Millis() - ran.Milliseconds()))
 }
