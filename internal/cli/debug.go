@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -76,8 +77,12 @@ func (g *gathering) writeFile(ctx context.Context, s *session, out *printer, nam
 	if exists(name) {
 		return fmt.Errorf("%s exists; give another name", printable(name))
 	}
+	// Made anew: what an earlier run has left may be readable by others, or be a link.
 	partial := name + ".partial"
-	f, err := os.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

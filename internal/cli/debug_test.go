@@ -25,6 +25,9 @@ func TestDebugZip(t *testing.T) {
 		{Node: &pb.Node{NodeId: 3, Listen: "127.0.0.1:8000"}},
 	}}
 	name := filepath.Join(t.TempDir(), "out.zip")
+	if err := os.WriteFile(name+".partial", nil, 0o644); err != nil { // of an earlier run
+		t.Fatal(err)
+	}
 	var dialed []string
 	var stdout, stderr strings.Builder
 	app := &App{

@@ -192,6 +192,21 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// Remedies are pasted into shells, and anybody may choose an observer's name.
+func TestNamesInRemedies(t *testing.T) {
+	for name, want := range map[string]string{
+		"count": "resume count.", "a.b-c_9": "resume a.b-c_9.", "x; rm -rf .": "resume NAME.",
+		"--all": "resume NAME.", "$(id)": "resume NAME.", "": "resume NAME.",
+	} {
+		cluster := healthy()
+		cluster.Observers[0].Info = &pb.ObserverInfo{Name: name, Paused: true}
+		findings, _ := Examine(cluster, nil)
+		if len(findings) != 1 || !strings.HasSuffix(findings[0].Remedy, want) {
+			t.Errorf("of %q it is said: %v", name, findings)
+		}
+	}
+}
+
 // A tablet whose nodes are all away is told of by nobody but the tablet map.
 func TestTabletOfAbsentNodes(t *testing.T) {
 	cluster := healthy()

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"regexp"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
@@ -9,7 +10,7 @@ import (
 // This file examines observers: what waits for them, and why it does.
 
 func (e *examination) observer(o *pb.ObserverState) {
-	name, subject := o.GetInfo().GetName(), "observer "+o.GetInfo().GetName()
+	name, subject := typable(o.GetInfo().GetName()), "observer "+o.GetInfo().GetName()
 	waiting := o.GetNotifications() // those that are parked do not count
 	switch {
 	case o.GetInfo().GetRetired():
@@ -49,4 +50,17 @@ func wait(n uint64) string {
 		return "1 notification waits"
 	}
 	return fmt.Sprintf("%d notifications wait", n)
+}
+
+// plain is a name that a shell takes as it stands.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// typable is the name as a command line may have it that somebody pastes into a shell. Any
+// program may choose a name, so one that a shell would not take as it stands is left to be
+// filled in.
+func typable(name string) string {
+	if plain.MatchString(name) {
+		return name
+	}
+	return "NAME"
 }
