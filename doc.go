@@ -20,14 +20,16 @@
 //	})
 //
 // Invariants:
-//  1. Reads of one transaction see one snapshot: everything that committed at or below its start timestamp, nothing
-//     else, and its own buffered writes over it.
-//  2. A transaction that commits has had no concurrent writer on any cell it wrote. Cells that it only read are not
-//     checked: write skew is possible, as in the paper.
-//  3. ErrConflict and ErrLocked from a commit mean that it surely did not commit; ErrCommitUnknown means that nobody
-//     could find out; every other error's text says "not committed".
-//  4. Transact runs its function again after a conflict, never after ErrCommitUnknown. A transaction in which a read
-//     failed cannot commit, also when the function ignores the error.
+//  1. Reads of one transaction see one snapshot: everything that committed at or below
+//     its start timestamp, nothing else, and its own buffered writes over it.
+//  2. A transaction that commits has had no concurrent writer on any cell it wrote. Cells
+//     that it only read are not checked: write skew is possible, as in the paper.
+//  3. ErrConflict and ErrLocked from a commit mean that it surely did not commit;
+//     ErrCommitUnknown means that nobody could find out; every other error's text says
+//     "not committed".
+//  4. Transact runs its function again after a conflict, never after ErrCommitUnknown. A
+//     transaction in which a read failed cannot commit, also when the function ignores
+//     the error.
 //  5. Bytes handed in are copied; bytes handed out belong to the caller.
 //
 // The same DB type works inside a node's process (package node) and over the network

@@ -23,10 +23,12 @@
 //
 // # Invariants
 //
-//  1. Everything that Start begins ends before the test does; no goroutine is left. Tens of nodes may run at once in
-//     parallel tests; they share nothing.
-//  2. An injected fault that is bounded by Times and never happens fails the test: it would have tested nothing.
-//  3. A node whose runs cannot end within the timeout fails the test and says what is left.
+//  1. Everything that Start begins ends before the test does; no goroutine is left. Tens
+//     of nodes may run at once in parallel tests; they share nothing.
+//  2. An injected fault that is bounded by Times and never happens fails the test: it
+//     would have tested nothing.
+//  3. A node whose runs cannot end within the timeout fails the test and says what is
+//     left.
 //
 // Its users are tests only. A crash of the process loses everything, as it should.
 package percolatortest

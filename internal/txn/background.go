@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// background is what a client does beside its callers' work, and until when: all of it
-// goes on under one context, which ends when the client is closed, and is joined by close.
-// run is for what goes on after callers were answered: bounded, counted, joined by flush.
+// background runs the work that a client does beside its callers'. All of it runs under
+// one context, which ends when the client is closed, and is joined by close. Work that
+// continues after its caller was answered goes through run, which bounds and counts it,
+// and is joined by flush.
 //
-// The goroutines are not a pool of fixed size: nearly all of their time is spent waiting
-// for answers, so what has to be bounded is how many there are, and idle ones cost
-// nothing if there are none.
+// There is no pool of goroutines. They spend nearly all their time waiting for answers,
+// so bounding their number is enough.
 type background struct {
 	timeout time.Duration   // of each piece of work, and of flush
 	ctx     context.Context // ends with the client
@@ -28,8 +28,8 @@ type background struct {
 	old  []*generation // sealed and not finished yet
 }
 
-// generation is what began between two calls of flush, so that a wait ends although more
-// and more begins after it.
+// generation counts the work begun between two calls of flush, so that a flush ends even
+// if new work keeps beginning.
 type generation struct {
 	n      int
 	sealed bool
@@ -47,13 +47,13 @@ func newBackground(cfg *Config) *background {
 
 func newGeneration() *generation { return &generation{idle: make(chan struct{})} }
 
-// loop runs fn on a goroutine of its own until the client is closed: fn returns when its
-// context ends.
+// loop runs fn on a goroutine of its own. fn returns when its context ends, which is when
+// the client is closed.
 func (b *background) loop(fn func(context.Context)) {
 	b.loops.Go(func() { fn(b.ctx) })
 }
 
-// begin counts something that flush has to wait for, until done is called with what begin
+// begin counts work that flush has to wait for, until done is called with the generation
 // returned.
 func (b *background) begin() *generation {
 	b.mu.Lock()
@@ -62,7 +62,7 @@ func (b *background) begin() *generation {
 	return b.now
 }
 
-// done ends what begin has counted.
+// done ends work counted by begin.
 func (b *background) done(g *generation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *background) done(g *generation) {
 // run runs fn on a goroutine of its own, or here if too many are running. fn's context
 // ends after the timeout, or when the client is closed.
 func (b *background) run(fn func(context.Context)) {
-	// It is counted before it starts, so that a flush that begins now can't miss it.
+	// Count it before it starts, so that a concurrent flush can't miss it.
 	g := b.begin()
 	work := func() {
 		defer b.done(g)
@@ -90,15 +90,16 @@ func (b *background) run(fn func(context.Context)) {
 			work()
 		}()
 	default:
-		// Backpressure: whoever makes more of this work than can be done in the background does it.
+		// Backpressure: a caller that makes more work than fits in the background does it
+		// itself.
 		work()
 	}
 }
 
-// flush returns when all that had begun before has ended, or after the timeout.
+// flush returns when all work begun before it has ended, or after the timeout.
 func (b *background) flush() {
-	// Under steady load n may never be seen at zero; the n of a generation that nothing
-	// joins any more will.
+	// Under steady load the current count may never reach zero; that of a closed
+	// generation will.
 	b.mu.Lock()
 	if b.now.n > 0 {
 		b.now.sealed = true
@@ -118,13 +119,13 @@ func (b *background) flush() {
 	}
 }
 
-// close waits for what goes on, cuts off what is left after the timeout, and joins all
+// close waits for work under way, cancels what is left after the timeout, and joins all
 // goroutines. It returns false if the client has been closed already.
 func (b *background) close() bool {
 	if b.closed.Swap(true) {
 		return false
 	}
-	// Secondaries first: what is left of them would have to be found and resolved by others.
+	// Finish secondaries first: others would have to find and resolve those left behind.
 	b.flush()
 	b.end()
 	b.flush() // what was cut off
@@ -132,7 +133,7 @@ func (b *background) close() bool {
 	return true
 }
 
-// running is how many have begun and not ended.
+// running returns how much work has begun and not ended.
 func (b *background) running() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

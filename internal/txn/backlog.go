@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// How often loaders ask how much work waits for observers: at least backlogGap apart, and
-// so that asking takes no more than about a twentieth of the time; again after
-// backlogStale, or as soon as the loads since would fill the room that there was.
-// backlogBlind is how long nobody asks after a failure.
+// Loaders ask how much work waits for observers at least backlogGap apart, and so that
+// asking takes at most about a twentieth of the time. They ask again after backlogStale,
+// or once the loads since then would fill the room there was. After a failure nobody asks
+// for backlogBlind.
 const (
 	backlogGap   = 10 * time.Millisecond
 	backlogCost  = 20
@@ -63,7 +63,7 @@ func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan
 	}
 }
 
-// backlogWait says what a load that may not pass has to do: wait for the end of flight, pause,
+// backlogWait is what a load that may not pass has to do: wait for flight to end, pause,
 // or, if both are zero, ask.
 type backlogWait struct {
 	flight chan struct{}
@@ -75,7 +75,7 @@ type backlogWait struct {
 func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Before the first answer there is no room that anybody knows of.
+	// Before the first answer no room is known.
 	heard := !b.stale.IsZero()
 	room := heard && b.runnable+b.since < most
 	switch {
@@ -104,7 +104,7 @@ func (o *observers) askBacklog(ctx context.Context) error {
 	defer b.mu.Unlock()
 	close(b.flight)
 	b.flight = nil
-	// This loader gave up, which says nothing about the cluster: the next one asks.
+	// This loader gave up, which says nothing about the cluster. The next one asks.
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -131,8 +131,8 @@ func (o *observers) runnable(ctx context.Context) (uint64, error) {
 	}
 	var n uint64
 	for _, state := range states {
-		// Runs that never return have taken all that the observer may have: what is
-		// queued behind them will not run here, and loaders must not wait for it.
+		// Runs that never return take up all of the observer's concurrency. What is
+		// queued behind them will not run, so loaders must not wait for it.
 		s := state.GetStatus()
 		blocked := s.GetQueued() > 0 && s.GetStuck() > 0 && s.GetStuck() == s.GetRunning()
 		if info := state.GetInfo(); state.Linked && !blocked && !info.GetPaused() &&

@@ -14,8 +14,7 @@ type backoff struct {
 	n         int
 }
 
-// next returns how long to wait now, which is between half of base·2ⁿ and all of it, and at
-// most max.
+// next returns the next wait: between half of base·2ⁿ and all of it, at most max.
 func (b *backoff) next() time.Duration {
 	d := b.max
 	if b.n < 30 && b.base<<b.n < b.max {
@@ -51,8 +50,8 @@ type patience struct {
 	since time.Time // when the first attempt failed; zero: none has
 }
 
-// again waits before the next attempt. last is why the one before failed; an error wraps it
-// and says that there is to be no other.
+// again waits before the next attempt. last is why the previous one failed. An error,
+// which wraps last, means that there is to be no other attempt.
 func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {

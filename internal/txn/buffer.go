@@ -10,12 +10,11 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// A transaction's buffered writes. Any number of goroutines may write to them and read
-// through them at once, under guard, until the transaction ends; from then on they belong
-// to Commit alone, which looks at them without guard.
+// This file has a transaction's buffered writes. Until the transaction ends, goroutines
+// read and write them concurrently under guard; from then on they belong to Commit alone,
+// which reads them without guard.
 
-// errLateWrite is the failure of a commit that was overtaken by a write of the same
-// transaction.
+// errLateWrite fails a commit during which the same transaction made a write.
 var errLateWrite = fmt.Errorf("%w: a goroutine wrote to the transaction during its commit: "+
 	"wait for all that write before the commit, or before the function returns", ErrInvalid)
 
@@ -79,15 +78,14 @@ func (t *Txn) Notify(k Key) { t.buffer(k, 0, nil) }
 func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
-	// The framework's own cells are within the limits, and their tables' ids come from
-	// the catalogue.
+	// The framework's own cells are within the limits, and their tables exist.
 	if !t.tooLate() {
 		t.put(cell, mvcc.KindPut, value)
 	}
 }
 
-// buffer takes in a write of any kind. It has no context, hence can't look a table up: an
-// id that is not in the cache is looked up when there is one.
+// buffer buffers a write of any kind. Without a context it can't ask meta for a table's
+// id: one that is not cached is looked up by the next call that has a context.
 func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
 		t.refuse(err)
@@ -103,15 +101,15 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	}
 	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
 		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
-		// It will never commit: whoever goes on writing holds nothing by that.
+		// It will never commit, so its writes need not be kept.
 		t.writes, t.index, t.notifies, t.unresolved = nil, nil, nil, nil
 		return
 	}
 	if kind == mvcc.KindPut {
 		value = handOut(value)
 	}
-	// Once a write waits for its table all later ones queue up behind it: the last write
-	// of a cell must win.
+	// Once a write waits for its table, all later ones queue behind it: the last write of
+	// a cell must win.
 	id, known := t.c.meta.names.known(k.Table)
 	if !known || len(t.unresolved) > 0 {
 		t.unresolved = append(t.unresolved, unresolvedWrite{k, kind, value})
@@ -120,7 +118,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	t.put(mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, kind, value)
 }
 
-// put buffers a write over what is buffered for the cell already.
+// put buffers a write, replacing an earlier one of the same cell.
 func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 	if kind == 0 {
 		b.notifies = append(b.notifies, cell)
@@ -141,8 +139,8 @@ func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 	}
 }
 
-// find is the place of the cell's buffered write; -1 if there is none. A linear search
-// beats a map for the few cells of most transactions, and costs no allocation.
+// find returns the index of the cell's buffered write, or -1. A linear search beats a map
+// for the few cells of most transactions, and costs no allocation.
 func (b *writeBuffer) find(cell mvcc.Cell) int {
 	if b.index != nil {
 		if i, ok := b.index[cell]; ok {
@@ -158,7 +156,7 @@ func (b *writeBuffer) find(cell mvcc.Cell) int {
 	return -1
 }
 
-// buffered is the cell's buffered write; ErrTxDone if the transaction has ended.
+// buffered returns the cell's buffered write, or ErrTxDone if the transaction has ended.
 func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
@@ -171,9 +169,9 @@ func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
 	return w, false, nil
 }
 
-// bufferedIn is the sorted buffered writes of a scan's range and columns: copied, so that
-// the loop's body may write. Columns are sorted. Weak columns and acks are never scanned.
-// ErrTxDone if the transaction has ended.
+// bufferedIn returns the buffered writes in a scan's range and columns, sorted, and
+// copied so that the body of the scan's loop may write. columns must be sorted. Weak
+// columns and acks are never scanned. It returns ErrTxDone if the transaction has ended.
 func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
@@ -194,15 +192,15 @@ func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, e
 	return found, nil
 }
 
-// resolveTables looks up the tables of writes that wait for that, for a read, until there
-// are none or the transaction has ended.
+// resolveTables looks up the tables of unresolved writes before a read, until there are
+// none or the transaction has ended.
 func (t *Txn) resolveTables(ctx context.Context) error {
 	for {
 		name, waits, err := t.unknownTable()
 		if err != nil || !waits {
 			return err
 		}
-		// Not under guard: writes, which have no deadline, must not wait for meta.
+		// Not under guard: a write has no deadline and must not wait for meta.
 		id, err := t.c.meta.TableID(ctx, name)
 		if err != nil {
 			return err
@@ -215,8 +213,8 @@ func (t *Txn) resolveTables(ctx context.Context) error {
 	}
 }
 
-// unknownTable is the table that the oldest unresolved write waits for; ErrTxDone if the
-// transaction has ended.
+// unknownTable returns the table that the oldest unresolved write waits for, or ErrTxDone
+// if the transaction has ended.
 func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
@@ -229,7 +227,7 @@ func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
 	return b.unresolved[0].key.Table, true, nil
 }
 
-// resolve takes in the oldest unresolved writes as long as they are to the table.
+// resolve buffers the oldest unresolved writes, as long as they are to the table name.
 func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
 	for len(b.unresolved) > 0 && b.unresolved[0].key.Table == name {
 		w := b.unresolved[0]
@@ -238,7 +236,7 @@ func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
 	}
 }
 
-// resolveRest is resolveTables for Commit, to which the buffer belongs by then.
+// resolveRest is resolveTables for Commit, which owns the buffer by then.
 func (t *Txn) resolveRest(ctx context.Context) error {
 	for len(t.unresolved) > 0 {
 		name := t.unresolved[0].key.Table
@@ -265,14 +263,14 @@ func (b *writeBuffer) failWith(err error) {
 	}
 }
 
-// failure is why the transaction cannot commit; nil if it can.
+// failure returns why the transaction cannot commit, or nil.
 func (b *writeBuffer) failure() error {
 	b.guard.Lock()
 	defer b.guard.Unlock()
 	return b.failed
 }
 
-// refuse fails the transaction for a write that cannot be.
+// refuse fails the transaction because of an impossible write.
 func (t *Txn) refuse(err error) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -288,12 +286,12 @@ func (b *writeBuffer) over() bool {
 	return b.ended
 }
 
-// tooLate reports whether the transaction has ended, and then takes note that a write was
+// tooLate reports whether the transaction has ended, and if so records that a write was
 // dropped. The caller holds guard.
 //
-// A write has nobody to tell, but it must not be missing in a commit unnoticed. Until the
-// commit has been sent it fails for that (overtaken); from then on it is as if the write
-// had come after it, and the log says so.
+// A write returns no error, but must not go missing unnoticed. Until the commit has been
+// sent it fails because of the write (overtaken). Later the write counts as made after
+// the commit, and is logged.
 func (t *Txn) tooLate() bool {
 	if !t.ended {
 		return false
@@ -305,8 +303,7 @@ func (t *Txn) tooLate() bool {
 	return true
 }
 
-// overtaken is the failure of a commit that has not been sent if writes were dropped
-// meanwhile.
+// overtaken returns an error if writes were dropped before the commit was sent.
 func (t *Txn) overtaken() error {
 	t.guard.Lock()
 	defer t.guard.Unlock()
@@ -316,8 +313,7 @@ func (t *Txn) overtaken() error {
 	return nil
 }
 
-// lateWrite says in the log, not more often than once a second, that a write is missing
-// in what has committed.
+// lateWrite logs, at most once a second, that a committed transaction lacks a write.
 func (c *Client) lateWrite() {
 	now := time.Now().Unix()
 	if last := c.warned.Load(); last != now && c.warned.CompareAndSwap(last, now) {
@@ -326,7 +322,7 @@ func (c *Client) lateWrite() {
 	}
 }
 
-// done takes note that the transaction has committed.
+// done records that the transaction has committed.
 func (t *Txn) done() {
 	t.guard.Lock()
 	defer t.guard.Unlock()

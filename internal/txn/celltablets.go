@@ -13,17 +13,16 @@ import (
 // maxBatchCells bounds the cells of one mutation, apart from the limit on its bytes.
 const maxBatchCells = 4096
 
-// batchBytes is how large one mutation is made, by the weights of mvcc: below the
-// tablet's limit on what a message says, and below what its store takes at once.
+// batchBytes returns the largest size of one mutation, by the weights of mvcc. It stays
+// below the tablet's limit on messages, and below what its store takes at once.
 func (r *router) batchBytes() int { return r.cfg.Limits.Batch - r.cfg.Limits.Batch/8 }
 
-// Operations on many cells know where the cells are only as well as the cached tablet map
-// does. They are cut along the map, sent, and cut again where a tablet turns out to have
-// been split meanwhile.
+// Operations on many cells are cut along the cached tablet map, which may be old: they
+// are cut again where a tablet turns out to have been split.
 
-// eachTablet sends an idempotent mutation about cells and intents, tablet by tablet in
-// parallel and in as many messages as it takes, until each is answered. check, if given,
-// sees every result and may return an error.
+// eachTablet sends an idempotent mutation of cells and intents to their tablets, in
+// parallel and in as many messages as it takes, until each is answered. check, if not
+// nil, gets every result and may return an error.
 func (r *router) eachTablet(
 	ctx context.Context, cells, intents []mvcc.Cell,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -38,7 +37,7 @@ func (r *router) eachTablet(
 	})
 }
 
-// cellPart is a part of an operation's cells that is believed to be in one tablet.
+// cellPart is the part of an operation's cells that one tablet is believed to hold.
 type cellPart struct {
 	d       *pb.TabletDescriptor
 	cells   []mvcc.Cell // slices of the operation's own, sorted
@@ -64,7 +63,7 @@ func (r *router) cellParts(ctx context.Context, cells,
 	return parts, err
 }
 
-// decision is the cell with the weight of committing, resolving or rolling it back.
+// decision returns the cell, and the weight of committing, resolving or rolling it back.
 func (r *router) decision(c mvcc.Cell) (mvcc.Cell, int) { return c, c.DecisionWeight(r.cfg.Limits) }
 
 // cut cuts what an operation does, item by item in the order of their cells, into one run
@@ -88,8 +87,8 @@ func cut[T any](
 	return nil
 }
 
-// firstRun is how many of the items the tablet takes in one message, and what they weigh.
-// It is one at least: a single cell within the limits always goes into a message.
+// firstRun returns how many of the items the tablet takes in one message, at least one,
+// and what they weigh. A single cell within the limits always fits into a message.
 func firstRun[T any](
 	r *router, d *pb.TabletDescriptor, items []T, weigh func(T) (mvcc.Cell, int),
 ) (n, weight int) {
@@ -104,7 +103,8 @@ func firstRun[T any](
 	return len(items), weight
 }
 
-// addIntents lets intents travel with the cells of their tablet if there is room for them.
+// addIntents adds the intents of p to the message for the cells of their tablet, if they
+// fit.
 func (r *router) addIntents(parts []cellPart, p cellPart) []cellPart {
 	for i := range parts {
 		with := &parts[i]
@@ -118,7 +118,7 @@ func (r *router) addIntents(parts []cellPart, p cellPart) []cellPart {
 	return append(parts, p)
 }
 
-// sorted is cells in order; a copy if they were not.
+// sorted returns cells in order, copied if they were not.
 func sorted(cells []mvcc.Cell) []mvcc.Cell {
 	if slices.IsSortedFunc(cells, mvcc.Cell.Compare) {
 		return cells
@@ -128,8 +128,8 @@ func sorted(cells []mvcc.Cell) []mvcc.Cell {
 	return cells
 }
 
-// mutatePart has one part done. Whatever the answer to one attempt was, sending an
-// idempotent operation again is right, also after a lost reply.
+// mutatePart carries out one part. The operation is idempotent, so it may be sent again
+// whatever became of an attempt, even after a lost reply.
 func (r *router) mutatePart(
 	ctx context.Context, p cellPart,
 	build func(cells, intents []mvcc.Cell) *pb.TabletRequest, check func(*pb.MutationResult) error,
@@ -163,7 +163,7 @@ func (r *router) mutatePart(
 	})
 }
 
-// notify makes notify entries at ts for the cells, of a commit or of a replay.
+// notify writes notify entries at ts for the cells of a commit or a replay.
 func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell,
 	replay bool) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {

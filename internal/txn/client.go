@@ -14,9 +14,9 @@ import (
 // Client coordinates transactions of one process over a Transport. All its methods may be
 // used concurrently.
 //
-// It is put together from parts (see the package comment); what those without a field name
-// export is the client's. Transactions run on their callers' goroutines, as the paper's
-// threads do (§2.5); what goes on beside them is in work.
+// It is made of parts (see the package comment); those that are embedded export methods
+// of the client. Transactions run on their callers' goroutines, as in the paper (§2.5);
+// work runs the rest.
 type Client struct {
 	transport Transport
 	cfg       Config
@@ -36,8 +36,8 @@ type Client struct {
 	warned  atomic.Int64 // of a late write, last, in seconds since 1970
 }
 
-// NewClient returns a client over the transport, which belongs to it from now on. It must
-// be closed.
+// NewClient returns a client over the transport, which it owns from now on. It must be
+// closed.
 func NewClient(transport Transport, cfg Config) *Client {
 	c := &Client{transport: transport, cfg: cfg.withDefaults(), worker: transport.Worker()}
 	c.learned.patterns = make(map[patternKey]*pattern)
@@ -69,16 +69,17 @@ func (c *Client) Close() error {
 	return c.transport.Close()
 }
 
-// Flush waits for all that goes on in the background now, at most OperationTimeout.
+// Flush waits for the background work that has begun, at most OperationTimeout.
 func (c *Client) Flush() { c.work.flush() }
 
-// Transport is what the client was made with.
+// Transport returns the transport that the client was made with.
 func (c *Client) Transport() Transport { return c.transport }
 
-// Admin makes an operator's calls by the same way. Refusals are a ServerError.
+// Admin returns a client of the service Admin over the same transport. Refusals are a
+// ServerError.
 func (c *Client) Admin() pb.AdminClient { return pb.NewAdminClient(c.transport.AdminConn()) }
 
-// Timestamp is a fresh timestamp of the oracle.
+// Timestamp returns a fresh timestamp of the oracle.
 func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	if c.work.closed.Load() {
 		return 0, ErrClosed
@@ -86,7 +87,7 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 	return c.oracle.get(ctx)
 }
 
-// Begin starts a transaction that reads what had committed by now. Nothing is retried.
+// Begin starts a transaction that reads what has committed by now. Nothing is retried.
 func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	ts, err := c.Timestamp(ctx)
 	if err != nil {
@@ -97,8 +98,8 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 	return t, nil
 }
 
-// BeginLazy starts a transaction that has its start timestamp from its first read, which
-// the tablet takes for it in one trip; or from Start, Scan or Commit if one of these
+// BeginLazy starts a transaction that gets its start timestamp with its first read, for
+// which the tablet asks in the same trip, or from Start, Scan or Commit if one of these
 // comes first. ctx is for Txn.StartTS, which has none.
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.work.closed.Load() {
@@ -157,9 +158,9 @@ func (c *Client) Run(ctx context.Context, o Options,
 	}
 }
 
-// runOnce runs fn once and commits; again: surely not committed, and worth another run. An
-// error that fn itself returns never is, also if it wraps ErrConflict: it may come from
-// another transaction.
+// runOnce runs fn once and commits. again reports that it surely did not commit and is
+// worth another run. An error of fn itself never is, even if it wraps ErrConflict: it may
+// come from another transaction.
 func (c *Client) runOnce(
 	ctx context.Context, o Options, fn func(context.Context, *Txn) error,
 ) (ts mvcc.Timestamp, again bool, err error) {
@@ -169,8 +170,7 @@ func (c *Client) runOnce(
 	}
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
-		// What fails a transaction that could be run again is the failed read, whatever
-		// fn made of it.
+		// A failed read decides whether to run again, whatever fn made of its error.
 		if failed := t.failure(); retryable(failed) {
 			t.record(Undecided, outcomeOf(failed))
 			return 0, true, notCommitted(failed)
@@ -182,7 +182,8 @@ func (c *Client) runOnce(
 	return ts, retryable(err), err
 }
 
-// retryable: surely not committed, and worth another run.
+// retryable reports whether a transaction that failed with err surely did not commit and
+// is worth another run.
 func retryable(err error) bool {
 	if errors.Is(err, ErrCommitUnknown) {
 		return false
@@ -200,8 +201,8 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return c.snapshot(ts, false), nil
 }
 
-// SnapshotAt reads the state at ts, which the oracle must have given out already: what is
-// below a timestamp that is still to come may still change.
+// SnapshotAt reads the state at ts, which the oracle must have allocated already: the
+// state below a future timestamp may still change.
 func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, error) {
 	if c.work.closed.Load() {
 		return nil, ErrClosed
@@ -209,7 +210,7 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	if ts == 0 {
 		return nil, Invalid("timestamp 0")
 	}
-	// The oracle is asked only about what this process has not seen it give out.
+	// Ask the oracle only about timestamps above all that this process has seen.
 	if ts > c.oracle.seen() {
 		now, err := c.oracle.get(ctx)
 		if err != nil {
@@ -222,8 +223,8 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	return c.snapshot(ts, true), nil
 }
 
-// snapshot opens one; it counts for leases on history until it is closed. past: it may be
-// old already.
+// snapshot opens a snapshot, which counts for leases on history until it is closed. past
+// means that it may be old already.
 func (c *Client) snapshot(ts mvcc.Timestamp, past bool) *Snapshot {
 	s := &Snapshot{}
 	s.c, s.at = c, ts

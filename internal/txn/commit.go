@@ -12,10 +12,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Commit commits the transaction and ends it. It returns the commit timestamp; the start
-// timestamp if there was nothing to write. ErrConflict and ErrLocked: surely not
-// committed. ErrCommitUnknown: unknown. Every other error: not committed, and its text
-// says so.
+// Commit commits the transaction and ends it. It returns the commit timestamp, or the
+// start timestamp if there was nothing to write. After ErrConflict or ErrLocked it surely
+// did not commit; after ErrCommitUnknown nobody knows. Every other error means that it
+// did not commit, and says so in its text.
 func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
@@ -39,9 +39,8 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 
 // commit chooses the way: nothing to write, notifications alone, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
-	// In order, the cells of one tablet are neighbours, and the first is as good a
-	// primary as any. The order of all transactions being the same also makes those that
-	// collide collide early.
+	// Sorted, the cells of one tablet are neighbours, and the first is as good a primary
+	// as any. With the same order in all transactions, those that collide do so early.
 	slices.SortFunc(t.writes, func(a, b pending) int { return a.cell.Compare(b.cell) })
 	if len(t.notifies) > 1 {
 		slices.SortFunc(t.notifies, mvcc.Cell.Compare)
@@ -60,8 +59,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	if _, err := t.start(ctx); err != nil { // nothing was read
 		return 0, Undecided, err
 	}
-	// onePhase finds out by itself whether everything is in one tablet, and sends nothing
-	// if it is not.
+	// onePhase sends nothing unless everything is in one tablet.
 	if !t.c.cfg.TwoPhaseOnly {
 		ts, err := t.onePhase(ctx)
 		if !errors.Is(err, errManyTablets) {
@@ -73,14 +71,14 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	return ts, TwoPhase, err
 }
 
-// commitNotifies is a transaction of weak notifications alone: it has no primary, so it
+// commitNotifies commits a transaction of weak notifications alone. It has no primary: it
 // takes a fresh timestamp, above that of every run that might have seen what led to it,
-// and writes the entries (invariant 12 of design section 4). Such an entry is idempotent,
-// and a superfluous one makes an observer run once more, so nothing is ever undone.
+// and writes the entries (invariant 12 of design section 4). An entry is idempotent, and
+// a superfluous one only makes an observer run once more, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
-	// Not the start timestamp: a run that began after it, and before what this
-	// notification is about had committed, would clear the entry without having seen
-	// that.
+	// Not the start timestamp: a run that began after it, but before the change that this
+	// notification is about had committed, would clear the entry without having seen the
+	// change.
 	ts, err := t.c.oracle.get(ctx)
 	if err != nil {
 		return 0, err
@@ -97,7 +95,7 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	return 0, fmt.Errorf("%w: some notifications may have been made: %w", ErrCommitUnknown, err)
 }
 
-// refusal is why a tablet has refused what a commit writes; nil if it has not.
+// refusal returns why a tablet refused a commit's writes, or nil if it did not.
 func refusal(res *pb.MutationResult) error {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_CONFLICT:
@@ -116,13 +114,14 @@ func refusal(res *pb.MutationResult) error {
 
 var errRolledBack = fmt.Errorf("%w: rolled back by another client", ErrConflict)
 
-// notifyOnly says which cell was of the wrong kind.
+// notifyOnly returns the error that names the cell of the wrong kind.
 func notifyOnly(res *pb.MutationResult) error {
 	cell := wire.Cell(res.ConflictAt)
 	return fmt.Errorf("%w: row %q column %q: only a weak column can be notified, and it cannot be written", ErrNotifyOnly, cell.Row, cell.Column)
 }
 
-// ConflictError says where another transaction was first. It wraps ErrConflict.
+// ConflictError names the cell that another transaction changed first. It wraps
+// ErrConflict.
 type ConflictError struct {
 	Cell     mvcc.Cell
 	CommitTS mvcc.Timestamp // of the other transaction
@@ -137,8 +136,8 @@ func (e *ConflictError) Error() string {
 // Unwrap is ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// errFenced is a conflict to whoever decides about another run: surely not committed. The
-// reply to a commit was lost, and the transaction has been rolled back since.
+// errFenced means that the reply to a commit was lost and the transaction has been rolled
+// back since. It surely did not commit, so it counts as a conflict.
 var errFenced = fmt.Errorf("%w: the reply was lost, and the transaction is rolled back",
 	ErrConflict)
 

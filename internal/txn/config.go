@@ -56,12 +56,10 @@ type Config struct {
 	// default 1 ms and 200 ms.
 	BackoffBase time.Duration
 	BackoffMax  time.Duration
-	// Background is how many secondary commits and rollbacks go on at once after their
-	// callers were answered; default
-	// 256. Beyond it callers do that work themselves.
+	// Background limits the secondary commits and rollbacks that run after their callers
+	// were answered; default 256. Beyond it callers do that work themselves.
 	Background int
-	// LeaseTTL is how long a lease on history lasts that is not renewed, its client
-	// having died; default 30 s.
+	// LeaseTTL is how long a lease on history outlives a client that died; default 30 s.
 	LeaseTTL time.Duration
 	// MaxTablets bounds the cached part of the tablet map; default 65536 descriptors.
 	MaxTablets int

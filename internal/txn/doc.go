@@ -4,20 +4,26 @@
 // wraps it for users; the observer and scanner actors use it directly.
 //
 // Invariants (numbers in brackets are those of design section 4):
-//  1. Primary first [3]: no secondary is committed or rolled back before the primary's decision is known.
-//  2. Proof of order [10]: commit_ts is asked for after every prewrite has been acknowledged; a snapshot's timestamp
-//     before anything is read, by the client or, for a first read, by the tablet.
-//  3. A transaction never waits while it holds locks: it resolves what is decided or expired, and otherwise gives its
-//     locks up and is run again [2].
-//  4. A lost reply to a primary's commit or to a one-phase commit is settled by Rollback at the primary, which answers
-//     with the commit timestamp or fences for ever. Until then nothing is reported but ErrCommitUnknown, and nothing is
-//     run again [8]. A one-phase commit never turns into two phases with the same start_ts.
-//  5. Retry runs user code again, never buffered writes; a failed read sticks to its transaction [9].
-//  6. A timestamp serves only those who had asked before its request was sent, and only if it is above all that had been
-//     seen then.
-//  7. The tablet map only ever splits, so of two overlapping descriptors the one with the higher epoch is newer.
-//  8. An open snapshot that gets older than a quarter of the history is held by a lease of the process, as long as the
-//     cluster lets it [11]. It is advisory: a read that comes too late is refused, never wrong.
+//  1. Primary first [3]: no secondary is committed or rolled back before the primary's
+//     decision is known.
+//  2. Proof of order [10]: commit_ts is asked for after every prewrite has been
+//     acknowledged; a snapshot's timestamp before anything is read, by the client or, for
+//     a first read, by the tablet.
+//  3. A transaction never waits while it holds locks: it resolves what is decided or
+//     expired, and otherwise gives its locks up and is run again [2].
+//  4. A lost reply to a primary's commit or to a one-phase commit is settled by Rollback
+//     at the primary, which answers with the commit timestamp or fences for ever. Until
+//     then nothing is reported but ErrCommitUnknown, and nothing is run again [8]. A
+//     one-phase commit never turns into two phases with the same start_ts.
+//  5. Retry runs user code again, never buffered writes; a failed read sticks to its
+//     transaction [9].
+//  6. A timestamp serves only those who had asked before its request was sent, and only
+//     if it is above all that had been seen then.
+//  7. The tablet map only ever splits, so of two overlapping descriptors the one with the
+//     higher epoch is newer.
+//  8. An open snapshot that gets older than a quarter of the history is held by a lease
+//     of the process, as long as the cluster lets it [11]. It is advisory: a read that
+//     comes too late is refused, never wrong.
 //
 // A Client is put together from parts, each with state that only it changes: oracle asks
 // for timestamps; router has the tablet map, and sends; meta has the tables' names;

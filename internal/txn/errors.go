@@ -28,8 +28,8 @@ var (
 // space. Surely not committed.
 var ErrDiskFull = fmt.Errorf("%w: too little disk space", ErrUnavailable)
 
-// errTableGone: a tablet does not know a table whose id was in the cache. Running again
-// looks the name up anew.
+// errTableGone means that a tablet does not know a table whose id was cached. The next
+// run looks the name up again.
 var errTableGone = fmt.Errorf("%w any more", ErrNoTable)
 
 // LimitError says which limit was exceeded. It wraps ErrTooLarge.

@@ -24,8 +24,8 @@ const (
 // process (§2.3): one request is pending at a time, and all that is asked for meanwhile
 // shares the next one. One goroutine (run) sends; callers wait in get.
 //
-// It could be the first asker who sends for all, and hands the task on; but then the end
-// of one caller's context would be everybody's.
+// A goroutine of its own sends, not the first caller: otherwise the end of that caller's
+// context would fail all others.
 type oracle struct {
 	transport Transport
 	cfg       *Config
@@ -53,8 +53,8 @@ func newOracle(transport Transport, cfg *Config) *oracle {
 	return o
 }
 
-// timestampWait is one caller. Its channel has room for the one answer it gets. A caller
-// that goes away leaves it behind; only one that was answered goes back to the pool.
+// timestampWait is a waiting caller. Its channel has room for the one answer. Only one
+// that was answered goes back to the pool: a caller that gave up leaves it to the sender.
 type timestampWait struct{ answer chan timestampAnswer }
 
 type timestampAnswer struct {
@@ -70,7 +70,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	if ts, ok := o.atOnce(); ok {
 		return ts, nil
 	}
-	// Every transaction comes through here, so what it needs is reused.
+	// Every transaction comes through here, so waits are reused.
 	w := o.waits.Get().(*timestampWait)
 	o.mu.Lock()
 	if o.closed.Load() || len(o.queue) >= maxTimestampQueue {
@@ -86,7 +86,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	first := len(o.queue) == 1
 	o.mu.Unlock()
 	defer o.waited.Since(time.Now())
-	// Who is not first knows that the sender has been woken already.
+	// Only the first has to wake the sender.
 	if first {
 		select {
 		case o.wake <- struct{}{}:
@@ -102,8 +102,8 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// atOnce asks the oracle in this process. What it gives was requested here and now, like
-// what get waits for.
+// atOnce asks the oracle in this process, if it is here. Its timestamp was requested
+// after the call, as get promises.
 func (o *oracle) atOnce() (mvcc.Timestamp, bool) {
 	if o.now == nil || o.closed.Load() {
 		return 0, false
@@ -130,7 +130,7 @@ func (o *oracle) run(ctx context.Context) {
 	}
 }
 
-// serve sends one request after the other until nobody waits.
+// serve sends requests, one at a time, until nobody waits.
 func (o *oracle) serve(ctx context.Context) {
 	var p patience // with the requests that failed in a row
 	for ctx.Err() == nil {
@@ -140,8 +140,8 @@ func (o *oracle) serve(ctx context.Context) {
 		}
 		first, n, err := o.ask(ctx, len(batch))
 		if err == nil {
-			// Whoever is in batch had asked before this request was sent, so its answer
-			// may serve them however late it is; whoever came since waits for the next
+			// The callers in batch asked before this request was sent, so its answer
+			// serves them however late it is. Later callers wait for the next request
 			// (invariant 6).
 			n = min(n, len(batch))
 			for i, w := range batch[:n] {
@@ -151,9 +151,8 @@ func (o *oracle) serve(ctx context.Context) {
 			p = patience{}
 			continue
 		}
-		// Attempts that fail are repeated here, not by the callers: those who come
-		// meanwhile join the next attempt, and the answer to one that was given up on is
-		// dropped by the transport together with its context.
+		// Retry here, not in the callers: new callers join the next attempt, and the
+		// transport drops a late answer together with its context.
 		if err = p.again(ctx, o.cfg, askLater, err); err != nil {
 			for _, w := range batch {
 				w.answer <- timestampAnswer{err: err}
@@ -173,7 +172,7 @@ func (o *oracle) take() []*timestampWait {
 	if len(o.queue) == 0 {
 		return nil
 	}
-	// Two backing arrays take turns: one fills while the other is being answered.
+	// Two backing arrays alternate: one fills while the other is being answered.
 	batch := o.queue
 	o.queue, o.spare = o.spare[:0], nil
 	if len(batch) > maxTimestampBatch {
@@ -183,7 +182,7 @@ func (o *oracle) take() []*timestampWait {
 	return batch
 }
 
-// putBack returns those of the batch that were not answered, batch[n:], to the front of the queue.
+// putBack returns batch[n:], which was not answered, to the front of the queue.
 func (o *oracle) putBack(batch []*timestampWait, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -195,9 +194,9 @@ func (o *oracle) putBack(batch []*timestampWait, n int) {
 	o.spare = batch[:0]
 }
 
-// ask sends one request and refuses timestamps that are not above all that was seen
-// before it was sent. (What tablets take for first reads meanwhile may be above its
-// answer, and arrive before it.)
+// ask sends one request and refuses timestamps that are not above all that were seen
+// before it was sent. (Those that tablets take for first reads meanwhile may be higher,
+// and arrive earlier.)
 func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error) {
 	attempt, cancel := context.WithTimeout(ctx, timestampAttempt)
 	defer cancel()
@@ -216,16 +215,17 @@ func (o *oracle) ask(ctx context.Context, count int) (mvcc.Timestamp, int, error
 	return first, n, nil
 }
 
-// basisAge is how much newer a timestamp must be to become what estimate goes by: the
-// clock need not be read for each. A sixteenth of what estimates are for, the locks' time
-// to live, is near enough.
+// basisAge returns how much newer a timestamp must be to become the basis of estimate, so
+// that the clock is not read for each. Estimates serve for the expiry of locks, and a
+// sixteenth of their time to live is accurate enough.
 func (c *Config) basisAge() time.Duration { return min(time.Second, c.LockTTL/16) }
 
-// accept takes note of the timestamps first to last, or refuses them: floor is the
-// greatest that had been seen when they were asked for.
+// accept records the timestamps first to last. It refuses them if they are not above
+// floor, the greatest that had been seen when they were requested.
 func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
-	// Two oracles at once would be a fault of the cluster. What this process has seen it
-	// never goes back behind, so that at least its own transactions stay in order.
+	// Only a fault of the cluster, such as two oracles at once, leads here. This process
+	// never goes back behind what it has seen, so that at least its own transactions stay
+	// in order.
 	if first <= floor {
 		o.refused.Add(1)
 		return fmt.Errorf("%w: the oracle gave %d after %d", ErrUnavailable, first, floor)
@@ -246,8 +246,8 @@ func (o *oracle) accept(first, last, floor mvcc.Timestamp) error {
 	return nil
 }
 
-// OracleTime is about the oracle's time now, which may be ahead of this machine's clock;
-// this machine's before the client has seen a timestamp.
+// OracleTime estimates the oracle's time, which may be ahead of this machine's clock. It
+// is this machine's until the client has seen a timestamp.
 func (o *oracle) OracleTime() time.Time {
 	if at := o.estimate(); at != 0 {
 		return time.UnixMilli(at.Millis())
@@ -255,9 +255,8 @@ func (o *oracle) OracleTime() time.Time {
 	return time.Now()
 }
 
-// estimate is about the oracle's time now: a timestamp seen not long ago, moved on by the
-// time since then on this machine's monotonic clock. It never needs to be exact: expiries
-// are set by it, decisions are not.
+// estimate returns about the oracle's time: a recent timestamp, advanced by this
+// machine's monotonic clock. It need not be exact: it sets expiries, but decides nothing.
 func (o *oracle) estimate() mvcc.Timestamp {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -268,17 +267,17 @@ func (o *oracle) estimate() mvcc.Timestamp {
 	return mvcc.TimestampAt(basis.Millis() + time.Since(o.seenAt).Milliseconds())
 }
 
-// expiry is LockTTL from now in oracle time, for locks. It is taken when the message is
-// built, not from the start timestamp: a long read phase must not make locks that are born
-// dead (invariant 6 of design section 4).
+// expiry returns the expiry of a new lock, LockTTL from now in oracle time. It counts
+// from when the message is built, not from the start timestamp: after a long read phase
+// locks would expire at once (invariant 6 of design section 4).
 func (o *oracle) expiry() mvcc.Timestamp {
 	return mvcc.TimestampAt(o.estimate().Millis() + o.cfg.LockTTL.Milliseconds())
 }
 
-// seen is the greatest timestamp seen.
+// seen returns the greatest timestamp seen.
 func (o *oracle) seen() mvcc.Timestamp { return mvcc.Timestamp(o.highest.Load()) }
 
-// stop turns everybody away: the client is closed.
+// stop fails all callers with ErrClosed.
 func (o *oracle) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 )
 
 // Bounds of what is learned, and the scores of a guess: a column that was read later
-// gains one, one that was asked for in vain loses two, so that a guess that is right less
-// than two times in three stops.
+// gains one, one that was fetched in vain loses two, so that a guess that is right less
+// than two times in three is dropped.
 const (
 	maxPatterns    = 1024
 	maxGuesses     = 8
@@ -67,7 +67,7 @@ func (p *prefetcher) predict(k patternKey) []string {
 	return out
 }
 
-// learn takes in what a transaction read of one row.
+// learn updates the patterns by what a transaction read of one row.
 func (p *prefetcher) learn(name string, r *tracedRow) {
 	if len(r.later) == 0 && len(r.guessed) == 0 {
 		return
@@ -96,7 +96,7 @@ func (p *prefetcher) learn(name string, r *tracedRow) {
 	}
 }
 
-// add changes a column's score. One that falls to nothing makes room for others.
+// add changes a column's score, and removes the column if that falls to zero.
 func (p *pattern) add(column string, points int) {
 	for i := range p.columns {
 		if g := &p.columns[i]; g.column == column {

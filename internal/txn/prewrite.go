@@ -10,15 +10,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// prewritePart is a part of a transaction that is believed to be in one tablet: one
-// prewrite message.
+// prewritePart is the part of a transaction for one prewrite message, to the tablet that
+// is believed to hold it.
 type prewritePart struct {
 	d       *pb.TabletDescriptor
 	writes  []pending
 	intents []mvcc.Cell
 }
 
-// prewriteAll locks all cells (Figure 6 line 48), all tablets in parallel.
+// prewriteAll locks all cells (Figure 6 line 48), in all tablets in parallel.
 func (p *twoPhase) prewriteAll(ctx context.Context) error {
 	// The primary is not locked first: a reader that meets a secondary whose primary has
 	// not arrived yet waits until the lock it has met expires (invariant 6 of design
@@ -53,9 +53,9 @@ func (p *twoPhase) parts(
 	return parts, err
 }
 
-// prewrite has one part locked. Prewriting is idempotent, so after a lost reply it is
-// sent again. Nothing is waited for but the tablet itself: a live lock of somebody else's
-// ends it (invariant 3).
+// prewrite locks one part. Prewriting is idempotent, so after a lost reply it is sent
+// again. It waits for the tablet alone: a live lock of another transaction ends it
+// (invariant 3).
 func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patience) error {
 	req := p.prewriteRequest(part)
 	for rounds := 0; ; rounds++ {
@@ -87,7 +87,7 @@ func (p *twoPhase) prewrite(ctx context.Context, part prewritePart, wait *patien
 	}
 }
 
-// prewriteResult judges an answer; again: a lock was in the way and is gone.
+// prewriteResult judges an answer. again reports that a lock was in the way and is gone.
 func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 	rounds int) (again bool, err error) {
 	switch res.GetStatus() {

@@ -121,7 +121,7 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 		}
 		return r.readAll(ctx, at, b)
 	}
-	// Fewer results than cells: the answer would have grown too large for a message.
+	// Fewer results than cells mean that the answer would not have fit into a message.
 	results := resp.GetGet().GetResults()
 	if len(results) == 0 || len(results) > len(b.cells) {
 		return fmt.Errorf("%w: %d results for %d cells", ErrUnavailable, len(results), len(b.cells))
@@ -153,12 +153,12 @@ func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc
 	return nil
 }
 
-// readLocked gets the locks out of the way and reads their cells again.
+// readLocked resolves the locks met, or waits for them, and reads their cells again.
 func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch,
 	locked []mvcc.LockInfo) error {
-	// Waiting is all there is to do: below a lock with start_ts ≤ R nobody knows yet what
-	// R reads (invariant 1 of design section 4). The reader holds no locks, so its
-	// waiting can't be part of a deadlock.
+	// The read has to wait: while a lock with start_ts ≤ R is there, what R reads is not
+	// decided (invariant 1 of design section 4). The reader holds no locks, so its wait
+	// can't be part of a deadlock.
 	for round := 0; len(locked) > 0; round++ {
 		if _, err := r.c.resolver.resolve(ctx, locked, round, true); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 
 // request builds the message for the whole batch.
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
-	// Many cells do not fit into b.message, and a message that was sent is not used again.
+	// b.message has room for one cell, and a message that was sent is not used again.
 	if len(b.cells) > 1 || b.message.list[0] != nil {
 		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
@@ -213,8 +213,8 @@ func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)
 	}
-	// All of them run to their end, also after one has failed: an operation that is cut
-	// off has an unknown outcome, which costs more to clean up than to wait for.
+	// All tasks run to their end even if one fails: a cancelled operation has an unknown
+	// outcome, which costs more to clean up than to wait for.
 	errs := make([]error, n)
 	var next atomic.Int64
 	work := func() {

@@ -42,9 +42,9 @@ func (r *reader) batch() *readBatch {
 	return &r.room
 }
 
-// GetRecords returns what is in each cell at the snapshot, with its timestamps, also of
-// acknowledgment columns and deletions. It does not look at buffered writes. The values are
-// shared with the cache and must not be changed.
+// GetRecords returns what is in each cell at the snapshot, with its timestamps, including
+// acknowledgment columns and deletions. It does not look at buffered writes. The values
+// are shared with the cache and must not be changed.
 func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	// The lock is not held while messages are under way: two concurrent reads of one cell
 	// may both ask for it. They get the same answer, because it is the same snapshot.
@@ -148,7 +148,7 @@ func (c *Client) cell(ctx context.Context, k Key) (mvcc.Cell, error) {
 	return mvcc.Cell{Table: id, Row: k.Row, Column: k.Column}, nil
 }
 
-// handOut returns a copy of a value for the user, which is not nil even if it is empty.
+// handOut returns a copy of a value for the user. It is not nil even if it is empty.
 func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
 // readCache keeps what a transaction has read. A few cells are searched one by one, more by
@@ -173,8 +173,7 @@ const (
 	maxCachedCells = 1 << 16
 )
 
-// find returns what was read of a cell, nil if nothing was. The pointer is valid until the
-// next put.
+// find returns what was read of a cell, or nil. The pointer is valid until the next put.
 func (c *readCache) find(cell mvcc.Cell) *cachedCell {
 	if c.index != nil {
 		if i, ok := c.index[cell]; ok {

@@ -49,8 +49,8 @@ func (r *recordScan) ask(scan *pb.ScanRequest) {
 	scan.MaxBytes = recordPageBytes
 }
 
-// goOn takes note of where the page has ended; false if that is not further inside of its
-// last cell than the one before it.
+// goOn records where the page has ended. It returns false if that is not beyond the end
+// of the page before.
 func (r *recordScan) goOn(page *pb.ScanResponse) bool {
 	if r == nil {
 		return false
@@ -108,7 +108,7 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 		if err != nil {
 			return err
 		}
-		// What is cut off by the tablet's end, or by its limits, follows in another message.
+		// What does not belong to this tablet, or into one message, follows in another.
 		n, _ := firstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
 			return r.Cell, r.Cell.DecisionWeight(c.cfg.Limits) + len(r.Value)
 		})

@@ -18,18 +18,18 @@ const (
 	lockWaitBase = time.Millisecond
 	lockWaitMax  = 100 * time.Millisecond
 	maxDecisions = 4096
-	// maxResolveRounds is how often a commit gets locks out of its way before it gives up
+	// maxResolveRounds is how often a commit resolves locks in its way before it gives up
 	// and is run again.
 	maxResolveRounds = 8
 )
 
-// resolver gets locks out of the way (invariants 3, 6 and 7 of design section 4). All who
-// meet locks of one transaction share one flight: a wait, a question to the primary, and
-// the resolution of what was met.
+// resolver resolves locks in the way of reads and commits (invariants 3, 6 and 7 of
+// design section 4). All that meet locks of one transaction share one flight: a wait, a
+// status check at the primary, and the resolution of the locks met.
 //
-// A transaction that died may have left thousands of locks, and a popular one may block
-// hundreds of readers. Without sharing, each of them would ask the same primary the same
-// question, just when its tablet has most to do.
+// A dead transaction may have left thousands of locks, and one lock may block hundreds of
+// readers. Without sharing, each of them would ask the same primary, just when its tablet
+// is busiest.
 type resolver struct {
 	cfg    *Config
 	router *router
@@ -41,12 +41,12 @@ type resolver struct {
 
 	mu      sync.Mutex
 	flights map[flightKey]*flight
-	// start_ts to commit_ts, 0: rolled back. A bounded memory of answers.
+	// start_ts to commit_ts, 0: rolled back. It is bounded.
 	decided map[mvcc.Timestamp]mvcc.Timestamp
 }
 
-// flightKey is the blocking transaction and whether its flight waits first: those who
-// must not wait have their own.
+// flightKey is the blocking transaction, and whether its flight waits first. Callers that
+// must not wait share another flight.
 type flightKey struct {
 	startTS mvcc.Timestamp
 	wait    bool
@@ -120,7 +120,8 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 		f.met = append(f.met, l)
 		return f
 	}
-	// The flight lives on the client's context: the first caller's may end long before the others'.
+	// The flight runs under the client's context: the first caller's may end long before
+	// the others'.
 	f = &flight{key: key, met: []mvcc.LockInfo{l}, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, f.cancel = context.WithTimeout(r.work.ctx, r.cfg.OperationTimeout)
@@ -145,7 +146,7 @@ func (r *resolver) leave(joined []*flight) {
 	}
 }
 
-// land lets nobody join the flight any more. The caller holds mu.
+// land keeps others from joining the flight. The caller holds mu.
 func (r *resolver) land(f *flight) {
 	f.taken = true
 	if r.flights[f.key] == f {
@@ -163,7 +164,7 @@ func (r *resolver) fly(ctx context.Context, f *flight, l mvcc.LockInfo, round in
 	close(f.done)
 }
 
-// round waits, asks and resolves, as far as each is called for.
+// round waits, checks the primary and resolves, as far as each is needed.
 func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	round int) (live bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
@@ -188,8 +189,8 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 		}
 		r.remember(l.Lock.StartTS, commitTS)
 	}
-	// From here on the flight takes no further locks: it would report them resolved
-	// without having seen them.
+	// Land first: a lock that joined later would be reported resolved without having
+	// been.
 	r.mu.Lock()
 	f.taken = true
 	met := f.met
@@ -197,8 +198,8 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	return false, r.apply(ctx, l.Lock.StartTS, commitTS, met)
 }
 
-// ask puts the question to the primary, with oracle time: what has become of the
-// transaction? commitTS 0 is rolled back.
+// ask checks the transaction's status at its primary, by the oracle's time. A commitTS of
+// 0 means rolled back.
 func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
 	dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
@@ -231,7 +232,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
 	}
 }
 
-// apply carries a decision to locks that were met.
+// apply resolves the locks met by the primary's decision.
 func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	met []mvcc.LockInfo) error {
 	var cells, intents []mvcc.Cell
@@ -256,9 +257,9 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 		}, nil)
 }
 
-// Decided is what this client knows of a transaction whose locks it has resolved: its
-// commit timestamp, 0 if it was rolled back. Decisions never change, but the memory is
-// bounded: known is false also for what was forgotten.
+// Decided returns what this client knows of a transaction whose locks it has resolved:
+// its commit timestamp, 0 if it was rolled back. Decisions never change, but the cache is
+// bounded, so known is false for forgotten ones too.
 func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,7 +267,7 @@ func (r *resolver) Decided(startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, kno
 	return commitTS, known
 }
 
-// remember keeps a decision for those who meet further locks of the transaction.
+// remember caches a decision for callers that meet other locks of the transaction.
 func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,18 +277,18 @@ func (r *resolver) remember(startTS, commitTS mvcc.Timestamp) {
 	r.decided[startTS] = commitTS
 }
 
-// ResolveLock does one round of resolution for a lock or intent that somebody has found,
-// at once: for scanners and tools. resolved is false if its transaction is alive.
+// ResolveLock does one round of resolution for a lock or intent, without waiting first.
+// It is for scanners and tools. resolved is false if the transaction is alive.
 func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	live, err := r.resolve(ctx, []mvcc.LockInfo{l}, 0, false)
 	return err == nil && !live, err
 }
 
-// ForceLock is ResolveLock that takes the lock's transaction for dead, whatever it says
-// of itself: if it is undecided, it is rolled back at its primary, and its commit will be
-// refused (invariants 3 and 7 of design section 4: being wrong about a death costs an
-// abort, never correctness). resolved is false while a one-phase commit of it is in
-// flight, or if nobody can say any more what became of it.
+// ForceLock is like ResolveLock but takes the lock's transaction for dead. If it is
+// undecided, it is rolled back at its primary, and its commit will be refused (invariants
+// 3 and 7 of design section 4: being wrong about a death costs an abort, never
+// correctness). resolved is false while a one-phase commit of it is in flight, or if its
+// outcome can't be known any more.
 func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved bool, err error) {
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
@@ -307,8 +308,8 @@ func (r *resolver) clearAway(ctx context.Context, res *pb.MutationResult, rounds
 	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
 	}
-	// The owner of a lock that has just committed its primary is on its way to this cell:
-	// rolling it forward here saves a run of the whole transaction.
+	// If the lock's owner has just committed its primary, rolling the lock forward here
+	// saves a run of the whole transaction.
 	live, err := r.resolve(ctx, wire.Result(res).Locks, rounds, false)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLocked, err)
@@ -319,15 +320,15 @@ func (r *resolver) clearAway(ctx context.Context, res *pb.MutationResult, rounds
 	return nil
 }
 
-// settle finds out what has become of a commit whose reply was lost, by a Rollback at the
-// primary: the answer is its commit timestamp, or the transaction is fenced for ever and
-// commitTS is 0 (invariant 8 of design section 4). It takes its own time, whatever has
-// become of the caller's context.
+// settle finds out the outcome of a commit whose reply was lost, by a Rollback at the
+// primary. Either that answers with the commit timestamp, or the transaction can never
+// commit any more and commitTS is 0 (invariant 8 of design section 4). It is bounded by
+// SettleTimeout, not by the caller's context.
 func (r *resolver) settle(
 	ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error,
 ) (commitTS mvcc.Timestamp, err error) {
-	// The caller's context is often why the reply was lost. Leaving then would leave the
-	// outcome to chance.
+	// The end of the caller's context is often why the reply was lost, so settling must
+	// not depend on it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.SettleTimeout)
 	defer cancel()
 	var wait patience

@@ -14,13 +14,12 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Whether an operation that was not answered has been done is the question on which
-// correctness hangs here: one that was surely not done may be given up or sent again, one
-// that may have been done must be sent again (if it is idempotent) or settled (if it
-// decides a transaction). Every answer and error is translated into one of six verdicts,
-// in one place.
+// Correctness depends on whether an operation without an answer has been done. One that
+// was surely not done may be given up or sent again. One that may have been done must be
+// sent again if it is idempotent, or settled if it decides a transaction. Every answer
+// and error is translated into one of six verdicts, in one place.
 
-// verdict is what one attempt to have an operation done has led to.
+// verdict is the outcome of one attempt at an operation.
 type verdict uint8
 
 const (
@@ -38,9 +37,9 @@ const (
 	walkPage   = 512
 )
 
-// router carries operations to the tablets that hold their positions: it caches the
-// tablet map, has it mended by those that know better, and sends again what was surely not
-// done or may be done twice.
+// router sends operations to the tablets that hold their positions. It caches the tablet
+// map, corrects it by the tablets' answers, and sends again what was surely not done or
+// may be done twice.
 type router struct {
 	transport Transport
 	cfg       *Config
@@ -59,8 +58,8 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	var wait patience
 	for {
 		r.mapMisses.Add(1)
-		// A page of the map costs as much as one descriptor, and whoever reads here will
-		// probably go on there.
+		// A page of the map costs as much as one descriptor, and the next rows will
+		// probably be needed soon.
 		found, err := r.transport.Locate(ctx, p.Table, p.Row, locatePage)
 		if err == nil {
 			r.tablets.insert(found...)
@@ -68,9 +67,8 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 				return d, nil
 			}
 			if len(found) > 0 && wire.Holds(found[0], p) {
-				// Newer ones are cached that overlap it: the map of the node that answers
-				// is old, and nothing but the tablet's own answer (CODE_WRONG_TABLET)
-				// mends it.
+				// Newer descriptors that overlap it are cached: the answering node's map
+				// is old. Only the tablet's own answer (CODE_WRONG_TABLET) corrects it.
 				return found[0], nil
 			}
 			err = fmt.Errorf("%w: no tablet holds table %d row %q", ErrUnavailable, p.Table, p.Row)
@@ -83,9 +81,9 @@ func (r *router) locate(ctx context.Context, p wire.Position) (*pb.TabletDescrip
 	}
 }
 
-// locateBefore returns the tablet that holds the rows of p's table just below p, for scans in
-// descending order. Meta only finds the tablet of a row, so it is asked for the greatest row
-// that there can be below p.
+// locateBefore returns the tablet that holds the rows of p's table just below p, for
+// scans in descending order. Meta finds only the tablet of a row, so it is asked for the
+// greatest possible row below p.
 func (r *router) locateBefore(ctx context.Context, p wire.Position) (*pb.TabletDescriptor, error) {
 	if d := r.tablets.findBefore(p); d != nil {
 		return d, nil
@@ -110,8 +108,8 @@ func rowBelow(row string, limit int) string {
 // try sends the operation once. err is nil only if the verdict is answered.
 func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, verdict, error) {
-	// The epoch says what the sender believes about the tablet's range: a tablet that
-	// knows better refuses.
+	// The epoch identifies the range that the sender assumes. A tablet with another
+	// refuses.
 	req.TabletId, req.Epoch = d.TabletId, d.Epoch
 	// The tablet may drop an operation whose caller has given up.
 	if deadline, ok := ctx.Deadline(); ok {
@@ -163,7 +161,7 @@ func judge(e *pb.Error) (verdict, error) {
 		if e.RetryAfterMs > 0 { // A node with room may lead the tablet soon.
 			return askLater, wrap(ErrDiskFull)
 		}
-		// It may last, so the caller is told; only commits and rollbacks wait.
+		// It may last, so the operation fails; only commits and rollbacks wait.
 		return busy, wrap(ErrDiskFull)
 	case pb.Error_CODE_INVALID, pb.Error_CODE_EXISTS, pb.Error_CODE_FUTURE:
 		return refused, wrap(ErrInvalid)
@@ -194,10 +192,9 @@ func permanent(err error) bool {
 		errors.Is(err, ErrNoTable) || errors.Is(err, ErrPermission)
 }
 
-// call has an operation done that may be sent any number of times, at the tablet that
-// holds p: it tries until there is an answer, a permanent refusal, the end of ctx or
-// OperationTimeout. A patient call waits while the tablet is busy too. It also returns the
-// tablet that has answered.
+// call sends an idempotent operation to the tablet that holds p, until there is an
+// answer, a permanent refusal, the end of ctx or OperationTimeout. A patient call waits
+// while the tablet is busy, too. It also returns the tablet that answered.
 func (r *router) call(
 	ctx context.Context, p wire.Position, req *pb.TabletRequest, patient bool,
 ) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
@@ -234,16 +231,16 @@ func (r *router) mutate(ctx context.Context, p wire.Position,
 	return resp.GetMutation(), nil
 }
 
-// Send has one idempotent operation done at the tablet that holds the position, for
-// scanners and tools, and says which tablet that was. The response has no Error: that
-// comes back as an error of this package.
+// Send sends one idempotent operation to the tablet that holds the position, for scanners
+// and tools, and also returns that tablet. An Error in the response is returned as an
+// error of this package.
 func (r *router) Send(ctx context.Context, p wire.Position,
 	req *pb.TabletRequest) (*pb.TabletResponse, *pb.TabletDescriptor, error) {
 	return r.call(ctx, p, fresh(req), false)
 }
 
 // WalkColumn yields the entries of the notify or intent group of one column, in row
-// order, a page at a time. It sees no one moment: entries come and go meanwhile. An error
+// order, a page at a time. It is no snapshot: entries come and go meanwhile. An error
 // ends it.
 func (r *router) WalkColumn(ctx context.Context, group mvcc.Group, table mvcc.TableID,
 	column string) iter.Seq2[*pb.WalkEntry, error] {

@@ -19,10 +19,10 @@ const (
 	maxScanRows = 1 << 16
 )
 
-// A scan is two layers: scanner fetches pages of the snapshot, tablet by tablet, and
-// merge lays the transaction's buffered writes over them. Every page is one message, so a
-// scan holds nothing in a tablet between pages, and a split, a new leader or a lock in
-// between costs one more message.
+// A scan has two layers: scanner fetches pages of the snapshot, tablet by tablet, and
+// merge overlays the transaction's buffered writes. Every page is one message, so a scan
+// holds nothing in a tablet between pages, and a split, a new leader or a lock in between
+// costs one more message.
 
 // scanner walks a range of one table through the tablets that hold it, page by page. One
 // goroutine uses it.
@@ -40,9 +40,10 @@ type scanner struct {
 	wait    patience
 }
 
-// page returns the next cells in scan order; none only at the end.
+// page returns the next cells in scan order, none only at the end.
 func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
-	// An empty page is no end: the tablet may have looked at many cells that have nothing to show.
+	// An empty page is not the end: the tablet may have passed over many cells without a
+	// value.
 	for !s.done {
 		d, err := s.tablet(ctx)
 		if err != nil {
@@ -74,7 +75,7 @@ func (s *scanner) page(ctx context.Context) ([]*pb.ReadCell, error) {
 	return nil, nil
 }
 
-// tablet is the one that the scan goes on in.
+// tablet returns the tablet in which the scan continues.
 func (s *scanner) tablet(ctx context.Context) (*pb.TabletDescriptor, error) {
 	if s.resume != nil {
 		return s.c.router.locate(ctx, posOf(*s.resume))
@@ -114,7 +115,7 @@ func (s *scanner) maxRows() uint32 {
 	return uint32(min(s.wanted+1, maxScanRows))
 }
 
-// take moves on past a page, and gets the lock that ended it out of the way.
+// take moves past a page, and resolves the lock that ended it, if any.
 func (s *scanner) take(ctx context.Context, d *pb.TabletDescriptor,
 	page *pb.ScanResponse) ([]*pb.ReadCell, error) {
 	switch page.GetStatus() {
@@ -156,7 +157,8 @@ func (s *scanner) takeLocked(ctx context.Context, page *pb.ScanResponse) ([]*pb.
 	return nil, err
 }
 
-// after makes the scan go on after the last cell of the page; false if that is where it is already.
+// after moves the scan past the last cell of the page. It returns false if the scan is
+// there already.
 func (s *scanner) after(page *pb.ScanResponse) bool {
 	last := page.Last
 	if n := len(page.Cells); last == nil && n > 0 {
@@ -174,7 +176,7 @@ func (s *scanner) after(page *pb.ScanResponse) bool {
 	return true
 }
 
-// next leaves the tablet d behind.
+// next moves the scan past the tablet d.
 func (s *scanner) next(d *pb.TabletDescriptor) {
 	s.resume = nil
 	s.records.leave()
@@ -206,7 +208,7 @@ func rowsOf(cells []*pb.ReadCell) int {
 	return n
 }
 
-// merge is a scan with a transaction's buffered writes over it, cut off after the limit.
+// merge is a scan overlaid with a transaction's buffered writes, cut off after the limit.
 type merge struct {
 	pages    scanner
 	buffered []pending // in scan order
@@ -266,8 +268,8 @@ func (c *Config) checkScan(s ScanSpec) error {
 	return nil
 }
 
-// run yields everything in order; when it returns nil the scan is over or the user has
-// left the loop.
+// run yields everything in order. It returns nil at the end, or when the user has left
+// the loop.
 func (m *merge) run(ctx context.Context) error {
 	for {
 		m.pages.wanted = m.wanted()
@@ -296,7 +298,8 @@ func (m *merge) run(ctx context.Context) error {
 	}
 }
 
-// wanted is how many more rows to ask for: each buffered delete may take one of them away.
+// wanted returns how many more rows to ask for. Each buffered delete may hide one of
+// them.
 func (m *merge) wanted() int {
 	if m.limit == 0 {
 		return 0
@@ -336,7 +339,7 @@ func (m *merge) flush(before *mvcc.Cell) (overwritten, more bool) {
 	return false, true
 }
 
-// emit hands one cell to the user; false ends the scan.
+// emit yields one cell to the user. It returns false to end the scan.
 func (m *merge) emit(c mvcc.ReadCell) bool {
 	if m.rows == 0 || c.Cell.Row != m.row {
 		if m.limit > 0 && m.rows == m.limit {

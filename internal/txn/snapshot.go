@@ -9,7 +9,8 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// getMulti reads many cells in the order asked; overlay, if given, knows some of them already.
+// getMulti reads many cells in the order asked. overlay, if not nil, supplies some of
+// them.
 func (r *reader) getMulti(ctx context.Context, keys []Key,
 	overlay func(mvcc.Cell) (Value, bool)) ([]Value, error) {
 	values := make([]Value, len(keys))
@@ -45,7 +46,7 @@ type Snapshot struct {
 	ended atomic.Bool
 }
 
-// Timestamp is what the snapshot reads at.
+// Timestamp returns the timestamp that the snapshot reads at.
 func (s *Snapshot) Timestamp() mvcc.Timestamp { return s.at }
 
 // Close ends the snapshot.

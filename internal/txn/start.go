@@ -20,15 +20,15 @@ type opening struct {
 	taken  chan struct{} // closed when that read has ended; nil: nobody waits for it
 }
 
-// begun is the reader's timestamp, 0 if it has none yet.
+// begun returns the reader's timestamp, or 0 if it has none yet.
 func (r *reader) begun() mvcc.Timestamp {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at
 }
 
-// claim is the timestamp to read at. 0 makes the caller the one who takes it, and it must
-// call opened; whoever comes meanwhile waits here for that.
+// claim returns the timestamp to read at. If it is 0 the caller has to obtain one and
+// call opened; other callers wait here until then.
 func (r *reader) claim(ctx context.Context) (mvcc.Timestamp, error) {
 	for {
 		r.mu.Lock()
@@ -61,8 +61,8 @@ func (r *reader) tryClaim() (at mvcc.Timestamp, claimed bool) {
 	return r.at, true
 }
 
-// opened ends what claim has begun: with the timestamp, or with 0 if there was none, and
-// then the next may try.
+// opened ends a claim with the timestamp, or with 0 if none was obtained: the next caller
+// may try then.
 func (r *reader) opened(at mvcc.Timestamp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,8 @@ func (r *reader) opened(at mvcc.Timestamp) {
 	}
 }
 
-// start is the reader's timestamp; the oracle is asked if there is none yet.
+// start returns the reader's timestamp, which it gets from the oracle if there is none
+// yet.
 func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	at, err := r.claim(ctx)
 	if at != 0 || err != nil {
@@ -84,7 +85,7 @@ func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	return at, err
 }
 
-// readBatch reads at the reader's timestamp, or takes it on the way.
+// readBatch reads at the reader's timestamp, or obtains one with the read.
 func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 	at, err := r.claim(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 	return r.readClaimed(ctx, at, b)
 }
 
-// readClaimed is readBatch with what claim has given.
+// readClaimed is readBatch with the result of claim.
 func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
 	if at != 0 {
 		return r.readAll(ctx, at, b)
@@ -106,7 +107,7 @@ func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatc
 	return err
 }
 
-// tookTimestamp takes the timestamp that the reader's first read has brought.
+// tookTimestamp sets the timestamp that came with the reader's first read.
 func (r *reader) tookTimestamp(b *readBatch, at mvcc.Timestamp) {
 	r.opened(at)
 	b.opens = false

@@ -61,13 +61,13 @@ type NameStats struct {
 // maxNames bounds how many names are counted; further ones are not.
 const maxNames = 1024
 
-// nameCounters are NameStats in the making.
+// nameCounters are the counters behind NameStats.
 type nameCounters struct {
 	begun, committed, conflicts, failed atomic.Uint64
 	nanos                               atomic.Int64
 }
 
-// named returns the counters of the name; nil without a name, or if there are too many.
+// named returns the counters of the name, or nil without a name or if there are too many.
 func (s *counters) named(name string) *nameCounters {
 	if name == "" {
 		return nil

@@ -16,17 +16,16 @@ import (
 // maxTableName bounds a table's name in bytes.
 const maxTableName = 255
 
-// tableNames caches the ids of tables. Ids are never reused, so what is cached can only
-// be of a table that was dropped; a tablet then answers CODE_NO_TABLE and the cache is
-// forgotten.
+// tableNames caches the ids of tables. Ids are never reused, so a cached id is at worst
+// that of a dropped table; a tablet then answers CODE_NO_TABLE and the cache is emptied.
 type tableNames struct {
 	ids atomic.Pointer[map[string]mvcc.TableID]
-	// asking holds a token while meta is asked: one question at a time. It is no mutex,
-	// for those who wait have deadlines.
+	// asking holds a token while meta is asked, so that one request is under way at a
+	// time. It is not a mutex, because waiters have deadlines.
 	asking chan struct{}
 }
 
-// meta asks the cluster's meta tablet, again and again if need be.
+// meta sends requests to the cluster's meta tablet, and retries them.
 type meta struct {
 	transport Transport
 	cfg       *Config
@@ -34,7 +33,7 @@ type meta struct {
 	names     tableNames
 }
 
-// known is the cached id.
+// known returns the cached id of a table.
 func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 	m := n.ids.Load()
 	if m == nil {
@@ -44,10 +43,10 @@ func (n *tableNames) known(name string) (mvcc.TableID, bool) {
 	return id, ok
 }
 
-// forget makes every name be looked up again.
+// forget empties the cache.
 func (n *tableNames) forget() { n.ids.Store(nil) }
 
-// learn replaces the cache by what meta has said.
+// learn replaces the cache by meta's answer.
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
@@ -58,8 +57,8 @@ func (n *tableNames) learn(tables []*pb.Table) {
 	n.ids.Store(&m)
 }
 
-// TableID is the id of the table of that name, from the cache or from meta. ErrNoTable if
-// there is none.
+// TableID returns the id of the table of that name, from the cache or from meta, or
+// ErrNoTable.
 func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := m.names.known(name); ok {
 		return id, nil
@@ -153,12 +152,12 @@ func (m *meta) DropTable(ctx context.Context, name string) error {
 	return err
 }
 
-// Catalogue is the catalogue of observed columns.
+// Catalogue returns the catalogue of observed columns.
 func (m *meta) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	return retry(ctx, m, func() (*pb.Catalogue, error) { return m.transport.Catalogue(ctx) })
 }
 
-// SplitTablet splits before the row; harmless when repeated.
+// SplitTablet splits a tablet before the row. It may be repeated.
 func (m *meta) SplitTablet(ctx context.Context, table, row string) error {
 	_, err := retry(ctx, m, func() (struct{}, error) {
 		return struct{}{}, m.transport.SplitTablet(ctx, table, row)
@@ -183,7 +182,7 @@ func (m *meta) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error) {
 	var wait patience
 	for {
-		// A closed transport fails like a node that is away: it would be asked for as
+		// A closed transport fails like a node that is away, and would be retried for as
 		// long as ctx allows.
 		if m.work.closed.Load() {
 			var none T

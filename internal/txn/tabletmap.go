@@ -20,7 +20,7 @@ type tabletMap struct {
 	max  int
 }
 
-// load is the current list; it must not be changed.
+// load returns the current list, which must not be changed.
 func (m *tabletMap) load() []*pb.TabletDescriptor {
 	if l := m.list.Load(); l != nil {
 		return *l
@@ -28,7 +28,7 @@ func (m *tabletMap) load() []*pb.TabletDescriptor {
 	return nil
 }
 
-// find is the cached tablet that holds p; nil if none is known.
+// find returns the cached tablet that holds p, or nil.
 func (m *tabletMap) find(p wire.Position) *pb.TabletDescriptor {
 	list := m.load()
 	i := sort.Search(len(list), func(i int) bool { return p.Less(wire.StartOf(list[i])) })
@@ -38,7 +38,7 @@ func (m *tabletMap) find(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
-// findBefore is the cached tablet that holds the positions just below p; nil if none is known.
+// findBefore returns the cached tablet that holds the positions just below p, or nil.
 func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 	list := m.load()
 	i := sort.Search(len(list), func(i int) bool { return !wire.StartOf(list[i]).Less(p) })
@@ -74,7 +74,7 @@ func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.list.Store(&list)
 }
 
-// insertOne puts d in the place of everything it overlaps, unless something there is newer.
+// insertOne replaces all that d overlaps by d, unless some of it is newer.
 func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.TabletDescriptor {
 	start := wire.StartOf(d)
 	lo := sort.Search(len(list), func(i int) bool {
@@ -92,7 +92,7 @@ func insertOne(list []*pb.TabletDescriptor, d *pb.TabletDescriptor) []*pb.Tablet
 	return slices.Replace(list, lo, hi, d)
 }
 
-// remove forgets d if it is still what the map says.
+// remove removes d if the map still holds it.
 func (m *tabletMap) remove(d *pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +103,7 @@ func (m *tabletMap) remove(d *pb.TabletDescriptor) {
 	}
 }
 
-// heal learns from a tablet's answer that d no longer is what it was.
+// heal replaces d by the descriptors in a tablet's answer.
 func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 	if len(now) > 0 {
 		m.insert(now...)
@@ -111,5 +111,5 @@ func (m *tabletMap) heal(d *pb.TabletDescriptor, now []*pb.TabletDescriptor) {
 	m.remove(d) // nothing newer came: meta is asked
 }
 
-// posOf is the cell's position in the tablet map.
+// posOf returns the cell's position in the tablet map.
 func posOf(c mvcc.Cell) wire.Position { return wire.Position{Table: c.Table, Row: c.Row} }

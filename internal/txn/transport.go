@@ -32,20 +32,19 @@ type Transport interface {
 		error)
 	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
 	// DropTable drops the table with the id, if it has the name; one that is dropped
-	// already is no error. With the id 0, for who saw no table of that name, what is left
-	// to do of an earlier drop is done. CODE_NO_TABLE otherwise.
+	// already is no error. With an id of 0, for callers that saw no table of that name,
+	// it finishes an earlier drop. Otherwise it returns CODE_NO_TABLE.
 	DropTable(ctx context.Context, name string, id mvcc.TableID) error
 	Tables(ctx context.Context) ([]*pb.Table, error)
 	Catalogue(ctx context.Context) (*pb.Catalogue, error)
 	// SplitTablet splits the tablet that holds the row just before it; a boundary that is
 	// there already is no error.
 	SplitTablet(ctx context.Context, table string, row string) error
-	// WorkerDead reports positive knowledge that the worker is dead; false when not known
-	// (invariant 7).
+	// WorkerDead reports whether the worker is known to be dead (invariant 7).
 	WorkerDead(ctx context.Context, worker mvcc.Worker) bool
 	// NodeStatus describes the node that answers.
 	NodeStatus(ctx context.Context) (*pb.NodeStatusResponse, error)
-	// Worker is who this process is in the locks it writes.
+	// Worker identifies this process in the locks it writes.
 	Worker() mvcc.Worker
 	// Observers lists the catalogue's observers with what waits for them.
 	Observers(ctx context.Context) ([]*pb.ObserverState, error)
@@ -71,7 +70,8 @@ type ServerError struct {
 // Error is the node's message. Its code is for programs: Run, and what errors.Is finds, go by it.
 func (e *ServerError) Error() string { return "percolator: " + e.Message }
 
-// AtOnce is a Transport beside the oracle, which can give timestamps without waiting for anybody.
+// AtOnce is a Transport in the oracle's process, which can give timestamps without
+// waiting.
 type AtOnce interface {
 	// TimestampsNow is Transport.Timestamps; ok is false if they cannot be had so now.
 	TimestampsNow(count int) (first mvcc.Timestamp, ok bool)

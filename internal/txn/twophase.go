@@ -22,9 +22,9 @@ type twoPhase struct {
 	held atomic.Bool // some prewrite may have left locks
 }
 
-// commit runs the two phases. When it returns, the primary is decided, or nobody knows;
-// the rest goes on in the background. The steps and what a crash of this process after
-// each of them leads to, once somebody meets the locks:
+// commit runs the two phases. When it returns, the primary is decided, or its state is
+// unknown; the rest continues in the background. The steps, and what a crash of this
+// process after each of them leads to once another transaction meets the locks:
 //
 //	some cells are prewritten    the primary's lock expires, or never came: rolled back
 //	all are prewritten           likewise: nobody but this process can commit it
@@ -53,8 +53,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	steps[StepCommit].Since(began)
 	if err != nil {
-		// Unknown means that a rollback could not be had: trying it again is up to
-		// whoever meets the locks.
+		// Unknown means that settling failed too: it is left to those who meet the locks.
 		if !errors.Is(err, ErrCommitUnknown) {
 			p.abandon(ctx)
 		}
@@ -66,7 +65,7 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return done.commitTS, nil
 }
 
-// cells is all that has to be committed or rolled back; the first is the primary.
+// cells returns all that has to be committed or rolled back. The first is the primary.
 func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
 	cells = make([]mvcc.Cell, len(p.t.writes))
 	for i := range p.t.writes {
@@ -75,14 +74,14 @@ func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
 	return cells, p.t.notifies
 }
 
-// committed is what the primary's commit has left to do.
+// committed is what is left to do after the primary's commit.
 type committed struct {
 	commitTS               mvcc.Timestamp
 	restCells, restIntents []mvcc.Cell
 }
 
-// commitPrimary has the decision made (Figure 6 line 58): one message for the primary and
-// what shares its tablet.
+// commitPrimary makes the decision (Figure 6 line 58), with one message for the primary
+// and the cells that share its tablet.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
 	intents []mvcc.Cell) (committed, error) {
 	var wait patience
@@ -91,8 +90,8 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		if err != nil {
 			return committed{}, err
 		}
-		// What shares the primary's tablet is committed by the same message, hence at the
-		// same moment. The primary is the first of the cells, so the run begins with it.
+		// Cells in the primary's tablet are committed by the same message, atomically
+		// with it. The primary is the first of the cells, so the run begins with it.
 		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
@@ -110,8 +109,7 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		case unknown:
 			return p.settlePrimary(ctx, err)
 		}
-		// Surely not done, and what was sent before was surely not done either: sending
-		// it again is safe.
+		// Surely not done, as every attempt before it, so sending it again is safe.
 		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
 			return committed{}, err
 		}
@@ -155,8 +153,8 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 	return committed{commitTS: ts, restCells: cells[1:], restIntents: intents}, nil
 }
 
-// finish commits the secondaries after the caller was answered. What fails is left to
-// whoever meets the locks.
+// finish commits the secondaries after the caller was answered. Locks that it fails to
+// commit are left for resolution.
 func (p *twoPhase) finish(ctx context.Context, done committed) {
 	if err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents); err != nil {
 		p.c.stats.secondaries.Add(1)
@@ -192,14 +190,14 @@ func (p *twoPhase) abandon(ctx context.Context) {
 			rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
 		return err
 	}
-	// The caller waits for the primary's rollback only, and not long: with it done, its
-	// next run resolves what it meets of this one at once instead of taking it for alive.
+	// The caller waits only for the primary's rollback, and not for long. After it, the
+	// next run resolves the locks of this one at once instead of taking them for alive.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
 	decided := here.Err() == nil && primary(here) == nil
 	p.c.work.run(func(ctx context.Context) {
-		// No secondary is rolled back before the primary is (invariant 1): without the
-		// primary's decision it must stay.
+		// No secondary is rolled back before the primary's decision is known (invariant
+		// 1).
 		if !decided {
 			if err := primary(ctx); err != nil {
 				return

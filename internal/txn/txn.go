@@ -12,13 +12,13 @@ import (
 // Txn is one transaction (§2.2). Its methods may be called concurrently; what is written
 // after the end is dropped.
 //
-// Its writes live here until Commit: nothing is sent before, so a transaction that is
-// dropped leaves nothing behind.
+// Its writes are buffered here until Commit. Nothing is sent before, so a transaction
+// that is dropped leaves nothing behind.
 type Txn struct {
 	reader
 	writeBuffer
 	counted *nameCounters // of the transaction's name; nil without one
-	// ctx is that of whoever began it. It is kept for StartTS alone, whose signature has none.
+	// ctx is that of Begin. It is kept for StartTS alone, whose signature has none.
 	ctx   context.Context
 	began metrics.Moment // for its latency
 }
@@ -40,11 +40,11 @@ func (t *Txn) StartTS() mvcc.Timestamp {
 // Start is StartTS with a context and an error.
 func (t *Txn) Start(ctx context.Context) (mvcc.Timestamp, error) { return t.start(ctx) }
 
-// Failed is why the transaction cannot commit, from the first failed read or impossible
-// write on; nil if it can.
+// Failed returns why the transaction cannot commit, after a failed read or an impossible
+// write, or nil.
 func (t *Txn) Failed() error { return t.failure() }
 
-// beginRead prepares a read; its error has been made to stick.
+// beginRead prepares a read. Its error has already failed the transaction.
 func (t *Txn) beginRead(ctx context.Context) error {
 	err := t.resolveTables(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (t *Txn) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadRe
 	return results, err
 }
 
-// Scan yields the cells of a range, buffered writes over them as they are when the
+// Scan yields the cells of a range, overlaid with the writes that are buffered when the
 // iteration begins.
 func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
@@ -152,7 +152,7 @@ func (t *Txn) Rollback(context.Context) error {
 	return nil
 }
 
-// end is where every transaction ends; what it read is learned from.
+// end ends the transaction, and learns from what it has read.
 func (t *Txn) end() bool {
 	t.guard.Lock()
 	already := t.ended
