@@ -1,9 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 )
 
@@ -45,8 +48,9 @@ func (n *Node) openHTTP() (err error) {
 			"is not on a loopback address", "http", addr)
 	}
 	n.servers.http, err = httpd.Open(httpd.Options{
-		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.overview,
-		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
+		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
+		Figures: n.figures,
+		Hosts:   func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
 				return nil, nil
@@ -106,17 +110,43 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// overview returns what the status page shows of the cluster, as far as it could be
-// gathered within a second.
-func (n *Node) overview(ctx context.Context) ([]*pb.ObserverState, []*pb.Table) {
+// clusterStatus returns what the console shows of the cluster. Tables that meta does not
+// tell within a second are missing.
+func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table,
+	error) {
 	if !n.serving.Load() {
-		return nil, nil
+		return nil, nil, cmp.Or(n.ready(ctx), errStarting)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	observers, _ := n.observers.statesEverywhere(ctx)
-	tables, _ := n.meta.Schema.Tables(ctx)
-	return observers, tables
+	var tables []*pb.Table
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		tables, _ = n.meta.Schema.Tables(ctx)
+	})
+	status, err := n.transport.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	wait.Wait()
+	return status, tables, err
+}
+
+// figures returns what the console draws as lines: this process's own counters, which ask
+// nobody anything.
+func (n *Node) figures() (out httpd.Figures) {
+	if !n.serving.Load() {
+		return out
+	}
+	if n.servers.grpc != nil {
+		for _, took := range n.servers.grpc.Stats().Operations {
+			out.Operations = out.Operations.Plus(took)
+		}
+	}
+	for _, outcomes := range n.client.Latencies().Whole {
+		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
+	}
+	for _, s := range n.observers.runs.Load().status() {
+		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
+	}
+	return out
 }
 
 // Why a node is not ready: errStarting before it serves, errStopping once Close has

@@ -96,7 +96,7 @@ var layers = []layer{
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
-	{of: "internal/httpd", may: []string{pb, "internal/mvcc", "internal/pbjson"}},
+	{of: "internal/httpd", may: []string{pb, "internal/metrics", "internal/pbjson"}},
 	{of: "backup", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",

@@ -1,6 +1,7 @@
-// Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, a
-// plain page at /, and, where the operator has asked for them, profiles under
-// /debug/pprof/.
+// Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, the
+// console at / with what it shows of the whole cluster (/api/v1/cluster, as a stream at
+// /api/v1/cluster/stream, and /api/v1/history), and, where the operator has asked for them,
+// profiles under /debug/pprof/.
 //
 // Invariants:
 //  1. It only looks: no request changes anything, and methods other than GET and HEAD are refused.
@@ -9,6 +10,9 @@
 //     a probe must not be told ready by what was true an hour ago.
 //  4. It answers requests for the node's own names and addresses only, so that no site that a browser visits can read it
 //     by a name of its own (DNS rebinding).
+//  5. The cluster is asked only while somebody looks, once for all who do. What it says
+//     reaches a document as text, never as markup (console/dom.js); documents load and run
+//     nothing that another host serves.
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.
 package httpd

@@ -1,4 +1,15 @@
 package httpd
 
-// MaxConnections is for tests.
-const MaxConnections = maxConnections
+import "time"
+
+// Bounds, for tests.
+const (
+	MaxConnections = maxConnections
+	MaxListeners   = maxListeners
+	HistoryPoints  = historyPoints
+)
+
+// OpenQuick is Open with a time of its own for everything that takes long.
+func OpenQuick(o Options, limit, every time.Duration) (*Server, error) {
+	return open(o, timing{read: limit, write: limit, watch: every, point: every})
+}

@@ -60,7 +60,8 @@ func TestForeignHost(t *testing.T) {
 		strings.Repeat("x", 1000),
 	} {
 		for _, path := range []string{"/", "/api/v1/status", "/metrics", "/livez", "/debug/pprof/",
-			"/none"} {
+			"/none", "/api/v1/cluster", "/api/v1/cluster/stream", "/api/v1/history",
+			"/console/console.js"} {
 			code, body := ask(t, h, host, path)
 			if code != http.StatusMisdirectedRequest || !strings.Contains(body, "--http-host") ||
 				len(body) > 500 {

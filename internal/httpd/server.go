@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,8 +29,12 @@ type Options struct {
 	Profiles bool
 	// Status describes the node.
 	Status func(ctx context.Context) *pb.NodeStatusResponse
-	// Cluster lists the cluster's observers and tables, for the page; nil, or nil lists: not known.
-	Cluster func(ctx context.Context) ([]*pb.ObserverState, []*pb.Table)
+	// Cluster describes the whole cluster and lists its tables, as far as that could be
+	// gathered, or says why it can't. It is called while somebody listens, one call at a
+	// time; nil: the node can't tell.
+	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
+	// Figures are read every ten seconds, for the lines over the last hour; nil: there are none.
+	Figures func() Figures
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Notes are what to tell a probe beside that; nil: nothing.
@@ -45,6 +50,20 @@ type Server struct {
 	http     *http.Server
 	listener net.Listener
 	served   chan error
+	watch    *clusterWatch
+	stopping chan struct{}  // Close has begun
+	keeping  sync.WaitGroup // the history
+}
+
+// timing is how long things may take, and how often they are done.
+type timing struct {
+	read, write  time.Duration // a request; its answer
+	watch, point time.Duration // between two events; between two points of the history
+}
+
+var defaultTiming = timing{
+	read: 10 * time.Second, write: 30 * time.Second,
+	watch: 2 * time.Second, point: 10 * time.Second,
 }
 
 // maxConnections bounds connections at once: whoever opens thousands must not leave the
@@ -53,7 +72,9 @@ type Server struct {
 const maxConnections = 256
 
 // Open binds the address and serves.
-func Open(o Options) (*Server, error) {
+func Open(o Options) (*Server, error) { return open(o, defaultTiming) }
+
+func open(o Options, t timing) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -61,18 +82,25 @@ func Open(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("httpd: %w", err)
 	}
+	watch := newClusterWatch(o, t.watch)
+	past := &history{figures: o.Figures, watch: watch, every: t.point}
 	s := &Server{
 		http: &http.Server{
-			Handler:           Handler(o),
+			Handler:           handler(o, watch, past),
 			ReadHeaderTimeout: 5 * time.Second,
-			ReadTimeout:       10 * time.Second,
-			WriteTimeout:      30 * time.Second,
+			ReadTimeout:       t.read,
+			WriteTimeout:      t.write,
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
 		listener: netutil.LimitListener(listener, maxConnections),
 		served:   make(chan error, 1),
+		watch:    watch,
+		stopping: make(chan struct{}),
+	}
+	if o.Figures != nil {
+		s.keeping.Go(func() { past.run(s.stopping) })
 	}
 	go func() { s.served <- s.http.Serve(s.listener) }() // joined by Close
 	return s, nil
@@ -81,8 +109,12 @@ func Open(o Options) (*Server, error) {
 // Addr is the address that was bound.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close stops listening and waits for requests under way as long as ctx allows, then cuts them off.
+// Close stops listening, ends streams, and waits for other requests under way as long as
+// ctx allows, then cuts them off. It is called once.
 func (s *Server) Close(ctx context.Context) error {
+	close(s.stopping)
+	s.watch.close()
+	s.keeping.Wait()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
@@ -93,8 +125,13 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Handler serves the paths without a listener.
+// Handler serves the paths without a listener, and without a history.
 func Handler(o Options) http.Handler {
+	watch := newClusterWatch(o, defaultTiming.watch)
+	return handler(o, watch, &history{watch: watch, every: defaultTiming.point})
+}
+
+func handler(o Options, watch *clusterWatch, past *history) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "alive")
@@ -117,9 +154,9 @@ func Handler(o Options) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(body, '\n'))
 	})
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, req *http.Request) {
-		page(w, req, o)
-	})
+	watch.serve(mux)
+	mux.HandleFunc("GET /api/v1/history", past.serve)
+	serveConsole(mux)
 	if o.Profiles {
 		profiles(mux)
 	}
@@ -137,13 +174,21 @@ func noted(answer string, notes func() []string) string {
 	return answer
 }
 
+// contentPolicy has browsers load nothing but what this node serves, and run no script that
+// stands in a document.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
+	"connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; " +
+	"frame-ancestors 'none'"
+
 // guard sets what every answer carries.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, req)
 	})

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -19,6 +20,28 @@ func (h Histogram) Count() (n uint64) {
 		n += c
 	}
 	return n
+}
+
+// Plus returns both together; one of them may be the zero value.
+func (h Histogram) Plus(o Histogram) Histogram {
+	if len(h.Counts) == 0 {
+		return o
+	}
+	out := Histogram{Bounds: h.Bounds, Counts: slices.Clone(h.Counts), Sum: h.Sum + o.Sum}
+	for i, n := range o.Counts {
+		out.Counts[i] += n
+	}
+	return out
+}
+
+// Minus returns what was observed since an earlier reading of the same histogram, which
+// may be the zero value.
+func (h Histogram) Minus(earlier Histogram) Histogram {
+	out := Histogram{Bounds: h.Bounds, Counts: slices.Clone(h.Counts), Sum: h.Sum - earlier.Sum}
+	for i, n := range earlier.Counts {
+		out.Counts[i] -= min(n, out.Counts[i])
+	}
+	return out
 }
 
 // Quantile estimates the q-quantile (0 < q ≤ 1): the values of a bucket count as spread

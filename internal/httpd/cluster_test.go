@@ -1,0 +1,274 @@
+package httpd_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/httpd"
+	"github.com/percolator-go/percolator/internal/metrics"
+)
+
+// told is a cluster that counts how often it was asked, and how often at once.
+type told struct {
+	status        *pb.ClusterStatusResponse
+	fault         error
+	asked, atOnce atomic.Int64
+	twice         atomic.Bool
+}
+
+func (c *told) cluster(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error) {
+	if c.atOnce.Add(1) > 1 {
+		c.twice.Store(true)
+	}
+	defer c.atOnce.Add(-1)
+	c.asked.Add(1)
+	return c.status, []*pb.Table{{Id: 16, Name: "docs"}}, c.fault
+}
+
+// quick opens a server whose limits and intervals are short.
+func quick(t *testing.T, o httpd.Options, limit, every time.Duration) (address string) {
+	t.Helper()
+	o.Addr, o.Metrics = "127.0.0.1:0", prometheus.NewRegistry()
+	s, err := httpd.OpenQuick(o, limit, every)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil { // streams that are open do not hold it up
+			t.Errorf("close: %v", err)
+		}
+	})
+	return "http://" + s.Addr()
+}
+
+// request asks; whoever reads the answer's body closes it.
+func request(ctx context.Context, t *testing.T, address string, header http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// event reads the next event's data.
+func event(t *testing.T, r *bufio.Reader) (e struct {
+	Status *struct {
+		NodeID   uint64           `json:"node_id"`
+		Findings []map[string]any `json:"findings"`
+	}
+	Tables []map[string]any
+	Error  string
+}) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			if err := json.Unmarshal([]byte(data), &e); err != nil {
+				t.Fatalf("%v in %s", err, data)
+			}
+			return e
+		}
+	}
+}
+
+// TestClusterIsAskedOnceForAll: any number of listeners costs the cluster one question at a
+// time, and none when they have gone. A stream goes on beyond what any other answer may
+// take, and an error is told as one.
+func TestClusterIsAskedOnceForAll(t *testing.T) {
+	c := &told{status: &pb.ClusterStatusResponse{
+		NodeId: 7, Findings: []*pb.Finding{{Text: "<b>"}},
+	}}
+	const limit = time.Second
+	address := quick(t, httpd.Options{Cluster: c.cluster}, limit, 50*time.Millisecond)
+	ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+	defer leave()
+	if n := c.asked.Load(); n != 0 {
+		t.Errorf("asked %d times before anybody looked", n)
+	}
+	var streams []*bufio.Reader
+	for range 5 {
+		resp := request(ctx, t, address+"/api/v1/cluster/stream", nil)
+		if kind := resp.Header.Get("Content-Type"); kind != "text/event-stream" {
+			t.Fatalf("%s: %s", resp.Status, kind)
+		}
+		streams = append(streams, bufio.NewReader(resp.Body))
+	}
+	for began := time.Now(); time.Since(began) < 3*limit; {
+		for _, s := range streams {
+			e := event(t, s)
+			if e.Status == nil || e.Status.NodeID != 7 || len(e.Status.Findings) != 1 ||
+				e.Tables[0]["name"] != "docs" || e.Error != "" {
+				t.Fatalf("%+v", e)
+			}
+		}
+	}
+	if c.twice.Load() {
+		t.Error("two questions were under way at once")
+	}
+	leave()
+	deadline := time.Now().Add(20 * time.Second)
+	for quiet, last := 0, c.asked.Load(); quiet < 10; quiet++ { // for ten intervals
+		<-time.After(50 * time.Millisecond)
+		if now := c.asked.Load(); now != last {
+			quiet, last = 0, now
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is asked although nobody looks")
+		}
+	}
+}
+
+// TestClusterFails: why there is nothing to show is told, to a request and on a stream.
+func TestClusterFails(t *testing.T) {
+	c := &told{fault: errors.New("<i>starting</i>")}
+	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, 50*time.Millisecond)
+	resp := request(t.Context(), t, address+"/api/v1/cluster", nil)
+	body, err := io.ReadAll(resp.Body)
+	var e struct{ Error string }
+	if err = errors.Join(err, json.Unmarshal(body, &e)); err != nil ||
+		resp.StatusCode != http.StatusServiceUnavailable || e.Error != "<i>starting</i>" ||
+		resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s: %s, %v", resp.Status, body, err)
+	}
+	stream := request(t.Context(), t, address+"/api/v1/cluster/stream", nil)
+	if e := event(t, bufio.NewReader(stream.Body)); e.Error != "<i>starting</i>" || e.Status != nil {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestListenersAreBounded: beyond the bound one is refused, and told what to do; probes are
+// answered as ever.
+func TestListenersAreBounded(t *testing.T) {
+	c := &told{status: &pb.ClusterStatusResponse{}}
+	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, time.Hour)
+	for range httpd.MaxListeners {
+		resp := request(t.Context(), t, address+"/api/v1/cluster/stream", nil)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+	}
+	resp := request(t.Context(), t, address+"/api/v1/cluster/stream", nil)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(body), "ask another node") {
+		t.Errorf("one too many: %s %s", resp.Status, body)
+	}
+	if resp := request(t.Context(), t, address+"/livez", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("/livez beside them: %s", resp.Status)
+	}
+}
+
+// TestOtherSites: a browser that asks on another site's behalf is refused before the cluster
+// is asked; one that somebody has sent here, or the console itself, is not.
+func TestOtherSites(t *testing.T) {
+	c := &told{status: &pb.ClusterStatusResponse{}}
+	address := quick(t, httpd.Options{Cluster: c.cluster}, time.Minute, time.Hour)
+	for _, site := range []string{"cross-site", "same-site", "none", "same-origin"} {
+		want := http.StatusOK
+		if site == "cross-site" || site == "same-site" {
+			want = http.StatusForbidden
+		}
+		for _, path := range []string{"/api/v1/cluster", "/api/v1/cluster/stream"} {
+			resp := request(t.Context(), t, address+path, http.Header{"Sec-Fetch-Site": {site}})
+			if resp.StatusCode != want {
+				t.Errorf("%s from %s: %s", path, site, resp.Status)
+			}
+		}
+		if want == http.StatusForbidden && c.asked.Load() > 0 {
+			t.Errorf("asked for %s", site)
+		}
+	}
+}
+
+// TestHistory: points say what happened between them, and are no more than there is room for.
+func TestHistory(t *testing.T) {
+	var operations metrics.Durations
+	var backlog atomic.Uint64
+	address := quick(t, httpd.Options{Figures: func() httpd.Figures {
+		operations.Observe(20 * time.Millisecond)
+		return httpd.Figures{Operations: operations.Read(), Backlog: backlog.Add(1)}
+	}}, time.Minute, time.Millisecond)
+	var got struct {
+		EveryMs int64 `json:"every_ms"`
+		Points  []struct {
+			UnixMs           int64   `json:"unix_ms"`
+			OperationsPerS   float64 `json:"operations_per_s"`
+			OperationP99Ms   float64 `json:"operation_p99_ms"`
+			TransactionsPerS float64 `json:"transactions_per_s"`
+			Backlog          uint64  `json:"backlog"`
+			Findings         *int    `json:"findings"`
+		}
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for len(got.Points) < httpd.HistoryPoints || got.Points[0].Backlog < 10 {
+		resp := request(t.Context(), t, address+"/api/v1/history", nil)
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d points", len(got.Points))
+		}
+	}
+	if len(got.Points) != httpd.HistoryPoints || got.EveryMs != 1 {
+		t.Errorf("%d points, each %d ms", len(got.Points), got.EveryMs)
+	}
+	for i, p := range got.Points {
+		if p.OperationsPerS <= 0 || p.OperationP99Ms <= 10 || p.OperationP99Ms > 25 ||
+			p.TransactionsPerS != 0 || p.Findings != nil ||
+			i > 0 && p.Backlog != got.Points[i-1].Backlog+1 {
+			t.Fatalf("point %d: %+v", i, p)
+		}
+	}
+}
+
+// TestConsoleFiles: the console is what its folder holds; no path leads out of there.
+func TestConsoleFiles(t *testing.T) {
+	h := handler(false)
+	for path, begins := range map[string]string{
+		"/": "<!DOCTYPE html>", "/console/console.js": "//", "/console/console.css": "/*",
+		"/console/icon.svg": "<svg",
+	} {
+		if code, body := ask(t, h, "localhost", path); code != http.StatusOK ||
+			!strings.HasPrefix(body, begins) {
+			t.Errorf("%s: %d %.40q", path, code, body)
+		}
+	}
+	for _, path := range []string{
+		"/console/", "/console/.", "/console/none.js", "/console/..%2fserver.go",
+		"/console/..%2f..%2fhttpd%2fserver.go", "/console/%2e%2e%2fdoc.go", "/console/..%5cdoc.go",
+		"/console//etc/passwd", "/console/%2fetc%2fpasswd", "/console/../server.go",
+		"/console/console.js%00", "/console/console.js/", "/console/../../../etc/passwd",
+	} {
+		code, body := ask(t, h, "localhost", path)
+		if code == http.StatusOK || strings.Contains(body, "package httpd") ||
+			strings.Contains(body, "root:") {
+			t.Errorf("%s: %d %.40q", path, code, body)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+// Builds elements. All that comes from the cluster (names, rows, errors) goes through text
+// nodes here: nothing in the console writes markup from strings.
+
+const svgNames = "http://www.w3.org/2000/svg";
+
+// element makes an element. Attributes whose value is null are left out; children are
+// elements, strings and numbers, or lists of them.
+export function element(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+// svgElement is element for SVG.
+export function svgElement(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(svgNames, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+// table makes a table that scrolls sideways where it is too wide. A column is {name, class};
+// a row a list of cells, each a child of element or {class, value}. The first cell of a row
+// is its head.
+export function table(caption, columns, rows, empty = "none") {
+  const body = rows.map((cells) => element("tr", {}, cells.map((cell, i) => {
+    const marked = cell !== null && typeof cell === "object" && "value" in cell;
+    const classes = [columns[i].class, marked ? cell.class : null].filter(Boolean).join(" ");
+    return element(i === 0 ? "th" : "td", {scope: i === 0 ? "row" : null, class: classes || null},
+      marked ? cell.value : cell);
+  })));
+  if (body.length === 0) {
+    body.push(element("tr", {}, element("td", {colspan: columns.length, class: "quiet"}, empty)));
+  }
+  return element("div", {
+    class: "wide", tabindex: "0", role: "region", "aria-label": caption, "data-key": caption,
+  }, element("table", {},
+    element("thead", {}, element("tr", {}, columns.map(
+      (c) => element("th", {scope: "col", class: c.class}, c.name)))),
+    element("tbody", {}, body)));
+}
+
+// bar shows a part of a whole, 0 to 1, beside the number that says it.
+export function bar(part) {
+  const full = element("span");
+  full.style.width = `${Math.round(100 * Math.min(1, Math.max(0, part)))}%`;
+  return element("span", {class: "bar", "aria-hidden": "true"}, full);
+}
+
+// replace puts the children where others were, and leaves focus and scrolling where they
+// were: elements that can have either carry a data-key.
+export function replace(parent, children) {
+  const keyed = () => [...parent.querySelectorAll("[data-key]")];
+  const focus = document.activeElement?.dataset?.key;
+  const focused = parent.contains(document.activeElement) ? focus : undefined;
+  const scrolled = new Map(keyed().map((e) => [e.dataset.key, e.scrollLeft]));
+  parent.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  for (const e of keyed()) {
+    e.scrollLeft = scrolled.get(e.dataset.key) ?? 0;
+    if (focused !== undefined && e.dataset.key === focused) e.focus({preventScroll: true});
+  }
+}

@@ -1,0 +1,68 @@
+// Draws figures over the last hour as lines.
+
+import {element, svgElement} from "./dom.js";
+import {count, rate} from "./format.js";
+
+const width = 600, height = 100;
+
+// chart makes a figure with a line for each series: {name, of: point → number or null, write}.
+// Where a point has no number, or points are missing, the line is interrupted.
+export function chart(title, history, series) {
+  const {points, every_ms: every} = history;
+  const end = points.length ? points.at(-1).unix_ms : 0;
+  const begin = end - 3600_000;
+  const top = Math.max(1, ...points.flatMap((p) => series.map((s) => s.of(p) ?? 0)));
+  const drawn = series.map((s, i) => runs(points, s.of, every).map((run) => svgElement("polyline", {
+    class: i === 0 ? null : "second",
+    points: run.map(([at, n]) => `${((at - begin) / 3600_000 * width).toFixed(1)},` +
+      `${(height - n / top * (height - 4) - 1).toFixed(1)}`).join(" "),
+  })));
+  const now = series.map((s) => {
+    const n = points.length ? s.of(points.at(-1)) : null;
+    return [s.name, n === null ? "—" : s.write(n)].filter(Boolean).join(" ");
+  }).join(", ");
+  const most = `at most ${series[0].write(top)}`;
+  return element("figure", {},
+    element("figcaption", {}, element("span", {class: "strong"}, title), element("span", {}, now)),
+    svgElement("svg", {
+      viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
+      "aria-label": `${title} over the last hour: now ${now}, ${most}`,
+    }, svgElement("line", {x1: 0, x2: width, y1: height - 1, y2: height - 1}), drawn),
+    element("p", {class: "scale"}, element("span", {}, "1 h ago"), element("span", {}, most),
+      element("span", {}, "now")));
+}
+
+// runs cuts a series where there is nothing to draw. One point alone becomes a short line.
+function runs(points, of, every) {
+  const out = [];
+  let before = -Infinity;
+  for (const p of points) {
+    const n = of(p);
+    if (n === null) {
+      before = -Infinity;
+      continue;
+    }
+    if (p.unix_ms - before > 3 * every) out.push([[p.unix_ms - every, n]]);
+    out.at(-1).push([p.unix_ms, n]);
+    before = p.unix_ms;
+  }
+  return out;
+}
+
+// charts are the lines of the overview.
+export function charts(history) {
+  const ms = (n) => (n === 0 ? "—" : `${rate(n)} ms`);
+  const perSecond = (n) => `${rate(n)}/s`;
+  return element("div", {class: "lines"},
+    chart("Transactions", history, [{name: "", of: (p) => p.transactions_per_s, write: perSecond}]),
+    chart("Clients' operations", history,
+      [{name: "", of: (p) => p.operations_per_s, write: perSecond}]),
+    chart("Latency, p99", history, [
+      {name: "tx", of: (p) => p.transaction_p99_ms || null, write: ms},
+      {name: "op.", of: (p) => p.operation_p99_ms || null, write: ms},
+    ]),
+    chart("Observers' cells waiting or running", history,
+      [{name: "", of: (p) => p.backlog, write: count}]),
+    chart("Findings, while somebody looked", history,
+      [{name: "", of: (p) => p.findings, write: count}]));
+}

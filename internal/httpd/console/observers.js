@@ -1,0 +1,80 @@
+// The observers: what waits for them, what they have done, and what is amiss.
+
+import {element, table} from "./dom.js";
+import {bytes, count, shell, since, span} from "./format.js";
+
+// state is the command line's word for how an observer stands, in its order.
+function state(o) {
+  if (o.info.retired) return {value: "retiring", class: "quiet"};
+  if (o.info.paused) return {value: "paused", class: "warning strong"};
+  if (!o.linked) return {value: "unlinked", class: "critical strong"};
+  return {value: "running", class: "good"};
+}
+
+// commands are what to type about an observer.
+function commands(o) {
+  const name = shell(o.info.name);
+  const list = [`percolator observer ${o.info.paused ? "resume" : "pause"} ${name}`];
+  if (!o.info.retired && !o.info.paused) list.push(`percolator observer limit ${name} N`);
+  if (o.parked > 0) {
+    list.push(`percolator notify ls --parked --observer ${name}`,
+      `percolator notify replay ${name} --all-parked`);
+  }
+  return list;
+}
+
+function backfill(b) {
+  if (b === null) return "";
+  if (b.error !== "") return {value: `${b.error}, ${count(b.rows)} rows`, class: "critical"};
+  return `${b.cancelled ? "cancelled" : b.done ? "done" : "under way"}, ${count(b.rows)} rows`;
+}
+
+// rows are those that run too long or come to nothing again and again.
+export function rows(status) {
+  return status.observers.flatMap((o) => (o.status?.rows ?? []).map((r) => [
+    o.info.name, bytes(r.row),
+    r.running_ms > 0 ? {value: span(r.running_ms), class: r.overdue ? "critical" : ""} : "—",
+    r.overdue ? {value: "past its deadline, cannot be ended", class: "critical"}
+      : r.retries > 0 ? {value: `${count(r.retries)} runs in a row came to nothing`, class: "warning"}
+        : r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "",
+  ]));
+}
+
+export const rowColumns = [
+  {name: "observer", class: "free"}, {name: "row", class: "free"}, {name: "runs for", class: "number"},
+  {name: "what", class: "free"},
+];
+
+export function observers({status}) {
+  const bad = (n, how = "warning") => (n > 0 ? {value: count(n), class: `${how} strong`} : "0");
+  const list = status.observers.map((o) => {
+    const s = o.status;
+    const done = (name) => (s ? count(s[name]) : "—");
+    return [
+      o.info.name, `${o.info.table_name}/${bytes(o.info.column)}`, o.info.weak ? "weak" : "strong", state(o),
+      count(o.notifications + o.intents), since(o.oldest_ts, status.unix_ms),
+      s ? `${s.running}${s.limit ? ` of ${s.limit * Math.max(1, o.nodes.length)}` : ""}` : "—",
+      done("runs"), done("commits"), done("conflicts"), s ? bad(s.failures) : "—", bad(o.parked),
+      s ? bad(s.stuck, "critical") : "—", s ? bad(s.contended) : "—", `${count(o.nodes.length)}${o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""}`,
+      backfill(o.backfill),
+    ];
+  });
+  return [
+    element("h2", {}, "Observers"),
+    status.observers_unavailable && element("p", {class: "critical"},
+      `They can't be counted: ${status.observers_unavailable}`),
+    table("Observers", [
+      {name: "name", class: "free"}, {name: "column", class: "free"}, {name: "kind"}, {name: "state"},
+      {name: "waiting", class: "number"}, {name: "oldest", class: "number"}, {name: "running", class: "number"},
+      {name: "runs", class: "number"}, {name: "commits", class: "number"}, {name: "conflicts", class: "number"},
+      {name: "failures", class: "number"}, {name: "parked", class: "number"}, {name: "stuck", class: "number"},
+      {name: "contended", class: "number"}, {name: "nodes", class: "number"}, {name: "back-fill", class: "free"},
+    ], list, status.observers_unavailable ? "not known" : "none registered"),
+    element("h2", {}, "Rows worth a look"),
+    table("Rows worth a look", rowColumns, rows(status)),
+    element("h2", {}, "To do something"),
+    table("Commands", [{name: "observer", class: "free"}, {name: "type", class: "free"}],
+      status.observers.map((o) => [o.info.name,
+        {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))}])),
+  ];
+}

@@ -1,0 +1,84 @@
+// The overview: is anything wrong, and what is to be done? Then the last hour.
+
+import {element} from "./dom.js";
+import {count, nodeName, plural} from "./format.js";
+import {charts} from "./lines.js";
+
+const words = {
+  SEVERITY_CRITICAL: ["critical", "Critical"], SEVERITY_WARNING: ["warning", "Warning"],
+  SEVERITY_INFO: ["info", "Note"],
+};
+
+// verdict is one sentence on the whole cluster, and its class.
+export function verdict({status, error}) {
+  if (error !== "") return {class: "critical", text: `This node can't tell of the cluster: ${error}`};
+  if (status === null) return {class: "", text: "Asking the cluster…"};
+  const with_ = (severity) => status.findings.filter((f) => f.severity === severity).length;
+  const critical = with_("SEVERITY_CRITICAL"), warnings = with_("SEVERITY_WARNING");
+  if (status.survives < 0) {
+    return {class: "critical", text: "No quorum: some tablets are not served. " +
+      `${plural(critical, "critical finding")}, ${plural(warnings, "warning")}.`};
+  }
+  if (critical > 0) {
+    return {class: "critical", text: "Something is not served or in danger: " +
+      `${plural(critical, "critical finding")}, ${plural(warnings, "warning")}.`};
+  }
+  if (warnings > 0) {
+    return {class: "warning", text: `All is served. ${plural(warnings, "warning")}: see what to do.`};
+  }
+  return {class: "good", text: "Nothing is wrong."};
+}
+
+// survives says how many nodes may fail.
+function survives(n, nodes) {
+  if (n < 0) return {value: "no quorum", class: "critical", note: "some tablets have none now"};
+  if (n > 0) return {value: `any ${count(n)}`, class: "good", note: "and every tablet keeps a quorum"};
+  return {value: "none", class: nodes > 1 ? "warning" : null,
+    note: "the next node that fails takes a quorum with it"};
+}
+
+function tile(name, value, note, state = null) {
+  return element("div", {}, element("dt", {}, name),
+    element("dd", {class: state}, value, element("small", {}, note)));
+}
+
+function finding(f) {
+  const [state, word] = words[f.severity] ?? ["info", "Note"];
+  return element("li", {class: state},
+    element("span", {class: "strong"}, `${word}: ${f.subject}`),
+    element("span", {class: "quiet"}, ` ${f.kind}`),
+    element("p", {}, f.text),
+    element("p", {}, element("span", {class: "strong"}, "What to do: "), f.remedy));
+}
+
+export function overview({status, history}) {
+  const alive = status.nodes.filter((n) => n.node.alive).length;
+  const sum = (of) => status.observers.reduce((n, o) => n + of(o), 0);
+  const may = survives(status.survives, status.nodes.length);
+  const parked = sum((o) => o.parked);
+  const tablets = new Set(status.nodes.flatMap(
+    (n) => (n.status?.tablets ?? []).map((t) => t.tablet.tablet_id)));
+  const led = new Set(status.nodes.flatMap(
+    (n) => (n.status?.tablets ?? []).filter((t) => t.leader).map((t) => t.tablet.tablet_id)));
+  return [
+    element("dl", {class: "tiles"},
+      tile("Nodes that may fail", may.value, may.note, may.class),
+      tile("Nodes alive", `${alive} of ${status.nodes.length}`, status.nodes_unavailable ? "of those known last: the node table can't be read" : "in the cluster",
+        alive < status.nodes.length ? "warning" : null),
+      tile("Tablets led", `${count(led.size)} of ${count(tablets.size)}`, "that a node which answers holds",
+        led.size < tablets.size ? "critical" : null),
+      tile("Waiting for observers", status.observers_unavailable ? "not known" : count(sum((o) => o.notifications)),
+        status.observers_unavailable || plural(status.observers.length, "observer")),
+      tile("Parked", status.observers_unavailable ? "not known" : count(parked),
+        "given up after too many failures", parked > 0 ? "warning" : null)),
+    element("h2", {}, "What is wrong, and what to do"),
+    status.findings.length > 0
+      ? element("ul", {class: "findings"}, status.findings.map(finding))
+      : element("p", {class: "good"}, "Nothing is wrong."),
+    element("h2", {}, `The last hour of ${nodeName(status, status.node_id)}`),
+    element("p", {class: "quiet"}, "These are the figures of the node that serves this page alone: " +
+      "transactions of its process and its observers, operations of the clients that it serves."),
+    history.points.length > 0 ? charts(history)
+      : element("p", {}, "The first points come some seconds after the node's start."),
+  ];
+}

@@ -1,0 +1,261 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+)
+
+// A clusterWatch asks how the cluster is while somebody listens, once for all listeners,
+// and tells them. It owns the last answer and the goroutine that asks, of which there is
+// one while there are listeners and none else. Requests call it on their goroutines.
+
+// maxListeners bounds the requests that listen at once. It is far below maxConnections:
+// consoles that are left open must not keep probes out.
+const maxListeners = 64
+
+// eventPatience is how long a listener may take to take one event.
+const eventPatience = 10 * time.Second
+
+var errNoCluster = errors.New("httpd: this node does not tell of its cluster")
+
+type clusterWatch struct {
+	ask    func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
+	every  time.Duration
+	closed chan struct{}
+	asking sync.WaitGroup
+
+	mu        sync.Mutex
+	ended     bool                      // closed is
+	listeners map[chan clusterNews]bool // what each is told by; of room 1, the newest is in it
+	stop      context.CancelFunc        // of the goroutine; nil: there is none
+	last      clusterNews
+}
+
+// clusterNews is one answer.
+type clusterNews struct {
+	at       time.Time
+	body     []byte // JSON, on one line
+	failed   bool
+	findings int
+}
+
+func newClusterWatch(o Options, every time.Duration) *clusterWatch {
+	w := &clusterWatch{
+		ask: o.Cluster, every: every, closed: make(chan struct{}),
+		listeners: map[chan clusterNews]bool{},
+	}
+	if w.ask == nil {
+		w.ask = func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error) {
+			return nil, nil, errNoCluster
+		}
+	}
+	return w
+}
+
+// recent returns the last answer, if it is no older than age.
+func (w *clusterWatch) recent(age time.Duration) (clusterNews, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last, !w.last.at.IsZero() && time.Since(w.last.at) <= age
+}
+
+// listen returns a channel on which the newest answer is, until leave; ok is false if too
+// many listen, or none may any more.
+func (w *clusterWatch) listen() (news chan clusterNews, leave func(), ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || len(w.listeners) >= maxListeners {
+		return nil, nil, false
+	}
+	news = make(chan clusterNews, 1)
+	w.listeners[news] = true
+	if !w.last.at.IsZero() && time.Since(w.last.at) <= w.every {
+		news <- w.last
+	}
+	if w.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		w.stop = stop
+		w.asking.Go(func() { w.run(ctx) })
+	}
+	return news, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.listeners, news)
+		if len(w.listeners) == 0 && w.stop != nil {
+			w.stop()
+			w.stop = nil
+		}
+	}, true
+}
+
+// run asks until ctx ends. An answer that takes longer than the interval is followed by
+// the next question at once, and no two are under way.
+func (w *clusterWatch) run(ctx context.Context) {
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for {
+		news := w.gather(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.publish(news)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publish tells all listeners. One that has not taken the last answer gets this instead.
+func (w *clusterWatch) publish(news clusterNews) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = news
+	for c := range w.listeners {
+		select {
+		case <-c:
+		default:
+		}
+		c <- news
+	}
+}
+
+// gather asks once.
+func (w *clusterWatch) gather(ctx context.Context) clusterNews {
+	var answer struct {
+		Status json.RawMessage   `json:"status"` // a ClusterStatusResponse, or null
+		Tables []json.RawMessage `json:"tables"` // Tables; none: not known
+		Error  string            `json:"error"`  // why status is null
+	}
+	answer.Status, answer.Tables = json.RawMessage("null"), []json.RawMessage{}
+	status, tables, err := w.ask(ctx)
+	if err == nil {
+		answer.Status, err = pbjson.Marshal(status)
+	}
+	for _, t := range tables {
+		if body, failed := pbjson.Marshal(t); failed == nil {
+			answer.Tables = append(answer.Tables, body)
+		}
+	}
+	if err != nil {
+		answer.Status, answer.Error = json.RawMessage("null"), err.Error()
+	}
+	body, failed := json.Marshal(answer)
+	if failed != nil { // of what was JSON already
+		body = []byte(`{"status":null,"tables":[],"error":"no JSON"}`)
+	}
+	return clusterNews{
+		at: time.Now(), body: body, failed: err != nil, findings: len(status.GetFindings()),
+	}
+}
+
+// close ends all streams and the goroutine.
+func (w *clusterWatch) close() {
+	w.mu.Lock()
+	if !w.ended {
+		w.ended = true
+		close(w.closed)
+	}
+	if w.stop != nil {
+		w.stop()
+		w.stop = nil
+	}
+	w.mu.Unlock()
+	w.asking.Wait()
+}
+
+// serve adds the paths.
+func (w *clusterWatch) serve(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/cluster", ownSite(w.once))
+	mux.HandleFunc("GET /api/v1/cluster/stream", ownSite(w.stream))
+}
+
+// once answers with the cluster as it is now, or was just now.
+func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
+	news, ok := w.recent(w.every)
+	if !ok {
+		told, leave, ok := w.listen()
+		if !ok {
+			tooMany(rw)
+			return
+		}
+		defer leave()
+		select {
+		case news = <-told:
+		case <-w.closed:
+			text(rw, http.StatusServiceUnavailable, "the node is stopping: ask another")
+			return
+		case <-req.Context().Done():
+			return
+		}
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	if news.failed {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = rw.Write(append(news.body[:len(news.body):len(news.body)], '\n'))
+}
+
+// stream answers with server-sent events, each what once would answer, until its client
+// goes.
+func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet { // a HEAD would not end
+		rw.Header().Set("Allow", http.MethodGet)
+		text(rw, http.StatusMethodNotAllowed, "this is a stream of events: GET it")
+		return
+	}
+	told, leave, ok := w.listen()
+	if !ok {
+		tooMany(rw)
+		return
+	}
+	defer leave()
+	// The server's own limits are for requests that are short: this has one for each event.
+	control := http.NewResponseController(rw)
+	_ = control.SetReadDeadline(time.Time{})
+	rw.Header().Set("Content-Type", "text/event-stream")
+	event := "retry: 1000\n\n" // milliseconds until a browser comes back
+	for {
+		_ = control.SetWriteDeadline(time.Now().Add(eventPatience))
+		if _, err := fmt.Fprint(rw, event); err != nil || control.Flush() != nil {
+			return
+		}
+		select {
+		case news := <-told:
+			event = "data: " + string(news.body) + "\n\n"
+		case <-w.closed:
+			return
+		case <-req.Context().Done():
+			return
+		}
+	}
+}
+
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5")
+	text(w, http.StatusServiceUnavailable, fmt.Sprintf(
+		"%d requests listen already, or the node is stopping: close some, or ask another node",
+		maxListeners))
+}
+
+// ownSite refuses what a browser asks on another site's behalf. That site could not read
+// the answer, but each question costs the whole cluster some work.
+func ownSite(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		switch req.Header.Get("Sec-Fetch-Site") {
+		case "cross-site", "same-site":
+			text(w, http.StatusForbidden, "this is for the node's own pages, not for other sites'")
+		default:
+			next(w, req)
+		}
+	}
+}
