@@ -57,7 +57,8 @@ function show() {
   const says = verdict(known);
   const line = place("verdict");
   line.className = says.class;
-  if (line.textContent !== says.text) line.textContent = says.text; // else it would be read out again
+  // A text that is set again would be read out again.
+  if (line.textContent !== says.text) line.textContent = says.text;
   const selection = getSelection();
   if (!selection.isCollapsed && place("page").contains(selection.anchorNode)) return;
   const {name, question} = route();
@@ -72,7 +73,8 @@ function freshness() {
   if (held) line.textContent = "held";
   else if (heard === 0) line.textContent = "no answer yet";
   else if (stale) {
-    line.textContent = `This node has not answered for ${span(age)}: what is shown is old. Ask another node.`;
+    line.textContent = `This node has not answered for ${span(age)}: ` +
+      "what is shown is old. Ask another node.";
   } else line.textContent = known.status === null ? "live"
     : `live, as ${nodeName(known.status, known.status.node_id)} sees it`;
 }

@@ -25,10 +25,13 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// table makes a table that scrolls sideways where it is too wide. A column is {name, class};
-// a row a list of cells, each a child of element or {class, value}. The first cell of a row
-// is its head.
-export function table(caption, columns, rows, empty = "none") {
+// table makes a table that scrolls sideways where it is too wide. A column is its name,
+// with # before it for numbers and ~ for text that may be long; a row a list of cells, each
+// a child of element or {class, value}. The first cell of a row is its head.
+export function table(caption, names, rows, empty = "none") {
+  const columns = names.map((name) => ({
+    name: name.replace(/^[#~]/, ""), class: {"#": "number", "~": "free"}[name[0]],
+  }));
   const body = rows.map((cells) => element("tr", {}, cells.map((cell, i) => {
     const marked = cell !== null && typeof cell === "object" && "value" in cell;
     const classes = [columns[i].class, marked ? cell.class : null].filter(Boolean).join(" ");

@@ -37,8 +37,9 @@ export function millis(timestamp) {
 // parse reads JSON. Numbers that JavaScript can't hold, such as ids of nodes, become strings
 // of their digits; a browser that does not tell these says that it has guessed.
 export function parse(text) {
-  return JSON.parse(text, (_, value, context) => Number.isInteger(value) && !Number.isSafeInteger(value)
-    ? context?.source ?? `~${value}` : value);
+  const lost = (value) => Number.isInteger(value) && !Number.isSafeInteger(value);
+  return JSON.parse(text, (_, value, context) => (
+    lost(value) ? context?.source ?? `~${value}` : value));
 }
 
 // nodeName is how people know a node: by its address, where it has told one.

@@ -11,7 +11,8 @@ export function chart(title, history, series) {
   const {points, every_ms: every} = history;
   const end = points.length ? points.at(-1).unix_ms : 0;
   const begin = end - 3600_000;
-  const top = Math.max(1, ...points.flatMap((p) => series.map((s) => s.of(p) ?? 0)));
+  const peak = Math.max(0, ...points.flatMap((p) => series.map((s) => s.of(p) ?? 0)));
+  const top = Math.max(1, peak);
   const drawn = series.map((s, i) => runs(points, s.of, every).map((run) => svgElement("polyline", {
     class: i === 0 ? null : "second",
     points: run.map(([at, n]) => `${((at - begin) / 3600_000 * width).toFixed(1)},` +
@@ -21,7 +22,7 @@ export function chart(title, history, series) {
     const n = points.length ? s.of(points.at(-1)) : null;
     return [s.name, n === null ? "—" : s.write(n)].filter(Boolean).join(" ");
   }).join(", ");
-  const most = `at most ${series[0].write(top)}`;
+  const most = `at most ${series[0].write(peak)}`;
   return element("figure", {},
     element("figcaption", {}, element("span", {class: "strong"}, title), element("span", {}, now)),
     svgElement("svg", {
@@ -57,12 +58,12 @@ export function charts(history) {
     chart("Transactions", history, [{name: "", of: (p) => p.transactions_per_s, write: perSecond}]),
     chart("Clients' operations", history,
       [{name: "", of: (p) => p.operations_per_s, write: perSecond}]),
-    chart("Latency, p99", history, [
+    chart("Latency p99", history, [
       {name: "tx", of: (p) => p.transaction_p99_ms || null, write: ms},
       {name: "op.", of: (p) => p.operation_p99_ms || null, write: ms},
     ]),
-    chart("Observers' cells waiting or running", history,
+    chart("Observers' backlog", history,
       [{name: "", of: (p) => p.backlog, write: count}]),
-    chart("Findings, while somebody looked", history,
+    chart("Findings", history,
       [{name: "", of: (p) => p.findings, write: count}]));
 }

@@ -14,12 +14,14 @@ export function locks(known) {
     .sort((a, b) => (a.told.oldest_lock_ts || Infinity) - (b.told.oldest_lock_ts || Infinity));
   return [
     element("h2", {}, "Locks held now"),
-    element("p", {class: "quiet"}, "Of each tablet: locks and reservations, and the start of the transaction " +
-      "with the oldest lock. A lock lives for some seconds; whoever meets an older one resolves it."),
+    element("p", {class: "quiet"}, "Of each tablet: locks and reservations, and the age " +
+      "of the transaction with the oldest lock. A lock lives for some seconds; whoever meets " +
+      "an older one resolves it."),
     table("Locks", [
-      {name: "tablet"}, {name: "from", class: "free"}, {name: "leader"}, {name: "locks", class: "number"},
-      {name: "oldest", class: "number"},
-    ], held.map((t) => [String(t.id), t.from, t.leader ? nodeName(status, t.leader) : "no leader", count(t.told.locks), {
+      "tablet", "~from", "leader", "#locks",
+      "#oldest",
+    ], held.map((t) => [String(t.id), t.from,
+      t.leader ? nodeName(status, t.leader) : "no leader", count(t.told.locks), {
       value: since(t.told.oldest_lock_ts, status.unix_ms),
       class: t.told.oldest_lock_ts > 0 && status.unix_ms - millis(t.told.oldest_lock_ts) > oldLock
         ? "critical strong" : "",
@@ -27,8 +29,10 @@ export function locks(known) {
     element("h2", {}, "Rows whose observers conflict"),
     table("Rows whose observers conflict", rowColumns, rows(status)),
     element("h2", {}, "To do something"),
-    element("p", {}, "Which locks: ", element("code", {}, "percolator lock ls"), "; end those of dead transactions: ",
-      element("code", {}, "percolator lock resolve --all"), "; what a row's versions and locks are: ",
+    element("p", {}, "Which locks: ", element("code", {}, "percolator lock ls"),
+      "; end those of dead transactions: ",
+      element("code", {}, "percolator lock resolve --all"),
+      "; what a row's versions and locks are: ",
       element("code", {}, "percolator history TABLE ROW"), "."),
   ];
 }

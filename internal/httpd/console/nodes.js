@@ -3,34 +3,42 @@
 import {element, table} from "./dom.js";
 import {count, rate, shell, size, span} from "./format.js";
 
+// clockWarn is what internal/health warns of, in milliseconds.
+const clockWarn = 500;
+
+const drains = {
+  NODE_STATE_DRAINING: "draining", NODE_STATE_DRAINED: "drained", NODE_STATE_GONE: "gone",
+};
+
 // state is how a node stands, in words and as a class.
 function state(report) {
   const {node} = report;
-  const drains = {NODE_STATE_DRAINING: "draining", NODE_STATE_DRAINED: "drained", NODE_STATE_GONE: "gone"};
-  if (!node.alive) return {value: drains[node.state] ?? "away", class: "critical strong"};
-  if (report.status === null) return {value: `silent: ${report.error}`, class: "critical strong free"};
-  if (report.status.failed !== "") return {value: "failed", class: "critical strong"};
-  if (report.status.write_blocked !== "") return {value: "takes no writes", class: "critical strong"};
+  const bad = "critical strong";
+  if (!node.alive) return {value: drains[node.state] ?? "away", class: bad};
+  if (report.status === null) return {value: `silent: ${report.error}`, class: `${bad} free`};
+  if (report.status.failed !== "") return {value: "failed", class: bad};
+  if (report.status.write_blocked !== "") return {value: "takes no writes", class: bad};
   return {value: drains[node.state] ?? "alive", class: drains[node.state] ? "warning" : "good"};
 }
 
 // consoleOf links to a node's own console, where its address is one that a link can hold.
 function consoleOf(node) {
   const plain = /^(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+$/.test(node.http);
-  return plain ? element("a", {href: `http://${node.http}/`, "data-key": `console ${node.node_id}`}, node.http)
-    : node.http || "none";
+  if (!plain) return node.http || "none";
+  return element("a", {href: `http://${node.http}/`, "data-key": `console ${node.node_id}`},
+    node.http);
 }
 
 export function nodes({status}) {
   const rows = status.nodes.map((report) => {
-    const {node} = report, own = report.status;
+    const {node} = report, own = report.status, ahead = report.clock_ahead_ms;
     const labels = Object.entries(node.labels).map(([k, v]) => `${k}=${v}`).sort().join(" ");
     return [
       node.listen || "—", state(report), consoleOf(node), own ? own.version : node.version,
       own ? span(status.unix_ms - own.started_unix_ms) : "—",
       count(node.replicas), count(node.leaders), rate(node.load), size(node.size_bytes),
       own?.disk_free || node.disk_free ? size(own?.disk_free || node.disk_free) : "—",
-      own ? {value: `${report.clock_ahead_ms} ms`, class: Math.abs(report.clock_ahead_ms) >= 500 ? "critical" : ""} : "—",
+      own ? {value: `${ahead} ms`, class: Math.abs(ahead) >= clockWarn ? "critical" : ""} : "—",
       own ? `${report.round_trip_ms} ms` : "—",
       `${node.node_id}${node.node_id === status.node_id ? " (this)" : ""}`, labels,
     ];
@@ -41,15 +49,16 @@ export function nodes({status}) {
     status.nodes_unavailable && element("p", {class: "warning"},
       `The node table can't be read (${status.nodes_unavailable}): these are as known last.`),
     table("Nodes", [
-      {name: "node"}, {name: "state"}, {name: "console"}, {name: "version"},
-      {name: "up for"}, {name: "replicas", class: "number"}, {name: "leads", class: "number"},
-      {name: "load/s", class: "number"}, {name: "size", class: "number"},
-      {name: "disk free", class: "number"}, {name: "clock ahead", class: "number"},
-      {name: "answers in", class: "number"}, {name: "id"},
-      {name: "labels"},
+      "node", "state", "console", "version",
+      "up for", "#replicas", "#leads",
+      "#load/s", "#size",
+      "#disk free", "#clock ahead",
+      "#answers in", "id",
+      "labels",
     ], rows),
     element("h2", {}, "To do something"),
-    element("p", {}, "Empty a node before it is stopped for good: ", element("code", {}, "percolator node drain ID"),
+    element("p", {}, "Empty a node before it is stopped for good: ",
+      element("code", {}, "percolator node drain ID"),
       "; take that back: ", element("code", {}, "percolator node drain ID --undo"), "."),
     away.map((r) => element("p", {}, `If node ${r.node.node_id} will not come back: `,
       element("code", {}, `percolator node forget ${shell(String(r.node.node_id))} --yes`), ".")),

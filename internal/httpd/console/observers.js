@@ -29,20 +29,27 @@ function backfill(b) {
   return `${b.cancelled ? "cancelled" : b.done ? "done" : "under way"}, ${count(b.rows)} rows`;
 }
 
+// trouble is what is the matter with a row.
+function trouble(r) {
+  if (r.overdue) return {value: "past its deadline, cannot be ended", class: "critical"};
+  if (r.retries > 0) {
+    return {value: `${count(r.retries)} runs in a row came to nothing`, class: "warning"};
+  }
+  return r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "";
+}
+
 // rows are those that run too long or come to nothing again and again.
 export function rows(status) {
   return status.observers.flatMap((o) => (o.status?.rows ?? []).map((r) => [
     o.info.name, bytes(r.row),
     r.running_ms > 0 ? {value: span(r.running_ms), class: r.overdue ? "critical" : ""} : "—",
-    r.overdue ? {value: "past its deadline, cannot be ended", class: "critical"}
-      : r.retries > 0 ? {value: `${count(r.retries)} runs in a row came to nothing`, class: "warning"}
-        : r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "",
+    trouble(r),
   ]));
 }
 
 export const rowColumns = [
-  {name: "observer", class: "free"}, {name: "row", class: "free"}, {name: "runs for", class: "number"},
-  {name: "what", class: "free"},
+  "~observer", "~row", "#runs for",
+  "~what",
 ];
 
 export function observers({status}) {
@@ -51,11 +58,13 @@ export function observers({status}) {
     const s = o.status;
     const done = (name) => (s ? count(s[name]) : "—");
     return [
-      o.info.name, `${o.info.table_name}/${bytes(o.info.column)}`, o.info.weak ? "weak" : "strong", state(o),
+      o.info.name, `${o.info.table_name}/${bytes(o.info.column)}`,
+      o.info.weak ? "weak" : "strong", state(o),
       count(o.notifications + o.intents), since(o.oldest_ts, status.unix_ms),
       s ? `${s.running}${s.limit ? ` of ${s.limit * Math.max(1, o.nodes.length)}` : ""}` : "—",
       done("runs"), done("commits"), done("conflicts"), s ? bad(s.failures) : "—", bad(o.parked),
-      s ? bad(s.stuck, "critical") : "—", s ? bad(s.contended) : "—", `${count(o.nodes.length)}${o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""}`,
+      s ? bad(s.stuck, "critical") : "—", s ? bad(s.contended) : "—",
+      count(o.nodes.length) + (o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""),
       backfill(o.backfill),
     ];
   });
@@ -64,16 +73,16 @@ export function observers({status}) {
     status.observers_unavailable && element("p", {class: "critical"},
       `They can't be counted: ${status.observers_unavailable}`),
     table("Observers", [
-      {name: "name", class: "free"}, {name: "column", class: "free"}, {name: "kind"}, {name: "state"},
-      {name: "waiting", class: "number"}, {name: "oldest", class: "number"}, {name: "running", class: "number"},
-      {name: "runs", class: "number"}, {name: "commits", class: "number"}, {name: "conflicts", class: "number"},
-      {name: "failures", class: "number"}, {name: "parked", class: "number"}, {name: "stuck", class: "number"},
-      {name: "contended", class: "number"}, {name: "nodes", class: "number"}, {name: "back-fill", class: "free"},
+      "~name", "~column", "kind", "state",
+      "#waiting", "#oldest", "#running",
+      "#runs", "#commits", "#conflicts",
+      "#failures", "#parked", "#stuck",
+      "#contended", "#nodes", "~back-fill",
     ], list, status.observers_unavailable ? "not known" : "none registered"),
     element("h2", {}, "Rows worth a look"),
     table("Rows worth a look", rowColumns, rows(status)),
     element("h2", {}, "To do something"),
-    table("Commands", [{name: "observer", class: "free"}, {name: "type", class: "free"}],
+    table("Commands", ["~observer", "~type"],
       status.observers.map((o) => [o.info.name,
         {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))}])),
   ];

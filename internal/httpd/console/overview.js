@@ -11,7 +11,9 @@ const words = {
 
 // verdict is one sentence on the whole cluster, and its class.
 export function verdict({status, error}) {
-  if (error !== "") return {class: "critical", text: `This node can't tell of the cluster: ${error}`};
+  if (error !== "") {
+    return {class: "critical", text: `This node can't tell of the cluster: ${error}`};
+  }
   if (status === null) return {class: "", text: "Asking the cluster…"};
   const with_ = (severity) => status.findings.filter((f) => f.severity === severity).length;
   const critical = with_("SEVERITY_CRITICAL"), warnings = with_("SEVERITY_WARNING");
@@ -24,7 +26,8 @@ export function verdict({status, error}) {
       `${plural(critical, "critical finding")}, ${plural(warnings, "warning")}.`};
   }
   if (warnings > 0) {
-    return {class: "warning", text: `All is served. ${plural(warnings, "warning")}: see what to do.`};
+    const text = `All is served. ${plural(warnings, "warning")}: see what to do.`;
+    return {class: "warning", text};
   }
   return {class: "good", text: "Nothing is wrong."};
 }
@@ -32,7 +35,9 @@ export function verdict({status, error}) {
 // survives says how many nodes may fail.
 function survives(n, nodes) {
   if (n < 0) return {value: "no quorum", class: "critical", note: "some tablets have none now"};
-  if (n > 0) return {value: `any ${count(n)}`, class: "good", note: "and every tablet keeps a quorum"};
+  if (n > 0) {
+    return {value: `any ${count(n)}`, class: "good", note: "and every tablet keeps a quorum"};
+  }
   return {value: "none", class: nodes > 1 ? "warning" : null,
     note: "the next node that fails takes a quorum with it"};
 }
@@ -63,11 +68,14 @@ export function overview({status, history}) {
   return [
     element("dl", {class: "tiles"},
       tile("Nodes that may fail", may.value, may.note, may.class),
-      tile("Nodes alive", `${alive} of ${status.nodes.length}`, status.nodes_unavailable ? "of those known last: the node table can't be read" : "in the cluster",
+      tile("Nodes alive", `${alive} of ${status.nodes.length}`, status.nodes_unavailable
+        ? "of those known last: the node table can't be read" : "in the cluster",
         alive < status.nodes.length ? "warning" : null),
-      tile("Tablets led", `${count(led.size)} of ${count(tablets.size)}`, "that a node which answers holds",
+      tile("Tablets led", `${count(led.size)} of ${count(tablets.size)}`,
+        "that a node which answers holds",
         led.size < tablets.size ? "critical" : null),
-      tile("Waiting for observers", status.observers_unavailable ? "not known" : count(sum((o) => o.notifications)),
+      tile("Waiting for observers",
+        status.observers_unavailable ? "not known" : count(sum((o) => o.notifications)),
         status.observers_unavailable || plural(status.observers.length, "observer")),
       tile("Parked", status.observers_unavailable ? "not known" : count(parked),
         "given up after too many failures", parked > 0 ? "warning" : null)),
@@ -76,8 +84,9 @@ export function overview({status, history}) {
       ? element("ul", {class: "findings"}, status.findings.map(finding))
       : element("p", {class: "good"}, "Nothing is wrong."),
     element("h2", {}, `The last hour of ${nodeName(status, status.node_id)}`),
-    element("p", {class: "quiet"}, "These are the figures of the node that serves this page alone: " +
-      "transactions of its process and its observers, operations of the clients that it serves."),
+    element("p", {class: "quiet"}, "Of the node that serves this page alone: " +
+      "transactions of its process and its observers, operations of the clients that it serves, " +
+      "cells that wait or run in its observers; findings while somebody watched."),
     history.points.length > 0 ? charts(history)
       : element("p", {}, "The first points come some seconds after the node's start."),
   ];

@@ -30,7 +30,8 @@ export function gather({status, tables}) {
     for (const t of report.status?.tablets ?? []) {
       const before = told.get(t.tablet.tablet_id);
       const better = !before || t.leader && !before.leader ||
-        t.leader === before.leader && (t.term > before.term || t.tablet.epoch > before.tablet.epoch);
+        t.leader === before.leader &&
+          (t.term > before.term || t.tablet.epoch > before.tablet.epoch);
       if (better) told.set(t.tablet.tablet_id, t);
     }
   }
@@ -39,7 +40,8 @@ export function gather({status, tables}) {
     return {
       id: t.tablet.tablet_id, told: t, leader: t.leader ? t.node_id : 0,
       from: position(tables, t.tablet.start_table, t.tablet.start_row),
-      to: t.tablet.end_unbounded ? "the end" : position(tables, t.tablet.end_table, t.tablet.end_row),
+      to: t.tablet.end_unbounded ? "the end"
+        : position(tables, t.tablet.end_table, t.tablet.end_row),
       size: t.size_bytes, load: t.load,
       trouble: (t.leader ? 0 : 2) + (answering < t.tablet.replicas.length ? 1 : 0),
       replicas: t.tablet.replicas.map((r) => ({
@@ -67,23 +69,26 @@ export function tablets(known, question) {
   const all = gather(known);
   const order = orders[question.get("by")] ? question.get("by") : "range";
   const shown = [...all].sort(orders[order].compare).slice(0, most);
-  const [busiest, largest] = [Math.max(1, ...all.map((t) => t.load)), Math.max(1, ...all.map((t) => t.size))];
+  const busiest = Math.max(1, ...all.map((t) => t.load));
+  const largest = Math.max(1, ...all.map((t) => t.size));
   return [
     element("h2", {}, plural(all.length, "tablet")),
     element("p", {}, "Sorted ", Object.entries(orders).map(([name, o], i) => [i > 0 ? " · " : "",
       element("a", {href: `#/tablets?by=${name}`, "data-key": `by ${name}`,
-        "aria-current": name === order ? "true" : null, class: name === order ? "strong" : null}, o.title)]),
+        "aria-current": name === order ? "true" : null,
+        class: name === order ? "strong" : null}, o.title)]),
     shown.length < all.length && `. The first ${most} are shown: percolator tablet ls has all.`),
     table("Tablets", [
-      {name: "id"}, {name: "from", class: "free"}, {name: "before", class: "free"}, {name: "leader"},
-      {name: "replicas on nodes", class: "free"}, {name: "size", class: "number"}, {name: "operations/s", class: "number"},
-      {name: "locks", class: "number"}, {name: "to collect", class: "number"}, {name: "applied", class: "number"},
-      {name: "oldest lock", class: "number"},
+      "id", "~from", "~before", "leader",
+      "~replicas on nodes", "#size", "#operations/s",
+      "#locks", "#to collect", "#applied",
+      "#oldest lock",
     ], shown.map((t) => [
       String(t.id), t.from, t.to,
       t.leader ? nodeName(known.status, t.leader) : {value: "no leader", class: "critical strong"},
       {value: t.replicas.map((r, i) => [i > 0 ? ", " : "", replica(known.status, r)])},
-      {value: [size(t.size), bar(t.size / largest)]}, {value: [rate(t.load), bar(t.load / busiest)]},
+      {value: [size(t.size), bar(t.size / largest)]},
+      {value: [rate(t.load), bar(t.load / busiest)]},
       count(t.told.locks), count(t.told.garbage), count(t.told.applied_index),
       since(t.told.oldest_lock_ts, known.status.unix_ms),
     ])),
