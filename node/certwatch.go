@@ -43,6 +43,7 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 
 // expired returns an error, for readiness, if a certificate has expired.
 func (c certificates) expired() error {
+	// One is enough to be unready; the problem names its file.
 	for _, e := range c.expiries() {
 		if now := c.now(); e.Expired(now) {
 			return fmt.Errorf("%w: %s", errExpired, e.Problem(now))

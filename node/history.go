@@ -67,7 +67,8 @@ func (d drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting 
 	}
 	err = d.schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
 		// A table is gone once every tablet that has a part of its range has passed the
-		// drop and has nothing left to delete.
+		// drop and has nothing left to delete. If none of those that answered has a part,
+		// its tablets are the ones that are missing: then it is not known to be gone.
 		gone := false
 		for _, t := range tablets {
 			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {

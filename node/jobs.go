@@ -126,7 +126,8 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	if l.policy, err = l.known.found(reading); err != nil {
 		return err
 	}
-	// All are tried, so that the log names everything that cannot start.
+	// All are tried, so that the log names everything that cannot start. One that the
+	// policy or the configuration forbids returns nil and does not run.
 	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
 	if err != nil {
 		// Not under ctx, which may be what has ended.

@@ -306,9 +306,8 @@ const (
 )
 
 // takeOver ends the early server and returns the listener for the server that follows,
-// which must register the door. The address stays bound in between, see
-// sharedListener. The
-// listener is nil if there is no address.
+// which must register the door. The address stays bound in between, see sharedListener.
+// The listener is nil if there is no address.
 func (e *joining) takeOver() (net.Listener, error) {
 	if e.listen == nil {
 		return nil, nil

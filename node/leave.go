@@ -13,9 +13,10 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 )
 
-// This file transfers what a node leads when it is about to end. It owns nothing: who leads
-// is in the router. The goroutine that closes the node waits here; up to transfersAtOnce
-// transfers are in flight, each of which its group may refuse or leave unanswered.
+// This file transfers what a node leads when it is about to end. It owns nothing: who
+// leads is in the router. The goroutine that closes the node waits here; up to
+// transfersAtOnce transfers are in flight, each of which its group may refuse or leave
+// unanswered.
 
 // transferTimeout bounds all transfers together, oneTransferTimeout each of them.
 // transferRounds is how often those that failed are tried.
@@ -29,6 +30,8 @@ const (
 // transferLeaderships tells placement by gossip to move nothing more here, and transfers
 // what the node leads.
 func (n *Node) transferLeaderships(ctx context.Context) {
+	// After a start that failed early there are no tablets yet; a node that is alone has
+	// nobody to transfer them to.
 	if n.tablets == nil || n.others.peers == nil || ctx.Err() != nil {
 		return
 	}
@@ -36,9 +39,9 @@ func (n *Node) transferLeaderships(ctx context.Context) {
 	n.tablets.transferAll(ctx)
 }
 
-// transferAll transfers what this node leads to live voters, so that nobody has to wait for
-// an election when the node ends. Tablets whose leadership cannot be transferred elect a
-// leader after that. It waits up to transferTimeout.
+// transferAll transfers what this node leads to live voters, so that nobody has to wait
+// for an election when the node ends. Tablets whose leadership cannot be transferred
+// elect a leader after that. It waits up to transferTimeout.
 func (t *tablets) transferAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()

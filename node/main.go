@@ -26,6 +26,7 @@ func Main(observers func(r *percolator.Registry)) {
 		Version:   Version(),
 		Observers: observers,
 		Start: func(ctx context.Context, cfg Config) (cli.RunningNode, error) {
+			// Before anything is opened: the store's sizes follow from the same bound.
 			memory.Hold(memory.Find(cfg.Memory))
 			// The error is tested here because a nil *Node in a RunningNode is not nil.
 			n, err := Open(ctx, cfg)

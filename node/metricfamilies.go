@@ -43,13 +43,16 @@ func histogramFamily(name, help string, labels ...string) family {
 	return declare(prometheus.UntypedValue, name, help, labels)
 }
 
-// send sends one value of a counter or a gauge.
+// send sends one value of a counter or a gauge. The labels are in the order in which the
+// family declares them; it panics if they are more or fewer.
 func send[N int | int64 | uint32 | uint64 | float64](out chan<- prometheus.Metric, f family,
 	value N, labels ...string) {
 	out <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
 }
 
-// sendHistogram sends a histogram, whose buckets Prometheus wants added up.
+// sendHistogram sends a histogram. Here each bucket counts what fell into it; Prometheus
+// wants in each what is at or below its bound. What is above the last bound is in the
+// count alone, of which Prometheus makes the bucket without a bound.
 func sendHistogram(out chan<- prometheus.Metric, f family, h metrics.Histogram,
 	labels ...string) {
 	buckets, below := make(map[float64]uint64, len(h.Bounds)), uint64(0)

@@ -61,8 +61,8 @@ type observers struct {
 
 // applyCatalogue reads the cluster's policy and the newest catalogue, and starts, stops
 // and limits this node's observers as the catalogue says. Whoever learns of a newer
-// version calls it. Calls take turns, and each reads the catalogue in its turn, so that an
-// older version is never applied last. The error may wrap meta.ErrUntold.
+// version calls it. Calls take turns, and each reads the catalogue in its turn, so that
+// an older version is never applied last. The error may wrap meta.ErrUntold.
 func (obs *observers) applyCatalogue(ctx context.Context) error {
 	if _, err := obs.policy.read(ctx); err != nil {
 		return err
@@ -125,6 +125,7 @@ func (obs *observers) applyEverywhere(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	// All at once: the slowest node sets the time, not their number.
 	for _, node := range obs.others.alive() {
 		group.Go(func() error { return obs.awaitApplied(ctx, node) })
 	}
@@ -193,6 +194,8 @@ func (obs *observers) waiting(ctx context.Context) ([]*pb.ObserverState, error) 
 	if err != nil {
 		return nil, err
 	}
+	// The four were read one after another. The catalogue decides which observers there
+	// are; whatever the others say of an observer that it lacks is left out.
 	out := make([]*pb.ObserverState, 0, len(c.GetObservers()))
 	for _, o := range c.GetObservers() {
 		p := pending[o.Name]

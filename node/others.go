@@ -37,6 +37,7 @@ func (o *others) alive() (ids []uint64) {
 	if o.peers == nil {
 		return nil
 	}
+	// Alive includes this node, which is not to be asked by a message.
 	for _, m := range o.members.Alive() {
 		if m.NodeID != o.self {
 			ids = append(ids, m.NodeID)

@@ -86,6 +86,8 @@ func (p *publisher) load(ctx context.Context) cluster.MemberLoad {
 		if s == nil {
 			continue
 		}
+		// A replica takes room wherever it is. The load is the leader's alone, who serves
+		// the tablet's operations.
 		out.Replicas++
 		out.SizeBytes += s.SizeBytes
 		if s.Leader {

@@ -96,5 +96,6 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 			},
 		}
 	}
+	// peerHandler adds no other kinds.
 	return refused(pb.Error_CODE_INVALID, "unknown request")
 }

@@ -24,6 +24,7 @@ func (l *leaderJobs) startSplitter() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
+	// Nobody wakes the splitter or asks for its status, so no field is set to it.
 	l.began(s, func() {})
 	return nil
 }

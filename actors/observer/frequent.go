@@ -30,6 +30,8 @@ func (f *frequent) add(row string, now time.Time) (warn bool) {
 	if f.counts == nil || now.Sub(f.began) >= frequentWindow {
 		f.turn(now)
 	}
+	// No counter is free: this run is set against one of each row that has a counter. A
+	// row with few runs loses its counter that way, and one with many hardly notices.
 	if _, counted := f.counts[row]; !counted && len(f.counts) >= frequentRows {
 		for other := range f.counts {
 			if f.counts[other]--; f.counts[other] <= 0 {
@@ -39,6 +41,8 @@ func (f *frequent) add(row string, now time.Time) (warn bool) {
 		return false
 	}
 	f.counts[row]++
+	// Equal, not more: each row is warned of when it passes the bound, not with every
+	// run.
 	if f.counts[row] != frequentRuns || (!f.warned.IsZero() && now.Sub(f.warned) < frequentQuiet) {
 		return false
 	}
@@ -49,6 +53,7 @@ func (f *frequent) add(row string, now time.Time) (warn bool) {
 // turn begins a new window.
 func (f *frequent) turn(now time.Time) {
 	f.last = map[string]int{}
+	// A window that ended long ago is not the last one: nothing has run since.
 	if now.Sub(f.began) < 2*frequentWindow {
 		for row, n := range f.counts {
 			if n >= frequentRuns {
@@ -62,6 +67,7 @@ func (f *frequent) turn(now time.Time) {
 // rows lists the rows that were run for too often in this window or the last one, with
 // how often in the worse of the two.
 func (f *frequent) rows(now time.Time) map[string]int {
+	// No run may have come since the window ended, and add turns only when one does.
 	if f.counts != nil && now.Sub(f.began) >= frequentWindow {
 		f.turn(now)
 	}

@@ -4,6 +4,12 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
+// This file runs user code in actors of its own, so that neither a function that blocks
+// nor one that panics holds up the dispatcher. An actor owns its run until it has sent
+// the outcome; the dispatcher bounds how many there are. A run that is overdue has two:
+// the one in the user's function, which may never return, and one that records the
+// failure.
+
 // Messages of an invocation actor: it gets exactly one, handles it, and ends.
 type (
 	// begin: do the run, then tell the dispatcher how it ended.
@@ -36,11 +42,13 @@ func (invocation) Receive(c actor.Context) {
 	}
 }
 
-// invoke answers whatever happens: also when the function ends the goroutine instead of returning.
+// invoke answers whatever happens: also when the function ends the goroutine instead of
+// returning.
 func invoke(c actor.Context, m *begin) {
 	var out outcome
 	returned := false
 	defer func() {
+		// The function ended the goroutine, or something around it panicked.
 		if !returned {
 			out = m.run.exited()
 		}

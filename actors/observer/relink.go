@@ -19,10 +19,10 @@ func (d *Dispatcher) Registered() []Registered {
 	return out
 }
 
-// Relink links observers, by name, to other tables than so far: theirs were dropped and
-// made anew. When it returns, cells of the new tables are admitted and those of the old
-// ones are not; Targets has changed. Runs that go on end by themselves. The caller does
-// not change the map any more. Errors: as Control's.
+// Relink links observers, by name, to the given tables, because theirs were dropped and
+// re-created. When it returns, cells of the new tables are admitted and those of the old
+// ones are not, and Targets has changed. Runs under way end by themselves. The caller
+// must not change the map afterwards. Errors: as Control's.
 func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID) error {
 	return d.inTurn(ctx, func(a *dispatcherActor) {
 		for _, l := range a.order {
@@ -30,6 +30,8 @@ func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID)
 				a.cfg.Logger.Info("observer: linked to a table that was made", "observer",
 					l.spec.Name, "table", l.spec.Column.Table, "was", l.tableID(), "is", id)
 				l.table.Store(uint32(id))
+				// What waits is of the dropped table: there is nothing to run for any
+				// more.
 				a.letGo(l)
 			}
 		}
@@ -37,7 +39,9 @@ func (d *Dispatcher) Relink(ctx context.Context, tables map[string]mvcc.TableID)
 	})
 }
 
-// retarget makes the map of observed columns anew.
+// retarget rebuilds the map of observed columns. The map is replaced, never changed, since
+// Paused reads it without a lock. An observer that is linked to no table is not in it, so
+// nothing is admitted for it.
 func (a *dispatcherActor) retarget() {
 	m := make(map[notify.Target]*linked, len(a.order))
 	for _, l := range a.order {

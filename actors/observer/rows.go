@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// This file tells operators which rows keep an observer busy. It owns nothing: the
+// dispatcher makes the list in a turn of its own when somebody asks, from the cells that
+// it has in hand and from the rows that were run for often. That costs a walk over all
+// entries.
+
 const (
 	// longRun is how long a run goes on before Rows tells of it.
 	longRun = time.Second
@@ -48,6 +53,8 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 	}
 	for _, l := range a.order {
 		rows := found[l]
+		// Such a row need not have an entry at this moment: its last run may just have
+		// ended.
 		for name, runs := range l.frequent.rows(now) {
 			if i := slices.IndexFunc(rows, func(r Row) bool { return r.Row == name }); i >= 0 {
 				rows[i].Runs = runs
@@ -55,6 +62,7 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 				rows = append(rows, Row{Row: name, Runs: runs})
 			}
 		}
+		// The worst come first, so that the cut at MaxRows leaves out the others.
 		slices.SortFunc(rows, func(a, b Row) int {
 			return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Retries, a.Retries),
 				cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Row, b.Row))
@@ -67,6 +75,7 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 // row describes the entry, and reports whether there is anything to say of it.
 func (e *entry) row(now time.Time) (row Row, odd bool) {
 	row = Row{Row: e.cell.Row}
+	// A few repetitions are nothing special.
 	if e.contended {
 		row.Retries = e.retries
 	}

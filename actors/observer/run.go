@@ -1,8 +1,8 @@
 package observer
 
-// This file has one run from its check to its clearing. It runs on the goroutine of its invocation
-// actor. The dispatcher's only access to it meanwhile is phase, which decides a race between the
-// return of the user's function and the dispatcher's giving up on it.
+// This file takes one run from its check to its clearing, on the goroutine of its
+// invocation actor. Meanwhile the dispatcher touches only phase, which decides who comes
+// first: the user's function, by returning, or the dispatcher, by giving up on it.
 
 import (
 	"context"
@@ -36,7 +36,8 @@ type run struct {
 	base    context.Context // ends when the dispatcher gives up; carries the database
 	phase   atomic.Int32
 	tx      Txn // nil before it has begun
-	// overdue is called, once, when the function has not returned a grace after its deadline.
+	// overdue is called, once, when the function has not returned a grace after its
+	// deadline.
 	overdue func()
 }
 
@@ -80,7 +81,8 @@ func (e *deadlineError) Error() string {
 // Unwrap is the function's own error.
 func (e *deadlineError) Unwrap() error { return e.cause }
 
-// do runs to an outcome. Everything but the user's function is bounded by the step timeout.
+// do runs to an outcome. Everything but the user's function is bounded by the step
+// timeout.
 func (r *run) do() outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -98,6 +100,7 @@ func (r *run) do() outcome {
 		out.start = tx.StartTS()
 		return out
 	}
+	// The function has a deadline of its own, which may be longer than a step's.
 	cancel()
 	r.obs.stats.started(tx.StartTS(), ts)
 	defer r.obs.stats.took.Since(time.Now())
@@ -113,7 +116,8 @@ func (r *run) do() outcome {
 	return r.commit(tx)
 }
 
-// exited is the outcome when the user's function has ended the goroutine: do did not return.
+// exited is the outcome when the user's function has ended the goroutine: do did not
+// return.
 func (r *run) exited() outcome {
 	if r.tx == nil || !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return outcome{kind: abandoned, err: errExited}
@@ -128,6 +132,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	if r.obs.spec.Weak {
 		return r.checkWeak(ctx, tx)
 	}
+	// Both at one timestamp: the change, and up to where the observer has acknowledged.
 	recs, err := tx.GetRecords(ctx, r.cell, r.obs.ack(r.cell))
 	if err != nil {
 		return false, 0, r.retry(err)
@@ -140,6 +145,8 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
+	// Acknowledged, as far as the cell tells. The entry says whether a replay was asked
+	// for, which a hint does not know.
 	n, there, err := r.entry(ctx)
 	switch {
 	case err != nil:
@@ -153,6 +160,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 		r.known = &n
 		return true, ts, outcome{}
 	}
+	// The entry is left over from a run that has committed and could not clear it.
 	return false, 0, r.clear(clean, tx.StartTS(), n.TS)
 }
 
@@ -190,7 +198,8 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 	case n.ParkedTS != 0: // only a replay or a newer notification makes it run
 		return false, 0, outcome{kind: clean}
 	case n.TS > tx.StartTS():
-		// The run could not clear it, and would not see what the notifier wrote: begin anew.
+		// The run could not clear it, and would not see what the notifier wrote: begin
+		// anew.
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
 	r.known = &n
@@ -210,6 +219,7 @@ func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
 		Attempt: int(r.attempt(ts)),
 	}
 	err = r.call(ctx, tx.User(), n)
+	// The dispatcher has given up, and counted the failure: nothing may be committed now.
 	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return errAbandoned
 	}
@@ -259,6 +269,7 @@ func (r *run) commit(tx Txn) outcome {
 func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
+	// Never beyond the start: this run has not seen what was written after it.
 	left, err := r.client.ClearNotify(ctx, r.cell, min(start, upTo))
 	if err != nil {
 		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name,
@@ -267,7 +278,8 @@ func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
 	return outcome{kind: kind, start: start, left: left}
 }
 
-// drop gives up the transaction. A failure to do so leaves nothing: nothing has been prewritten.
+// drop gives up the transaction. A failure to do so leaves nothing: nothing has been
+// prewritten.
 func (r *run) drop(tx Txn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.base), r.timeout)
 	defer cancel()

@@ -8,7 +8,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// Stats of one observer in this process, since it began.
+// Stats are the figures of one observer in this process, counted since the dispatcher
+// began. Runs and the dispatcher add to them on their own goroutines; anybody may read.
+// Each figure is atomic by itself: two of one reading may be some events apart.
 type Stats struct {
 	Name   string
 	Table  string
@@ -51,7 +53,8 @@ type counters struct {
 	latency, took metrics.Durations
 }
 
-// started counts a call of the user's function.
+// started counts a call of the user's function. Both timestamps are the oracle's, so the
+// delay does not depend on how well the nodes' clocks agree.
 func (c *counters) started(start, changed mvcc.Timestamp) {
 	c.runs.Add(1)
 	c.latency.Observe(time.Duration(start.Millis()-changed.Millis()) * time.Millisecond)
@@ -68,7 +71,7 @@ func (c *counters) ended(kind outcomeKind) {
 		c.unavailable.Add(1)
 	case failed:
 		c.failures.Add(1)
-	case parked:
+	case parked: // the run has failed as well
 		c.failures.Add(1)
 		c.parked.Add(1)
 	case committed, abandoned, interrupted:
