@@ -21,7 +21,7 @@ var (
 	historySafepoint = gaugeFamily("history_safepoint_age_seconds",
 		"Age of the safepoint below which history is collected, the oldest of all tablets; 0: none yet.")
 	historyBlocked = gaugeFamily("history_blocked",
-		"1 while something keeps the bound or its confirmation back.")
+		"1 while something keeps the bound or its confirmation back, on the node that leads meta.")
 	historyHolds = gaugeFamily("history_holds", "Leases that are in force.")
 	historyHeld  = gaugeFamily("history_oldest_hold_age_seconds",
 		"Age of the oldest timestamp that a lease holds.")
@@ -45,9 +45,8 @@ func (m exporter) collectHistory(out chan<- prometheus.Metric, status *pb.NodeSt
 	h := status.History
 	send(out, historyBound, m.age(h.GetBound()).Seconds())
 	send(out, historySafepoint, m.age(h.GetSafepoint()).Seconds())
-	// On a node that does not lead meta this is 1 too: it can't tell, and says that as
-	// the reason.
-	send(out, historyBlocked, oneIf(h.GetBlockedBy() != ""))
+	// Only the node that leads meta can tell, since collection runs there.
+	send(out, historyBlocked, oneIf(h.GetBlockedBy() != "" && h.GetBlockedBy() != leaderKnows))
 	send(out, historyHolds, h.GetHolds())
 	send(out, historyHeld, m.age(h.GetOldestHold()).Seconds())
 	for _, t := range status.Tablets {

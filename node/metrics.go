@@ -91,7 +91,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 		send(out, tabletLocks, t.Locks, id)
 		send(out, tabletOldest, m.age(t.OldestLockTs).Seconds(), id)
 		// The first entry of an empty log is the one after its last.
-		send(out, tabletLogLength, t.LastIndex-min(t.FirstIndex, t.LastIndex), id)
+		send(out, tabletLogLength, t.LastIndex+1-min(t.FirstIndex, t.LastIndex+1), id)
 	}
 	m.collectQuorum(out, status)
 	m.collectCerts(out, status)

@@ -148,6 +148,10 @@ func (s *statuses) metaHealth(ctx context.Context, out *pb.NodeStatusResponse) {
 	out.Meta.LeaderNode = s.router.Leader(cluster.MetaTablet)
 }
 
+// leaderKnows stands for the reason why history is not collected on nodes that do not lead
+// meta: collection runs on the one that does, and that tells the reason.
+const leaderKnows = "the node that leads meta knows"
+
 // history says how far collection has come: the collector's view, if it runs here, and
 // the lowest bound and safepoint of the given tablets, which are this node's. A tablet
 // that has not answered is not among them.
@@ -156,7 +160,7 @@ func (s *statuses) history(tablets []*pb.StatusResponse) *pb.HistoryStatus {
 	if c := s.jobs.collection(); c != nil {
 		out = c
 	} else if !s.policy.now().GetNoCollection() {
-		out.BlockedBy = "the node that leads meta knows" // and tells: this one does not
+		out.BlockedBy = leaderKnows
 	}
 	first := true
 	// A bound of 0 is a tablet that has none yet, and counts as the lowest: only first
