@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -378,5 +380,75 @@ func TestRecordsPages(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("records at %d, want %d", got, want)
+	}
+}
+
+// TestRestoredBesideWriter: a client that had the table's id before it was marked writes into
+// it meanwhile. What it wrote isn't taken for how far the restore has come.
+func TestRestoredBesideWriter(t *testing.T) {
+	from := start(t, 100)
+	l := open(t, t.TempDir())
+	create(t, from.DB(), l, backup.CreateOptions{})
+	to := start(t, 0)
+	_ = contentsNow(t, to.DB(), "bank") // it knows the table
+	r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+			if p.Done == 1 {
+				set(t, to.DB(), "bank", "row000059x", "other")
+			}
+		}},
+	})
+	if !errors.Is(err, backup.ErrNotEmpty) {
+		t.Errorf("SKIPPED: restored beside a writer: %+v, %v", r, err)
+	}
+}
+
+// TestRestart: what isn't a backup of this cluster that was interrupted stays.
+func TestRestart(t *testing.T) {
+	n, other := start(t, 100), start(t, 100)
+	dir := t.TempDir()
+	l := open(t, dir)
+	foreign := []string{
+		filepath.Join(dir, "photos", "one"), filepath.Join(dir, "20261122T221500.123Z-full", "notes"),
+		filepath.Join(dir, "20261122T221500.123Z-full-old", "plan"),
+	}
+	for _, name := range foreign {
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, os.WriteFile(name, []byte("mine"), 0o600))
+	}
+	for _, db := range []*percolator.DB{n.DB(), other.DB()} {
+		interruptCreate(t, db, l)
+	}
+	interrupted, err := filepath.Glob(filepath.Join(dir, "*", "plan"))
+	must(t, err)
+	create(t, n.DB(), l, backup.CreateOptions{Restart: true})
+	resumed := ""
+	create(t, other.DB(), l, backup.CreateOptions{Resumed: func(name string) { resumed = name }})
+	for _, name := range foreign {
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("REMOVED: %v", err)
+		}
+	}
+	if resumed == "" || len(interrupted) != 3 {
+		t.Errorf("REMOVED: the other cluster's backup (%v) was not gone on with", interrupted)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*", "plan")); err != nil || len(left) != 1 {
+		t.Errorf("plans left: %v, %v", left, err)
+	}
+}
+
+// interruptCreate makes one range of a backup.
+func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := backup.Create(ctx, db.Client(), l, backup.CreateOptions{
+		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+			if p.Done == 1 {
+				stop()
+			}
+		}},
+	})
+	if err == nil {
+		t.Fatal("not interrupted")
 	}
 }

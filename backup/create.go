@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -226,16 +227,34 @@ func (m *making) cluster(ctx context.Context) (string, error) {
 
 // find finds the plan of a backup that was interrupted, and what of it is done.
 func (m *making) find(ctx context.Context) error {
+	id, err := m.cluster(ctx)
+	if err != nil {
+		return err
+	}
 	names, err := m.from.names(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Backward(names) {
-		p := &plan{}
+		if !folder.MatchString(name) {
+			continue
+		}
+		p, whole := &plan{}, (*Manifest)(nil)
 		_, found, err := m.from.getSealed(ctx, name+"/"+kindPlan, kindPlan, p)
-		whole, wholeErr := m.from.manifest(ctx, name)
+		if err == nil && found {
+			whole, err = m.from.manifest(ctx, name)
+		}
 		switch {
-		case m.options.Restart && whole == nil && wholeErr == nil:
+		case errors.Is(err, ErrDamaged):
+			// Nobody can go on with it, or say that it may be removed. A backup that would be
+			// made upon it is refused when that is looked for.
+		case err != nil:
+			return err
+		case !found || whole != nil || p.Manifest.Cluster != id || p.Manifest.Name != name:
+			// Whole, or not of this cluster.
+		case !m.options.Restart:
+			return m.resume(ctx, p)
+		default:
 			objects, err := m.from.objects(ctx, name)
 			if err == nil {
 				err = m.from.remove(ctx, objects)
@@ -243,25 +262,18 @@ func (m *making) find(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-		case err != nil:
-			return fmt.Errorf("%w; --restart begins anew", err)
-		case wholeErr != nil:
-			return wholeErr
-		case found && whole == nil:
-			return m.resume(ctx, p)
 		}
 	}
 	return nil
 }
 
-// resume goes on with a plan, if it is of the backup that is wanted.
+// folder is how folders of backups are named: nothing else in a location is touched.
+var folder = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-(full|incremental)$`)
+
+// resume goes on with a plan of this cluster, if it is of the backup that is wanted.
 func (m *making) resume(ctx context.Context, p *plan) error {
-	id, err := m.cluster(ctx)
-	if err != nil {
-		return err
-	}
 	head := &p.Manifest
-	if head.Cluster != id || head.Incremental() != m.options.Incremental ||
+	if head.Incremental() != m.options.Incremental ||
 		!slices.Equal(chosen(head), sortedSet(m.options.Tables)) {
 		return fmt.Errorf("backup: %s was interrupted and is another backup than this one: run its command again, or begin anew with --restart",
 			head.Name)

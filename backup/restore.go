@@ -234,11 +234,11 @@ func (r *restoring) begin(ctx context.Context) error {
 		if t.done || i < 0 || there[i].Restoring != nil {
 			continue
 		}
-		_, some, err := r.last(ctx, mvcc.Span{Table: mvcc.TableID(there[i].Id)})
+		last, err := r.last(ctx, mvcc.Span{Table: mvcc.TableID(there[i].Id)})
 		if err != nil {
 			return err
 		}
-		if some {
+		if last != nil {
 			return fmt.Errorf("%w: %q: drop it, or restore the table under another name", ErrNotEmpty, t.to)
 		}
 	}
@@ -290,22 +290,22 @@ func (r *restoring) skipDone(there []*pb.Table) {
 // splitsAtOnce is how many tablets one request makes: it is answered within its bound.
 const splitsAtOnce = 64
 
-// last returns the last cell of the rows that has a value.
-func (r *restoring) last(ctx context.Context, rows mvcc.Span) (cell mvcc.Cell, ok bool, err error) {
+// last returns the last cell of the rows that has a value, nil if none has.
+func (r *restoring) last(ctx context.Context, rows mvcc.Span) (cell *mvcc.ReadCell, err error) {
 	now, err := r.client.Timestamp(ctx)
 	if err != nil {
-		return cell, false, err
+		return nil, err
 	}
 	done := errors.New("found")
 	err = r.scan(ctx, txn.RecordScan{Span: rows, At: now, Reverse: true, Limit: 1},
 		func(c *mvcc.ReadCell) error {
-			cell, ok = c.Cell, true
+			cell = c
 			return done
 		})
-	if ok {
+	if cell != nil {
 		err = nil
 	}
-	return cell, ok, err
+	return cell, err
 }
 
 // write writes all ranges.
@@ -333,15 +333,22 @@ const (
 	batchBytes   = 512 << 10
 )
 
-// writeRange writes a range, from behind the last cell that is there on.
+// writeRange writes a range, from behind the last cell that is there on. That cell says how
+// far an earlier run has come only if it is restored: a client that had looked the table up
+// before it was marked may write into it, and all of its cells are newer.
 func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) error {
 	span := rows.span()
 	span.Table = mvcc.TableID(t.id)
-	there, resumed, err := r.last(ctx, span)
-	if err != nil {
+	last, err := r.last(ctx, span)
+	switch {
+	case err != nil:
 		return err
+	case last != nil && uint64(last.CommitTS) > r.mark.At:
+		return fmt.Errorf("%w: %q: somebody wrote row %q at %d while it was being restored: end that program, drop the table, and restore it again",
+			ErrNotEmpty, t.to, last.Cell.Row, last.CommitTS)
+	case last != nil:
+		last.Cell.Table = mvcc.TableID(rows.Table) // as in the files
 	}
-	there.Table = mvcc.TableID(rows.Table) // as in the files
 	var batch []mvcc.RestoredCell
 	var passed, bytes int64
 	flush := func() error {
@@ -356,7 +363,7 @@ func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) erro
 		return nil
 	}
 	err = newMerge(r.from, t.chain, rows, r.mark.At).each(ctx, func(c *mvcc.ReadCell) error {
-		if resumed && c.Cell.Compare(there) <= 0 {
+		if last != nil && c.Cell.Compare(last.Cell) <= 0 {
 			passed++
 			return nil
 		}
