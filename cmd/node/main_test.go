@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // observed is a program with observers of its own, as a user would write it: a copy of
-// one column, a bell that the copy rings, and one that always fails.
+// one column, a bell that the copy rings, one that always fails, and a chain of two.
 func observed() {
 	column := func(name string) percolator.Column {
 		return percolator.Column{Table: "t", Name: name}
@@ -52,6 +52,16 @@ func observed() {
 			percolator.Notification) error {
 			return errors.New("boom")
 		}, percolator.MaxAttempts(2))
+		// A chain of two, the second in another row.
+		for _, link := range []struct{ name, from, to, suffix string }{
+			{"pass", "first", "second", ""}, {"onward", "second", "third", "-next"},
+		} {
+			r.Strong(link.name, column(link.from), func(_ context.Context, tx *percolator.Tx,
+				n percolator.Notification) error {
+				tx.Set(n.Row+link.suffix, column(link.to), []byte("done"))
+				return nil
+			})
+		}
 	})
 }
 

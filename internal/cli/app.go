@@ -154,8 +154,9 @@ named by --config.`,
 			loadCommand(d), exportCommand(d), backupCommand(d), restoreCommand(d),
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
-			historyCommand(d), whyCommand(d), clusterCommand(d), nodeCommand(d), tabletCommand(d),
-			verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d), debugCommand(d),
+			historyCommand(d), whyCommand(d), traceCommand(d), clusterCommand(d), nodeCommand(d),
+			tabletCommand(d), verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d),
+			debugCommand(d),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -94,16 +94,17 @@ func (c *commandLine) completeArguments(cmd *cobra.Command) {
 		}
 	}
 	fixed := map[string][]string{"output": {outputTable, outputJSON}, "escape": escapes}
+	named := map[string]string{"observer": "OBSERVER", "search": "TABLE"}
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if values := fixed[f.Name]; values != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name,
 				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
-		if f.Name == "observer" {
+		if argument := named[f.Name]; argument != "" {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name,
 				func(cmd *cobra.Command, _ []string,
 					_ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-					return c.proposals(cmd, "OBSERVER")
+					return c.proposals(cmd, argument)
 				})
 		}
 	})

@@ -31,17 +31,18 @@ func proposed(t *testing.T, cluster *fakeCluster, environ []string, args ...stri
 
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"get ":                   "bank",
-		"why bank Bob ":          "count mail",
-		"why bank Bob count ":    "",
-		"observer pause ":        "count mail",
-		"notify ls --observer ":  "count mail",
-		"scan bank -o ":          "table json",
-		"get bank row --escape ": "text go hex base64",
-		"completion ":            "bash zsh fish powershell",
-		"lock resolve ":          "bank",
-		"export bank ":           "", // files: the shell's business
-		"observer re":            "replay resume retire",
+		"get ":                     "bank",
+		"why bank Bob ":            "count mail",
+		"why bank Bob count ":      "",
+		"trace bank Bob --search ": "bank",
+		"observer pause ":          "count mail",
+		"notify ls --observer ":    "count mail",
+		"scan bank -o ":            "table json",
+		"get bank row --escape ":   "text go hex base64",
+		"completion ":              "bash zsh fish powershell",
+		"lock resolve ":            "bank",
+		"export bank ":             "", // files: the shell's business
+		"observer re":              "replay resume retire",
 		// plain text to another machine: not without being asked
 		"get --addr 10.0.0.1:7800 ba":  "",
 		"get --addr 127.0.0.1:7800 ba": "bank",

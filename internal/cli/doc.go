@@ -10,8 +10,8 @@
 //     (text.go).
 //  4. Standard output holds what was asked for and nothing else; everything else goes to
 //     standard error.
-//  5. Commands that only read change nothing: history, why and the listings read what is
-//     stored and resolve no lock.
+//  5. Commands that only read change nothing: history, why, trace and the listings read what
+//     is stored and resolve no lock; trace --search reads as scan does.
 //  6. Commands that take long can be ended at any moment, also by kill -9, and continue when
 //     they are run again: a progress file never claims more than is durable (checkpoint.go),
 //     and no row is ever half written.
@@ -31,7 +31,8 @@
 //
 // A file for each noun has the commands about it: cells, tables, tablets (verify.go compares
 // their replicas), nodes, status, observers (backfill.go replays one), notifications, locks,
-// history, why, cert, cluster. why.go gathers and prints, whyverdict.go judges. load.go reads
+// history, why, trace, cert, cluster. why.go gathers and prints, whyverdict.go judges; trace.go
+// finds the steps of a chain, traceview.go shows them. load.go reads
 // a file, loadrun.go keeps several transactions under way; export.go and exportfile.go write
 // one from one snapshot; rowjson.go is the form of a row in both, checkpoint.go their progress.
 // start.go runs a node. settings.go fills in what the command line left out, arguments.go

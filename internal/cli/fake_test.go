@@ -42,6 +42,8 @@ type fakeCluster struct {
 	sent []proto.Message
 	// walked answers a walk; nil: nothing is there.
 	walked func(*pb.WalkRequest) *pb.WalkResponse
+	// scanned answers a scan; nil: none is expected.
+	scanned func(*pb.ScanRequest) *pb.ScanResponse
 	// verified answers the comparison of a tablet's replicas; nil: they are equal.
 	verified func(tablet uint64) (*pb.VerifyTabletResponse, error)
 	wide     bool  // rows have more than an answer holds, unless it is asked for cells
@@ -78,6 +80,11 @@ func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
 			page = f.walked(req.GetWalk())
 		}
 		return &pb.TabletResponse{Result: &pb.TabletResponse_Walk{Walk: page}}, nil
+	}
+	if req.GetScan() != nil && f.scanned != nil {
+		return &pb.TabletResponse{
+			Result: &pb.TabletResponse_Scan{Scan: f.scanned(req.GetScan())},
+		}, nil
 	}
 	if f.mutate == nil {
 		return nil, fmt.Errorf("unexpected operation %T", req.Op)

@@ -21,6 +21,7 @@ import (
 //	N column ts [attempts parked error…]
 //	I column start primaryRow.primaryColumn
 //	A observer commit start                          acknowledgment (AL: locked by the transaction start)
+//	AR observer start                                a run that was rolled back
 //
 // Columns are Go string literals' contents. `go test ./internal/cli -run TestHistory
 // -rewrite` writes the results anew.
@@ -153,6 +154,9 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 			StartTs: number(f[2]), Primary: primary(f[3]), Kind: pb.Kind_KIND_PUT,
 			Expiry: number(f[2]) + 100, Worker: worker,
 		}
+	case "AR":
+		e.Group, e.Cell.Class = uint32(mvcc.GroupRollback), uint32(mvcc.ClassAck)
+		e.Ts = number(f[2])
 	default:
 		t.Fatalf("unknown entry %q", line)
 	}

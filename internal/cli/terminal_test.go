@@ -144,6 +144,8 @@ var evilLines = [][]string{
 	{"lock", "resolve", "--all"},
 	{"why", evilName, evilRow, evilName}, {"why", evilName, evilRow, "nobody" + evilName},
 	{"history", evilName, evilRow},
+	{"trace", evilName, evilRow}, {"trace", evilName, evilRow, "-o", "json"},
+	{"trace", evilName, "none" + evilRow}, {"trace", evilName, evilRow, "--search", "x" + evilName},
 	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName},
 	{"cert", "gossip-key", evilName},
 	{"cert", "create-ca", "--certs", evilName + "/no"},

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// tracedCluster has a chain of observers: count on bal, sum on total, and a weak one on
+// letter; and the table other, which nobody observes.
+func tracedCluster() *fakeCluster {
+	cluster := bankCluster()
+	cluster.tables = append(cluster.tables, &pb.Table{Id: 17, Name: "other"})
+	cluster.catalogue.Observers = []*pb.ObserverInfo{
+		{Name: "count", Table: 16, TableName: "bank", Column: []byte("bal")},
+		{Name: "mail", Table: 16, TableName: "bank", Column: []byte("letter"), Weak: true},
+		{Name: "sum", Table: 16, TableName: "bank", Column: []byte("total")},
+	}
+	cluster.rows = map[string][]*pb.HistoryEntry{}
+	return cluster
+}
+
+// scanRecords makes the cluster answer scans for records from its rows, as one tablet does.
+func scanRecords(cluster *fakeCluster, requests *int) {
+	cluster.scanned = func(req *pb.ScanRequest) *pb.ScanResponse {
+		*requests++
+		page := &pb.ScanResponse{Done: true}
+		for _, entries := range cluster.rows {
+			for _, e := range entries {
+				row := string(e.Cell.Row)
+				if isWrite(e) && e.Cell.Table == req.Span.Table && row >= string(req.Span.Start) &&
+					(!req.Span.HasEnd || row < string(req.Span.End)) &&
+					e.Write.CommitTs > req.Since && e.Write.CommitTs <= req.At {
+					page.Cells = append(page.Cells, &pb.ReadCell{
+						Cell: e.Cell, CommitTs: e.Write.CommitTs, StartTs: e.Write.StartTs,
+						Deleted: e.Write.Kind == pb.Kind_KIND_DELETE,
+					})
+				}
+			}
+		}
+		return page
+	}
+}
+
+// TestTrace has the chains. Entries are written as for TestHistory, those of other rows
+// than Bob's after "@row ". Arguments: flags=, separated by |.
+func TestTrace(t *testing.T) {
+	datadriven.RunTest(t, "testdata/trace", func(t *testing.T, d *datadriven.TestData) string {
+		cluster := tracedCluster()
+		scans := 0
+		scanRecords(cluster, &scans)
+		for line := range strings.Lines(d.Input) {
+			line, row := strings.TrimSuffix(line, "\n"), "Bob"
+			if rest, other := strings.CutPrefix(line, "@"); other {
+				row, line, _ = strings.Cut(rest, " ")
+			}
+			cluster.rows[row] = append(cluster.rows[row], parseEntry(t, row, line))
+		}
+		args, flags := []string{"trace", "bank", "Bob"}, ""
+		if d.MaybeScanArgs(t, "flags", &flags); flags != "" {
+			args = append(args, strings.Split(flags, "|")...)
+		}
+		code, stdout, stderr := runApp(t, cluster, nil, args...)
+		if len(cluster.sent) > 0 {
+			t.Errorf("trace has sent %v", cluster.sent)
+		}
+		if searches := strings.Contains(flags, "--search"); code == ExitDone && searches != (scans > 0) {
+			t.Errorf("%d scans, searching is %t", scans, searches)
+		}
+		if code != ExitDone {
+			stdout += "exit code " + string(rune('0'+code)) + "\n"
+		}
+		return stdout + stderr
+	})
+}
+
+// TestTraceOfAWideRow: what observers are concerned with is found also where an answer has
+// no room for the whole row, and that it had none is said.
+func TestTraceOfAWideRow(t *testing.T) {
+	cluster := tracedCluster()
+	entries := []*pb.HistoryEntry{
+		parseEntry(t, "Bob", "W bal 9 7 put x"), parseEntry(t, "Bob", "A count 12 10"),
+		parseEntry(t, "Bob", "W total 12 10 put x"), parseEntry(t, "Bob", "A sum 15 14"),
+	}
+	for i := range mvcc.MaxHistory + 1 {
+		entries = append(entries, parseEntry(t, "Bob", "R x 1"))
+		entries[len(entries)-1].Ts = uint64(i + 1)
+	}
+	cluster.rows["Bob"] = entries
+	code, stdout, stderr := runApp(t, cluster, nil, "trace", "bank", "Bob", "-o", "json")
+	var steps []traceStep
+	for line := range strings.Lines(stdout) {
+		var step traceStep
+		if err := json.Unmarshal([]byte(line), &step); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	if code != ExitDone || len(steps) != 3 || steps[2].Observer != "sum" ||
+		!strings.Contains(stderr, "more than a node shows") {
+		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// How the steps that trace.go has found are shown. It asks nobody.
+
+// shownWrites is how many written cells a line of the table names.
+const shownWrites = 4
+
+// print prints the steps that there are, and then where the chain may have more.
+func (t *tracer) print() error {
+	if len(t.steps) == 0 {
+		return nil
+	}
+	asked := false
+	list := t.s.out.listing("STEP, STATE, STARTED (UTC), AFTER, TOOK, START, COMMIT, DETAILS")
+	for _, step := range t.steps {
+		asked = asked || step.Asked
+		list.add(step, t.what(step), step.State, startText(step), timeText(step.AfterMS),
+			timeText(step.TookMS), stampText(step.StartTS), stampText(step.CommitTS),
+			strings.Join(t.details(step), "; "))
+	}
+	if err := list.end(); err != nil {
+		return err
+	}
+	out := t.s.out
+	if t.cut {
+		out.cut(t.limit)
+	}
+	if t.deep {
+		out.note("the chain goes on; --depth shows more")
+	}
+	if t.wide {
+		out.note("a row has more than a node shows: of it, only what observers are concerned with was followed")
+	}
+	if t.old {
+		out.note("some transactions are older than the history that is kept: what they wrote in other rows is not known any more")
+	}
+	if !asked {
+		out.note("the change that was asked about, of transaction %d, was not reached on the way down",
+			t.asked.StartTS)
+	}
+	for _, step := range t.steps {
+		if step.State != traceCommitted && !out.json() {
+			c := step.at
+			out.note("%s tells what an observer waits for", out.suggest("why", "",
+				operand{"TABLE", t.names.texts[c.Table]}, operand{"ROW", string(c.Row)},
+				operand{"OBSERVER", step.Observer}))
+			break
+		}
+	}
+	return nil
+}
+
+// what names a step, indented below the one that set it off.
+func (t *tracer) what(step *traceStep) string {
+	text := strings.Repeat("  ", step.Depth) + "transaction"
+	if step.Observer != "" {
+		text = strings.Repeat("  ", step.Depth) + printable(step.Observer)
+	}
+	if step.On != nil {
+		text += " on " + t.address(step.On)
+	}
+	if step.Asked && step.Depth > 0 {
+		text += " (asked for)"
+	}
+	return text
+}
+
+// address is a cell's, with its table if that is not the one that was asked about.
+func (t *tracer) address(c *cellJSON) string {
+	text := shortened(string(c.Row), valueWidth/2) + "." + printable(string(c.Column))
+	if c.Table != t.names.byID(uint32(t.table)) {
+		text = c.Table + "/" + text
+	}
+	return text
+}
+
+// details are what has no column of its own.
+func (t *tracer) details(step *traceStep) []string {
+	var texts []string
+	addf := func(format string, args ...any) {
+		texts = append(texts, fmt.Sprintf(format, args...))
+	}
+	if step.SameAs > 0 {
+		addf("shown above, as step %d", step.SameAs)
+	}
+	var wrote []string
+	for i, w := range step.Wrote {
+		if i == shownWrites {
+			break
+		}
+		text := t.address(&w.cellJSON)
+		if w.Kind == kindName(pb.Kind_KIND_DELETE) {
+			text += " (deleted)"
+		}
+		wrote = append(wrote, text)
+	}
+	if n := len(step.Wrote) - shownWrites; n > 0 {
+		least := ""
+		if step.More {
+			least = "at least "
+		}
+		wrote = append(wrote, fmt.Sprintf("and %s%d more", least, n))
+	}
+	if len(wrote) > 0 {
+		addf("wrote %s", strings.Join(wrote, ", "))
+	}
+	if step.Changes > 1 {
+		addf("acknowledged %d changes together", step.Changes)
+	}
+	if step.RolledBack > 0 {
+		addf("%d runs rolled back", step.RolledBack)
+	}
+	if step.ParkedTS != 0 {
+		addf("parked at %s", clock(mvcc.Timestamp(step.ParkedTS)))
+	}
+	if step.Attempts > 0 {
+		addf("%d runs failed, the last with: %s", step.Attempts, firstLine(step.Error))
+	}
+	return texts
+}
+
+// startText is when a step began.
+func startText(step *traceStep) string {
+	if step.StartTS == 0 {
+		return "-"
+	}
+	return clock(mvcc.Timestamp(step.StartTS))
+}
+
+// timeText is a duration that may not be known.
+func timeText(ms *int64) string {
+	if ms == nil {
+		return "-"
+	}
+	return span(time.Duration(*ms) * time.Millisecond)
+}
+
+// stampText is a timestamp that may not be there.
+func stampText(ts uint64) string {
+	if ts == 0 {
+		return "-"
+	}
+	return fmt.Sprint(ts)
+}
