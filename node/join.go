@@ -286,7 +286,7 @@ func (e *joining) serveEarly() {
 	}
 	cfg := rpc.ServerConfig{MaxStreams: 64, MaxIdle: earlyIdle, Logger: e.cfg.Logger}
 	if e.files != nil {
-		cfg.TLS = e.files.Server(certs.Node, certs.Client) // the guards keep clients from the door
+		cfg.TLS = e.files.Server(certs.AllRoles()...) // the guards keep clients from the door
 	}
 	notYet := func(any, grpc.ServerStream) error {
 		return status.Error(codes.Unavailable, errStarting.Error())

@@ -91,7 +91,7 @@ func TestRoles(t *testing.T) {
 	node, client := open(t, certs.NodeSource(ours)), open(t, certs.ClientSource(ours))
 	foreign := open(t, certs.NodeSource(theirs))
 	anonymous := open(t, certs.Source{CA: filepath.Join(ours, certs.CACert)})
-	forNodes, forAll := node.Server(certs.Node), node.Server(certs.Node, certs.Client)
+	forNodes, forAll := node.Server(certs.Node), node.Server(certs.AllRoles()...)
 	asServer := client.Server(certs.Node) // a client that plays a node
 	for _, tc := range []struct {
 		name           string
@@ -107,7 +107,7 @@ func TestRoles(t *testing.T) {
 		{"no certificate to the remoting", forNodes, anonymous.Peer(), false},
 		{"a client that plays a node", asServer, node.Peer(), false},
 		{"a client that plays a node to clients", asServer, client.Client(), false},
-		{"another authority's server", foreign.Server(certs.Node, certs.Client), client.Client(),
+		{"another authority's server", foreign.Server(certs.AllRoles()...), client.Client(),
 			false},
 		{"another authority's server, of a node", foreign.Server(certs.Node), node.Peer(), false},
 		{"a server of another name", forAll, named(client.Client(), "elsewhere"), false},
@@ -120,7 +120,7 @@ func TestRoles(t *testing.T) {
 	}
 	serverErr, _ := shake(t, forNodes, client.Peer())
 	if !errors.Is(serverErr, certs.ErrRole) ||
-		!strings.Contains(serverErr.Error(), `"ann" is for a client, node is asked for`) {
+		!strings.Contains(serverErr.Error(), `"ann" has the role writer, node is asked for`) {
 		t.Errorf("the refusal does not say it: %v", serverErr)
 	}
 }
@@ -181,7 +181,7 @@ func TestFolderOfItsOwn(t *testing.T) {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	for i, want := range []struct{ role, name string }{{"authority", "percolator"}, {"node", "n2"},
-		{"client", "ann"}, {"gossip", "keys: 1"}} {
+		{"writer", "ann"}, {"gossip", "keys: 1"}} {
 		if info[i].Role != want.role || info[i].Name != want.name || info[i].Problem != "" {
 			t.Errorf("%+v", info[i])
 		}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,6 +46,7 @@ type Request struct {
 	CA       string
 	Name     string        // for people: in the log, and in refusals
 	Hosts    []string      // DNS names and IP addresses that the node is reached by
+	Role     Role          // of CreateClient: one of ClientRoles; empty: Writer
 	Lifetime time.Duration // 0: CALifetime, LeafLifetime
 	Force    bool          // overwrite
 	Now      time.Time     // zero: the clock's
@@ -91,7 +93,14 @@ func CreateNode(r Request) (Created, error) {
 
 // CreateClient makes a client's certificate. Dir is afterwards a folder to connect with.
 func CreateClient(r Request) (Created, error) {
-	return r.sign(Client, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, ClientCert, ClientKey)
+	if r.Role == "" {
+		r.Role = Writer
+	}
+	if !slices.Contains(ClientRoles(), r.Role) {
+		return Created{}, fmt.Errorf("%w: a client has no role %q: give %s", ErrRole, r.Role,
+			list(ClientRoles()))
+	}
+	return r.sign(r.Role, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, ClientCert, ClientKey)
 }
 
 func (r Request) withDefaults(lifetime time.Duration) Request {

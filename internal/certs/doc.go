@@ -8,8 +8,8 @@
 //	gossip.keys             one key a line in base64; the first encrypts, all decrypt
 //	ca.key                  signs more; keep it off the nodes
 //
-// What a certificate is for, its role, is a URI in it: percolator://node/<name> or
-// percolator://client/<name>.
+// What a certificate is for, its role, is a URI in it, percolator://<role>/<name>, which
+// the authority has signed: its holder cannot change it.
 //
 // Invariants:
 //  1. Nothing is served to, and nothing accepted from, who holds no certificate of the authority with a role that is asked for.

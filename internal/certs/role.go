@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -23,11 +24,35 @@ var (
 // Role is what a certificate's holder may be.
 type Role string
 
-// The roles.
+// The roles. Each but Client may do what those above it may. Which call takes which is a
+// table in internal/rpc.
 const (
-	Node   Role = "node"   // a member of the cluster: everything
-	Client Role = "client" // a client of the public interface
+	Reader   Role = "reader"   // reads data, and what the cluster says of itself
+	Writer   Role = "writer"   // runs transactions
+	Observer Role = "observer" // works for observers: starts back-fills
+	Operator Role = "operator" // steers the cluster
+	Node     Role = "node"     // a member of the cluster: everything
+	// Client is what certificates say that were made before clients had roles of their
+	// own. It counts as Operator, which every client was then.
+	Client Role = "client"
 )
+
+// ClientRoles are those that a client's certificate may be made for, the least one first.
+func ClientRoles() []Role { return []Role{Reader, Writer, Observer, Operator} }
+
+// AllRoles are those that the public interface is served to.
+func AllRoles() []Role { return append(ClientRoles(), Node, Client) }
+
+// Includes reports whether who has the role may do what takes the other one. A role that
+// is not known includes nothing, and nothing includes it.
+func (r Role) Includes(other Role) bool {
+	if r == Client {
+		r = Operator
+	}
+	ladder := append(ClientRoles(), Node)
+	has, needs := slices.Index(ladder, r), slices.Index(ladder, other)
+	return has >= 0 && needs >= 0 && has >= needs
+}
 
 const scheme = "percolator"
 
@@ -58,7 +83,7 @@ func checkRole(cert *x509.Certificate, accept []Role) error {
 		return fmt.Errorf("%w: certificate %q has none, %s is asked for", ErrRole,
 			cert.Subject.CommonName, list(accept))
 	}
-	return fmt.Errorf("%w: certificate %q is for a %s, %s is asked for", ErrRole, name, role,
+	return fmt.Errorf("%w: certificate %q has the role %s, %s is asked for", ErrRole, name, role,
 		list(accept))
 }
 

@@ -15,13 +15,14 @@ import (
 // hosts nor an end.
 type Info struct {
 	File                string    `json:"file"`
-	Role                string    `json:"role"` // "authority", "node", "client", "gossip", or empty
+	Role                string    `json:"role"` // "authority", "gossip", a Role, or empty
 	Name                string    `json:"name"`
 	Hosts               []string  `json:"hosts,omitempty"`
 	NotBefore, NotAfter time.Time `json:"-"`
 	// Problem is why it can't be used; empty if it can.
 	Problem string `json:"problem,omitempty"`
-	// Warning says that its end is near; empty if there is time, or a Problem.
+	// Warning says that its end is near, or that it should be replaced for its role; empty
+	// if neither, or if there is a Problem.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -99,7 +100,9 @@ func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.T
 	case role == "":
 		i.Problem = "no role"
 	default:
-		i.Warning = soon(c, now)
+		if i.Warning = soon(c, now); i.Warning == "" && role == Client {
+			i.Warning = "of no role of its own: counts as operator"
+		}
 	}
 	return i
 }

@@ -18,7 +18,7 @@ func certCommand(d *deps) *cobra.Command {
 	cmd := group("cert", "Make the certificates of a cluster",
 		"cert create-ca\n"+
 			"cert create-node n1 --host 10.0.0.1\n"+
-			"cert create-client ann",
+			"cert create-client ann --role operator",
 		certCreateCA(d), certCreateNode(d), certCreateClient(d), certShow(d), certGossipKey(d))
 	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
 key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
@@ -57,10 +57,19 @@ func certCreateClient(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-client NAME",
 		Short: "Make a client's certificate: client.crt and client.key",
-		Example: "cert create-client ann\n" +
-			"cert create-client ann --ca-dir ca --certs ann",
+		Long: `Make a client's certificate. What its holder may do is its role, which is in the certificate
+and can't be changed without the authority's key. Each role may do what those before it may:
+
+  reader    read all tables, and see the state of the cluster
+  writer    run transactions that change users' tables
+  observer  start and cancel back-fills of observers
+  operator  create, drop, split and restore tables; steer observers, nodes, tablets, policy`,
+		Example: "cert create-client shop\n" +
+			"cert create-client ann --role operator --ca-dir ca --certs ann",
 	}
 	req := &certs.Request{}
+	cmd.Flags().StringVar((*string)(&req.Role), "role", string(certs.Writer),
+		"what the client may do: reader, writer, observer or operator")
 	addCADir(cmd, req)
 	return creating(d, cmd, req, certs.LeafLifetime, certs.CreateClient)
 }

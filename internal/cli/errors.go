@@ -187,7 +187,8 @@ func (c *connector) classify(err error) (code int, hint string) {
 		return ExitFailed, "another process listens there: stop it, or give --listen (and " +
 			"--peer, --gossip, --http) another port; port 0 picks free ones"
 	case errors.Is(err, percolator.ErrPermission):
-		return ExitFailed, "use a certificate that this node accepts (--certs)"
+		return ExitFailed, "use a certificate of the role that this takes (--certs); " +
+			"`cert create-client NAME --role ROLE` makes one"
 	case has("unknown service"):
 		hint = "--addr is a node's --listen address; the port after it is for other nodes"
 	}

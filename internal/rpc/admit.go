@@ -6,9 +6,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file decides what a remote client may do by the operation alone. It keeps nothing
-// and asks nobody; workers of all streams call it at once. What takes the oracle or meta
-// to decide follows it (future.go, tableids.go).
+// This file decides what any remote client may do by the operation alone, whatever its
+// role is: that is in access.go. It keeps nothing and asks nobody; workers of all streams
+// call it at once. What takes the oracle or meta to decide follows it (future.go,
+// tableids.go).
 
 // admission collects what there is to say against one request. A remote client may read
 // everything, and change users' columns of user tables in transactions, but nothing that

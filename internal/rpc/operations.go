@@ -28,6 +28,7 @@ type operations struct {
 	ctx    context.Context
 	taking context.Context // ends when no more work is taken
 	conn   *clientConn
+	who    caller
 	work   chan task     // unbuffered: taken by an idle worker, or else a new one begins
 	room   chan struct{} // one place per worker
 	wg     sync.WaitGroup
@@ -67,6 +68,10 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 		work: make(chan task), room: make(chan struct{}, s.cfg.MaxInFlight),
 		wake: make(chan struct{}, 1),
 	}
+	var err error
+	if o.who, err = callerOf(ctx, &s.cfg); err != nil {
+		return err
+	}
 	// The listener was not one of Serve's: without a share there is no bound.
 	if o.conn == nil {
 		return status.Error(codes.Internal, "percolator: the connection is not known")
@@ -95,7 +100,7 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 	stop()
 	o.wg.Wait()
 	close(idle)
-	err := cmp.Or(failed, <-written)
+	err = cmp.Or(failed, <-written)
 	for _, a := range o.ready { // answered after the writer had failed
 		o.conn.memory.give(a.held)
 	}

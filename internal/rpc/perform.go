@@ -62,7 +62,7 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 	}()
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &panicked)
 	r := t.Request // as it came: the message of the attempt before may be on its way yet
-	return fit(o.s.do(o.ctx, &pb.TabletRequest{
+	return fit(o.s.do(o.ctx, o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
 		MaxAnswerBytes: uint32(room), Op: r.Op,
 	}))
@@ -100,7 +100,11 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 }
 
 // do has one operation checked and done.
-func (s *service) do(ctx context.Context, req *pb.TabletRequest) *pb.TabletResponse {
+func (s *service) do(ctx context.Context, who caller,
+	req *pb.TabletRequest) *pb.TabletResponse {
+	if e := who.refuseOperation(req); e != nil {
+		return &pb.TabletResponse{Error: e}
+	}
 	table, e := admit(req)
 	if e != nil {
 		return &pb.TabletResponse{Error: e}

@@ -4,81 +4,16 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
 )
 
-// This file tells callers apart by their certificates, and lets clients hear why a server
-// refuses theirs. The server's half runs in front of every handler; the client's half
-// wraps a connection, which gRPC reads on one goroutine and writes on another.
-
-// The methods of the two services begin with these.
-var (
-	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
-	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
-)
-
-// public reports whether clients may call the method. What ServerConfig.Register adds is
-// for nodes.
-func public(method string) bool {
-	return strings.HasPrefix(method, percolatorMethods) || strings.HasPrefix(method, adminMethods)
-}
-
-// permit returns why the caller may not call the method, nil if it may. In clear text
-// everybody is everything, which is why that needs to be asked for.
-func permit(ctx context.Context, cfg *ServerConfig, method string) error {
-	if cfg.TLS == nil || public(method) {
-		// Whoever has shaken hands is at least a client; the TLS configuration has seen to it.
-		return nil
-	}
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return status.Error(codes.Unauthenticated, "percolator: no certificate")
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return status.Error(codes.Unauthenticated, "percolator: no certificate")
-	}
-	if role, name := certs.Identity(info.State.PeerCertificates[0]); role != certs.Node {
-		cfg.Logger.Warn("call refused: not a node", "method", method, "role", role, "name", name,
-			"from", p.Addr)
-		return status.Errorf(codes.PermissionDenied,
-			"percolator: %s is for nodes, and the certificate of %q is not a node's", method, name)
-	}
-	return nil
-}
-
-// permitUnary puts permit in front of unary calls.
-func permitUnary(cfg ServerConfig) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
-		handler grpc.UnaryHandler) (any, error) {
-		if err := permit(ctx, &cfg, info.FullMethod); err != nil {
-			return nil, err
-		}
-		return handler(ctx, req)
-	}
-}
-
-// permitStream puts permit in front of streams.
-func permitStream(cfg ServerConfig) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
-		handler grpc.StreamHandler) error {
-		if err := permit(stream.Context(), &cfg, info.FullMethod); err != nil {
-			return err
-		}
-		return handler(srv, stream)
-	}
-}
+// This file lets clients hear why a server refuses their certificates. It wraps a
+// connection, which gRPC reads on one goroutine and writes on another.
 
 // fileCredentials are the TLS credentials of a client whose files may change while it
 // runs. Each connection uses them as they are when it is made.

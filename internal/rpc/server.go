@@ -60,11 +60,12 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 }
 
 // Guards are what every server on a node's address for clients has in front of its
-// handlers: they recover from panics, the services for nodes take nodes' certificates
-// only, streams are bounded, and connections that are silent end. Of cfg they take TLS,
+// handlers: they recover from panics, calls take a certificate of the role that they
+// need, streams are bounded, and connections that are silent end. Of cfg they take TLS,
 // MaxStreams and Logger.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
+	g := &guard{cfg: cfg}
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -73,8 +74,8 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: keepaliveTime / 2, PermitWithoutStream: true,
 		}),
-		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), permitUnary(cfg)),
-		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), permitStream(cfg)),
+		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), g.unary),
+		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), g.stream),
 		grpc.WaitForHandlers(true),
 	}
 	if cfg.TLS != nil {

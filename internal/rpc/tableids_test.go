@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -73,7 +74,9 @@ func TestTablesToComeAreRefused(t *testing.T) {
 	last := uint32(cluster.AddTable("t"))
 	transport := &counted{Process: cluster.Process(1, 1), catalogue: &pb.Catalogue{}}
 	s := NewServer(transport, ServerConfig{}).service
-	code := func(req *pb.TabletRequest) pb.Error_Code { return s.do(ctx, req).GetError().GetCode() }
+	code := func(req *pb.TabletRequest) pb.Error_Code {
+		return s.do(ctx, caller{role: certs.Writer}, req).GetError().GetCode()
+	}
 	for name, req := range operationsOn(last + 1) {
 		if got := code(req); got != pb.Error_CODE_NO_TABLE {
 			t.Errorf("%s of a table to come: %v", name, got)
@@ -120,12 +123,12 @@ func TestTablesThatCannotBeLookedUp(t *testing.T) {
 	}
 	s := NewServer(transport, ServerConfig{}).service
 	get := operationsOn(id)["get"]
-	if got := s.do(context.Background(),
+	if got := s.do(context.Background(), caller{role: certs.Writer},
 		get).GetError().GetCode(); got != pb.Error_CODE_UNAVAILABLE {
 		t.Errorf("while meta is away: %v", got)
 	}
 	transport.fail = nil
-	if got := s.do(context.Background(),
+	if got := s.do(context.Background(), caller{role: certs.Writer},
 		get).GetError(); got.GetCode() == pb.Error_CODE_UNAVAILABLE ||
 		got.GetCode() == pb.Error_CODE_NO_TABLE {
 		t.Errorf("afterwards: %v", got)

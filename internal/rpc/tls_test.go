@@ -42,8 +42,10 @@ func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (ad
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(txntest.New().Process(1, 1),
-		ServerConfig{TLS: files.Server(certs.Node, certs.Client), Register: register})
+	cluster := txntest.New()
+	cluster.AddTable("t")
+	server := NewServer(cluster.Process(1, 1),
+		ServerConfig{TLS: files.Server(certs.AllRoles()...), Register: register})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(wg.Wait)
@@ -116,7 +118,7 @@ func TestWhyRefused(t *testing.T) {
 	go func() {
 		conn, err := lis.Accept()
 		if err == nil {
-			_, _, err = credentials.NewTLS(files.Server(certs.Client)).ServerHandshake(conn)
+			_, _, err = credentials.NewTLS(files.Server(certs.Operator)).ServerHandshake(conn)
 			_ = conn.Close()
 		}
 		refused <- err

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -195,7 +196,14 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	f.taken = true
 	met := f.met
 	r.mu.Unlock()
-	return false, r.apply(ctx, l.Lock.StartTS, commitTS, met)
+	err = r.apply(ctx, l.Lock.StartTS, commitTS, met)
+	if f.key.wait && errors.Is(err, ErrPermission) {
+		// This client may read only. It waits for the lock's owner, for others that meet it, or
+		// for the sweeper of the node that leads the tablet.
+		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+		return true, Sleep(ctx, b.next())
+	}
+	return false, err
 }
 
 // ask checks the transaction's status at its primary, by the oracle's time. A commitTS of

@@ -34,7 +34,7 @@ var (
 		"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
 	}
 	opCheckTxnStatus = Operation{
-		"check_txn_status", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
+		"check_txn_status", ByRules, InTransaction | Finishes, AccessAsk, SmallAnswer,
 	}
 	opResolveLock = Operation{
 		"resolve_lock", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
@@ -122,6 +122,9 @@ const (
 	AccessNone Access = iota
 	// AccessRead is for every table, the cluster's own too: clients find tables there.
 	AccessRead
+	// AccessAsk is for every column of users' tables, to ask what has become of what others
+	// have begun. It ends what has expired.
+	AccessAsk
 	// AccessSettle is for every column of users' tables, to end what others have begun.
 	AccessSettle
 	// AccessChange is for users' columns of users' tables.

@@ -14,7 +14,8 @@ func (c *Cluster) makeCerts() error {
 	if _, err := certs.CreateCA(certs.Request{Dir: ca}); err != nil {
 		return err
 	}
-	if _, err := certs.CreateClient(certs.Request{Dir: ca, Name: "test"}); err != nil {
+	if _, err := certs.CreateClient(certs.Request{Dir: ca, Name: "test",
+		Role: certs.Operator}); err != nil {
 		return err
 	}
 	for _, p := range c.nodes {

@@ -1,0 +1,245 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file says which role each call and each operation takes, and keeps from them who
+// has a lesser one. The guard runs in front of every handler, on gRPC's goroutines; what
+// an operation takes is looked at by the stream's workers. The only state is when the
+// guard has last warned of a certificate without a role of its own.
+
+// access is what one call takes.
+type access struct {
+	role certs.Role // the least one
+	// asks reports whether the request changes nothing: then Reader is enough. nil: role
+	// is needed for every request.
+	asks func(req any) bool
+}
+
+// calls has a row for each method of the services for clients. One that has none is for
+// operators alone (see takes), and a test fails.
+var calls = map[string]access{
+	// Each operation on a tablet takes a role of its own: operationRoles.
+	pb.Percolator_Operations_FullMethodName:   {role: certs.Reader},
+	pb.Percolator_Timestamps_FullMethodName:   {role: certs.Reader},
+	pb.Percolator_Locate_FullMethodName:       {role: certs.Reader},
+	pb.Percolator_Tables_FullMethodName:       {role: certs.Reader},
+	pb.Percolator_GetCatalogue_FullMethodName: {role: certs.Reader},
+	pb.Percolator_WorkerDead_FullMethodName:   {role: certs.Reader},
+	pb.Percolator_NodeStatus_FullMethodName:   {role: certs.Reader},
+	pb.Percolator_Observers_FullMethodName:    {role: certs.Reader},
+	// A snapshot that is read for long holds its history.
+	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
+	pb.Percolator_CreateTable_FullMethodName: {role: certs.Operator},
+	pb.Percolator_DropTable_FullMethodName:   {role: certs.Operator},
+	pb.Percolator_SplitTablet_FullMethodName: {role: certs.Operator},
+
+	pb.Admin_Nodes_FullMethodName:           {role: certs.Reader},
+	pb.Admin_DescribeTablet_FullMethodName:  {role: certs.Reader},
+	pb.Admin_ClusterStatus_FullMethodName:   {role: certs.Reader},
+	pb.Admin_Backfill_FullMethodName:        {role: certs.Observer, asks: asksBackfill},
+	pb.Admin_ClusterPolicy_FullMethodName:   {role: certs.Operator, asks: asksPolicy},
+	pb.Admin_ControlObserver_FullMethodName: {role: certs.Operator},
+	pb.Admin_DrainNode_FullMethodName:       {role: certs.Operator},
+	pb.Admin_ForgetNode_FullMethodName:      {role: certs.Operator},
+	pb.Admin_MoveTablet_FullMethodName:      {role: certs.Operator},
+	pb.Admin_SetLogLevel_FullMethodName:     {role: certs.Operator},
+	pb.Admin_DescribeProcess_FullMethodName: {role: certs.Operator},
+	// It changes nothing, but reads all of a tablet on each of its replicas.
+	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
+	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
+	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator},
+}
+
+func asksBackfill(req any) bool {
+	r, ok := req.(*pb.BackfillRequest)
+	return ok && r.Action == pb.BackfillRequest_ACTION_READ
+}
+
+func asksPolicy(req any) bool {
+	r, ok := req.(*pb.ClusterPolicyRequest)
+	return ok && r.Set == nil
+}
+
+// operationRoles is the least role for an operation on a tablet, by what its row in
+// internal/wire says that clients may do with it. What has no row here takes Operator;
+// what is for nodes only is refused to all clients (admit.go).
+var operationRoles = map[wire.Access]certs.Role{
+	wire.AccessRead:   certs.Reader,
+	wire.AccessAsk:    certs.Reader,
+	wire.AccessSettle: certs.Writer,
+	wire.AccessChange: certs.Writer,
+}
+
+// The methods of the two services for clients begin with these.
+var (
+	percolatorMethods = "/" + pb.Percolator_ServiceDesc.ServiceName + "/"
+	adminMethods      = "/" + pb.Admin_ServiceDesc.ServiceName + "/"
+)
+
+// public reports whether clients may call the method at all. What ServerConfig.Register
+// adds is for nodes.
+func public(method string) bool {
+	return strings.HasPrefix(method, percolatorMethods) || strings.HasPrefix(method, adminMethods)
+}
+
+// takes is the least role for the call. req is nil for streams.
+func takes(method string, req any) certs.Role {
+	row, ok := calls[method]
+	switch {
+	case !public(method):
+		return certs.Node
+	case !ok:
+		return certs.Operator
+	case row.asks != nil && row.asks(req):
+		return certs.Reader
+	}
+	return row.role
+}
+
+// caller is who makes a call, by its certificate.
+type caller struct {
+	role certs.Role
+	name string
+}
+
+// callerOf is who makes the call. In clear text everybody is everything, which is why that
+// needs to be asked for.
+func callerOf(ctx context.Context, cfg *ServerConfig) (caller, error) {
+	if cfg.TLS == nil {
+		return caller{role: certs.Node}, nil
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		info, ok := p.AuthInfo.(credentials.TLSInfo)
+		if ok && len(info.State.PeerCertificates) > 0 {
+			role, name := certs.Identity(info.State.PeerCertificates[0])
+			return caller{role, name}, nil
+		}
+	}
+	return caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
+}
+
+// refuse returns why the caller may not do something that takes a role, nil if it may. An
+// empty role is Operator: what nobody has thought of is for operators.
+func (c caller) refuse(what string, role certs.Role) *pb.Error {
+	if role == "" {
+		role = certs.Operator
+	}
+	if c.role.Includes(role) {
+		return nil
+	}
+	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
+		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+
+			"`percolator cert create-client NAME --role %s` has made", what, role, c.name, c.role, role)}
+}
+
+// refuseOperation returns why the caller may not do the operation, nil if it may. It may
+// make the operation of a reader weaker.
+func (c caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
+	op := wire.OperationOf(req)
+	if op.Clients == wire.AccessNone { // admit says so better
+		return nil
+	}
+	if e := c.refuse("the operation "+op.Name, operationRoles[op.Clients]); e != nil {
+		return e
+	}
+	// Readers ask what has become of a transaction whose lock they have met. A lock that
+	// has expired by the oracle's time ends by that; their word that its worker is dead, or
+	// that it has waited for long enough, would end others' transactions.
+	check := req.GetCheckTxnStatus()
+	if check != nil && !c.role.Includes(certs.Writer) {
+		// A copy: the message of an earlier attempt may be on its way yet.
+		req.Op = &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+			Primary: check.Primary, StartTs: check.StartTs, Now: check.Now,
+			MetExpiry: math.MaxUint64,
+		}}
+	}
+	return nil
+}
+
+// guard stands in front of all handlers of a server.
+type guard struct {
+	cfg    ServerConfig
+	warned atomic.Int64 // when it last warned of a certificate without a role, in Unix seconds
+}
+
+// permit returns why the call is refused, nil if it is not, and who makes it.
+func (g *guard) permit(ctx context.Context, method string, req any) (caller, error) {
+	who, err := callerOf(ctx, &g.cfg)
+	if err != nil {
+		return who, err
+	}
+	g.warn(who)
+	refusal := who.refuse(method[strings.LastIndexByte(method, '/')+1:], takes(method, req))
+	if refusal == nil {
+		return who, nil
+	}
+	g.cfg.Logger.Warn("call refused: not the role for it", "method", method, "role", who.role,
+		"name", who.name, "from", from(ctx))
+	if !public(method) {
+		return who, status.Errorf(codes.PermissionDenied,
+			"percolator: %s is for nodes, and the certificate of %q is not a node's", method, who.name)
+	}
+	return who, toStatus(&txn.ServerError{Code: refusal.Code, Message: refusal.Message})
+}
+
+// warnAgain is how often a server warns of certificates without a role of their own.
+const warnAgain = 24 * time.Hour
+
+// warn writes to the log, once a day, that a client uses a certificate of before there were
+// roles: it may do everything that an operator may.
+func (g *guard) warn(who caller) {
+	if who.role != certs.Client {
+		return
+	}
+	now, last := time.Now().Unix(), g.warned.Load()
+	if now-last >= int64(warnAgain/time.Second) && g.warned.CompareAndSwap(last, now) {
+		g.cfg.Logger.Warn("a client's certificate names no role and counts as an operator's",
+			slog.String("name", who.name), slog.String("remedy",
+				"replace it by one of `percolator cert create-client NAME --role ROLE`"))
+	}
+}
+
+// from is the address that the call comes from, for the log.
+func from(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// unary puts permit in front of unary calls.
+func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	if _, err := g.permit(ctx, info.FullMethod, req); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+// stream puts permit in front of streams.
+func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
+	if _, err := g.permit(stream.Context(), info.FullMethod, nil); err != nil {
+		return err
+	}
+	return handler(srv, stream)
+}

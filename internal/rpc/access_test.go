@@ -1,0 +1,327 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// leastRoles is what each method takes, written down once more: who changes a row of calls
+// changes it here as well.
+var leastRoles = map[string]certs.Role{
+	"Operations": certs.Reader, "Timestamps": certs.Reader, "Locate": certs.Reader,
+	"CreateTable": certs.Operator, "DropTable": certs.Operator, "Tables": certs.Reader,
+	"GetCatalogue": certs.Reader, "WorkerDead": certs.Reader, "SplitTablet": certs.Operator,
+	"NodeStatus": certs.Reader, "Observers": certs.Reader, "HoldHistory": certs.Reader,
+
+	"ControlObserver": certs.Operator, "Nodes": certs.Reader, "DrainNode": certs.Operator,
+	"MoveTablet": certs.Operator, "DescribeTablet": certs.Reader, "VerifyTablet": certs.Operator,
+	"ForgetNode": certs.Operator, "RestoreTable": certs.Operator, "RestoreCells": certs.Operator,
+	"ClusterStatus": certs.Reader, "SetLogLevel": certs.Operator,
+	"DescribeProcess": certs.Operator,
+	// Empty requests only ask.
+	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader,
+}
+
+// roleClients returns a client of each role of a server over certificates, the one of
+// before there were roles among them.
+func roleClients(t *testing.T, dir, addr string) map[certs.Role]*Client {
+	t.Helper()
+	clients := map[certs.Role]*Client{}
+	add := func(role certs.Role, source certs.Source) {
+		cfg := ClientConfig{CertFile: source.Cert, KeyFile: source.Key, CAFile: source.CA}
+		c, err := Dial(t.Context(), []string{addr}, cfg)
+		if err != nil {
+			t.Fatal(role, err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		clients[role] = c
+	}
+	for _, role := range certs.ClientRoles() {
+		own := t.TempDir()
+		if _, err := certs.CreateClient(certs.Request{Dir: own, CA: dir, Name: "ann",
+			Role: role}); err != nil {
+			t.Fatal(err)
+		}
+		add(role, certs.ClientSource(own))
+	}
+	add(certs.Client, certs.ClientSource(certstest.OldClient(t, dir)))
+	add(certs.Node, certs.NodeSource(dir))
+	return clients
+}
+
+// methods calls f with each method of the services for clients, and an empty request.
+func methods(t *testing.T, f func(name, full string, request, response proto.Message)) {
+	t.Helper()
+	message := func(d protoreflect.MessageDescriptor) proto.Message {
+		m, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.New().Interface()
+	}
+	for _, service := range []protoreflect.ServiceDescriptor{
+		pb.File_percolator_v1_service_proto.Services().ByName("Percolator"),
+		pb.File_percolator_v1_admin_proto.Services().ByName("Admin"),
+	} {
+		for i := range service.Methods().Len() {
+			m := service.Methods().Get(i)
+			f(string(m.Name()), "/"+string(service.FullName())+"/"+string(m.Name()),
+				message(m.Input()), message(m.Output()))
+		}
+	}
+}
+
+// checkAccess tells whether a call was let through as the least role for it says.
+func checkAccess(t *testing.T, role, least certs.Role, what string, err error) {
+	t.Helper()
+	may := role.Includes(least)
+	var refusal *txn.ServerError
+	refused := errors.As(err, &refusal) && refusal.Code == pb.Error_CODE_PERMISSION
+	switch {
+	case may && refused:
+		t.Errorf("%s, who is a %s, is refused: %v", what, role, err)
+	case !may && !refused:
+		t.Errorf("ROLE-IGNORED: %s takes the role %s, and with %s it was answered %v", what, least,
+			role, err)
+	case refused && (!strings.Contains(err.Error(), "takes the role "+string(least)) ||
+		!strings.Contains(err.Error(), `of "ann" has the role `+string(role)) ||
+		!strings.Contains(err.Error(), "create-client NAME --role "+string(least))):
+		t.Errorf("%s: the refusal does not say what is needed: %v", what, err)
+	}
+}
+
+// TestEachCallTakesItsRole: every method has a row, and over real connections every role
+// may call those that take it or a lesser one, and no other.
+func TestEachCallTakesItsRole(t *testing.T) {
+	dir := certstest.Folder(t, "127.0.0.1")
+	addr := secured(t, dir, nil)
+	clients := roleClients(t, dir, addr)
+	methods(t, func(name, full string, request, response proto.Message) {
+		if _, ok := calls[full]; !ok {
+			t.Errorf("%s has no row in calls", full)
+		}
+		least, ok := leastRoles[name]
+		if !ok {
+			t.Errorf("%s has no row in this test", full)
+		}
+		if name == "Operations" { // a stream: see TestEachOperationTakesItsRole
+			return
+		}
+		for role, c := range clients {
+			err := fromStatus(c.link().conn.Invoke(t.Context(), full, request, response))
+			checkAccess(t, role, least, name, err)
+		}
+	})
+	admin := func(c *Client) pb.AdminClient { return pb.NewAdminClient(c.AdminConn()) }
+	for role, c := range clients {
+		_, err := admin(c).Backfill(t.Context(),
+			&pb.BackfillRequest{Action: pb.BackfillRequest_ACTION_START})
+		checkAccess(t, role, certs.Observer, "Backfill", err)
+		_, err = admin(c).ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: &pb.Policy{}})
+		checkAccess(t, role, certs.Operator, "ClusterPolicy", err)
+		// Nobody has registered it, and nobody has thought of it.
+		err = fromStatus(c.link().conn.Invoke(t.Context(), adminMethods+"Nodes2",
+			&pb.NodesRequest{}, &pb.NodesResponse{}))
+		if err == nil {
+			t.Errorf("%s: a method that does not exist was answered", role)
+		}
+	}
+	for _, role := range certs.ClientRoles() {
+		may := (caller{role: role}).refuse("Nodes2", takes(adminMethods+"Nodes2", nil)) == nil
+		if may != (role == certs.Operator) {
+			t.Errorf("ROLE-IGNORED: a call without a row, to a %s: %v", role, may)
+		}
+	}
+}
+
+// TestEachOperationTakesItsRole: every kind of operation, on the stream of every role.
+func TestEachOperationTakesItsRole(t *testing.T) {
+	dir := certstest.Folder(t, "127.0.0.1")
+	clients := roleClients(t, dir, secured(t, dir, nil))
+	leastOf := map[string]certs.Role{
+		"get": certs.Reader, "scan": certs.Reader, "raw_get": certs.Reader,
+		"raw_scan": certs.Reader, "walk": certs.Reader, "history": certs.Reader,
+		"pending": certs.Reader, "status": certs.Reader, "check_txn_status": certs.Reader,
+		"prewrite": certs.Writer, "commit": certs.Writer, "one_phase": certs.Writer,
+		"rollback": certs.Writer, "resolve_lock": certs.Writer, "heartbeat": certs.Writer,
+		"notify": certs.Writer,
+		// For nodes, and not over this service.
+		"clear_notify": "", "fail_notify": "", "restore": "", "raw_write": "", "split": "",
+		"set_catalogue": "", "mark": "", "collect": "", "change_replicas": "",
+		"transfer_leader": "", "checksum": "",
+	}
+	kinds := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
+	for i := range kinds.Len() {
+		kind := kinds.Get(i)
+		least, ok := leastOf[string(kind.Name())]
+		if !ok {
+			t.Errorf("%s has no row in this test", kind.Name())
+		}
+		for role, c := range clients {
+			req := &pb.TabletRequest{TabletId: 1}
+			m := req.ProtoReflect()
+			m.Set(kind, protoreflect.ValueOfMessage(m.NewField(kind).Message()))
+			resp, err := c.Send(t.Context(), nil, req)
+			if err != nil {
+				t.Fatal(kind.Name(), err)
+			}
+			e := resp.GetError()
+			if least == "" {
+				if e.GetCode() != pb.Error_CODE_PERMISSION && e.GetCode() != pb.Error_CODE_INVALID {
+					t.Errorf("ROLE-IGNORED: %s of a %s was answered %v", kind.Name(), role, resp)
+				}
+				continue
+			}
+			checkAccess(t, role, least, string(kind.Name()),
+				&txn.ServerError{Code: e.GetCode(), Message: e.GetMessage()})
+		}
+	}
+}
+
+// TestReadersEndNothing: a reader that meets a lock asks about it, and is not believed that
+// its transaction is dead; the lock goes when somebody else ends it, and then it reads.
+func TestReadersEndNothing(t *testing.T) {
+	dir := certstest.Folder(t, "127.0.0.1")
+	clients := roleClients(t, dir, secured(t, dir, nil))
+	reading := txn.NewClient(clients[certs.Reader], txn.Config{})
+	defer func() {
+		if err := reading.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	start, _, err := clients[certs.Writer].Timestamps(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uint32(mvcc.FirstUserTable)
+	primary := &pb.Cell{Table: id, Row: []byte("a"), Column: []byte("c")}
+	secondary := &pb.Cell{Table: id, Row: []byte("b"), Column: []byte("c")}
+	tablets, err := clients[certs.Writer].Locate(ctx, mvcc.TableID(id), "", 1)
+	if err != nil || len(tablets) != 1 {
+		t.Fatal(tablets, err)
+	}
+	send := func(role certs.Role, req *pb.TabletRequest) *pb.TabletResponse {
+		t.Helper()
+		req.TabletId, req.Epoch = tablets[0].TabletId, tablets[0].Epoch
+		resp, err := clients[role].Send(ctx, tablets[0], req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	write := func(c *pb.Cell) *pb.CellWrite {
+		return &pb.CellWrite{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}
+	}
+	if resp := send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{
+		Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(start), Primary: primary,
+			Expiry: uint64(mvcc.TimestampAt(start.Millis() + time.Hour.Milliseconds())),
+			Writes: []*pb.CellWrite{write(primary), write(secondary)},
+		}}}); resp.GetError() != nil {
+		t.Fatal(resp)
+	}
+	// It says that the worker is dead and that it has waited for long.
+	for _, at := range []*pb.Cell{primary, {Table: id, Row: []byte("never"), Column: []byte("c")}} {
+		now, _, err := clients[certs.Reader].Timestamps(ctx, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := send(certs.Reader, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
+			CheckTxnStatus: &pb.CheckTxnStatusRequest{
+				Primary: at, StartTs: uint64(start), Now: uint64(now), WorkerDead: true,
+			}}})
+		if resp.GetMutation().GetStatus() != pb.Status_STATUS_LIVE {
+			t.Fatalf("READER-ENDED: a reader has ended the transaction of another: %v", resp)
+		}
+	}
+	commit, _, err := clients[certs.Writer].Timestamps(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := func(c *pb.Cell) {
+		t.Helper()
+		if resp := send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{
+			Commit: &pb.CommitRequest{
+				StartTs: uint64(start), CommitTs: uint64(commit), Cells: []*pb.Cell{c},
+			}}}); resp.GetError() != nil {
+			t.Fatal(resp)
+		}
+	}
+	finish(primary)
+	// The reader meets the secondary's lock, and may not roll it forward.
+	read := make(chan error, 1)
+	go func() {
+		_, err := reading.Run(ctx, txn.Options{}, func(ctx context.Context, x *txn.Txn) error {
+			v, _, err := x.Get(ctx, txn.Key{Table: "t", Row: "b", Column: "c"})
+			if err == nil && string(v) != "v" {
+				err = errors.New("it read " + string(v))
+			}
+			return err
+		})
+		read <- err
+	}()
+	for reading.Stats().RolledForward < 2 { // it has tried twice, and goes on
+		select {
+		case err := <-read:
+			t.Fatal("the reader has not waited: ", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	finish(secondary)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOldClientsAreWarnedOf: a certificate without a role of its own is an operator's, and
+// the log says so, once.
+func TestOldClientsAreWarnedOf(t *testing.T) {
+	var log lockedLog
+	g := guard{cfg: ServerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	for range 3 {
+		g.warn(caller{certs.Client, "ann"})
+		g.warn(caller{certs.Operator, "eve"})
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=ann") {
+		t.Errorf("%q", got)
+	}
+}
+
+// lockedLog is a log that a test reads.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
