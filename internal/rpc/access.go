@@ -48,7 +48,8 @@ var calls = map[string]access{
 	pb.Percolator_Observers_FullMethodName:    {role: certs.Reader},
 	// A snapshot that is read for long holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
-	pb.Percolator_CreateTable_FullMethodName: {role: certs.Operator},
+	// Programs make the tables that they write to; what is there stays as it is.
+	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer},
 	pb.Percolator_DropTable_FullMethodName:   {role: certs.Operator},
 	pb.Percolator_SplitTablet_FullMethodName: {role: certs.Operator},
 

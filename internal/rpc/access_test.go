@@ -24,7 +24,7 @@ import (
 // changes it here as well.
 var leastRoles = map[string]certs.Role{
 	"Operations": certs.Reader, "Timestamps": certs.Reader, "Locate": certs.Reader,
-	"CreateTable": certs.Operator, "DropTable": certs.Operator, "Tables": certs.Reader,
+	"CreateTable": certs.Writer, "DropTable": certs.Operator, "Tables": certs.Reader,
 	"GetCatalogue": certs.Reader, "WorkerDead": certs.Reader, "SplitTablet": certs.Operator,
 	"NodeStatus": certs.Reader, "Observers": certs.Reader, "HoldHistory": certs.Reader,
 
