@@ -11,7 +11,10 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -451,4 +454,121 @@ func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
 	if err == nil {
 		t.Fatal("not interrupted")
 	}
+}
+
+// TestMadeAnew: a table that was dropped and made anew is never restored in place of the
+// older one of its name.
+func TestMadeAnew(t *testing.T) {
+	from := start(t, 10)
+	l := open(t, t.TempDir())
+	first := create(t, from.DB(), l, backup.CreateOptions{})
+	want := contentsNow(t, from.DB(), "bank")
+	later := set(t, from.DB(), "bank", "row000001", "later")
+	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
+	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "bank"}))
+	set(t, from.DB(), "bank", "new", "1")
+	second := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
+	to := percolatortest.Start(t, nil)
+	for _, o := range []backup.RestoreOptions{
+		{At: first.At, Backup: second.Name}, {At: uint64(later)},
+		{At: uint64(later), Tables: map[string]string{"bank": "bank"}},
+	} {
+		r, err := backup.Restore(t.Context(), to.DB().Client(), l, o)
+		if !errors.Is(err, backup.ErrTable) || !strings.Contains(fmt.Sprint(err), first.Name) {
+			t.Errorf("ANOTHER: restored %+v, %v", r, err)
+		}
+	}
+	for name, at := range map[string]uint64{"old": first.At, "new": second.At} {
+		_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+			At: at, Tables: map[string]string{"bank": name},
+		})
+		must(t, err)
+	}
+	equal(t, "old", contentsNow(t, to.DB(), "old"), want)
+	if got := contentsNow(t, to.DB(), "new"); len(got) != 1 {
+		t.Errorf("the new one has %v", got)
+	}
+}
+
+// TestPlannedBeforeRestore: a backup that was planned while a table was empty holds nothing of
+// what is restored into it meanwhile.
+func TestPlannedBeforeRestore(t *testing.T) {
+	from := start(t, 100)
+	l := open(t, t.TempDir())
+	create(t, from.DB(), l, backup.CreateOptions{})
+	to := start(t, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	begun := false
+	m, err := backup.Create(t.Context(), to.DB().Client(), open(t, t.TempDir()), backup.CreateOptions{
+		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+			if p.Done == 0 || begun {
+				return
+			}
+			begun = true
+			_, err := backup.Restore(ctx, to.DB().Client(), l, backup.RestoreOptions{
+				Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+					if p.Done == 2 {
+						stop()
+					}
+				}},
+			})
+			if err == nil {
+				t.Error("not interrupted")
+			}
+		}},
+	})
+	if !errors.Is(err, backup.ErrHistoryGone) {
+		t.Errorf("HALF: the backup ended with %v: %+v", err, m)
+	}
+}
+
+// TestRefusedRestore: a restore that is refused has changed nothing.
+func TestRefusedRestore(t *testing.T) {
+	from, to := start(t, 10), start(t, 10)
+	policy := func(n *percolatortest.Node, set *pb.Policy) *pb.Policy {
+		p, err := n.DB().Client().Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: set})
+		must(t, err)
+		return p.GetPolicy()
+	}
+	policy(from, &pb.Policy{HistoryMs: proto.Uint64(3 * 3600 * 1000)})
+	l := open(t, t.TempDir())
+	create(t, from.DB(), l, backup.CreateOptions{})
+	before := policy(to, nil)
+	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Policy: true})
+	if !errors.Is(err, backup.ErrNotEmpty) {
+		t.Errorf("restored over a table: %v", err)
+	}
+	if after := policy(to, nil); !proto.Equal(before, after) {
+		t.Errorf("a refused restore has changed the policy to %v", after)
+	}
+}
+
+// TestRestoredBefore: tables that an earlier run has ended are left alone, and named.
+func TestRestoredBefore(t *testing.T) {
+	from := start(t, 10)
+	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "later"}))
+	l := open(t, t.TempDir())
+	create(t, from.DB(), l, backup.CreateOptions{})
+	to := percolatortest.Start(t, nil)
+	for i, tables := range []map[string]string{{"bank": "bank"}, nil} {
+		r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Tables: tables})
+		must(t, err)
+		if len(r.Tables) != i+1 || strings.Join(r.Before, " ") != []string{"", "bank"}[i] {
+			t.Errorf("restored %v, before %v", r.Tables, r.Before)
+		}
+	}
+}
+
+// TestDroppedMeanwhile: a backup whose table was dropped can't be finished, and says how to go
+// on.
+func TestDroppedMeanwhile(t *testing.T) {
+	from := start(t, 100)
+	l := open(t, t.TempDir())
+	interruptCreate(t, from.DB(), l)
+	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
+	_, err := backup.Create(t.Context(), from.DB().Client(), l, backup.CreateOptions{})
+	if !errors.Is(err, backup.ErrTable) || !strings.Contains(err.Error(), "--restart") {
+		t.Errorf("a dropped table: %v", err)
+	}
+	create(t, from.DB(), l, backup.CreateOptions{Restart: true})
 }

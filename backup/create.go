@@ -191,6 +191,10 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 		}
 		return nil, fmt.Errorf("%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
 	}
+	if errors.Is(err, txn.ErrNoTable) {
+		return nil, fmt.Errorf("%w was dropped while %s was made of it, which can't be finished: begin anew with --restart: %w",
+			ErrTable, m.plan.Manifest.Name, err)
+	}
 	return manifest, err
 }
 
@@ -357,12 +361,17 @@ func (m *making) prepare(ctx context.Context) error {
 
 // upon makes the backup one upon the newest of the same cluster and tables.
 func (m *making) upon(ctx context.Context, head *Manifest) error {
-	all, err := m.from.whole(ctx)
+	listed, err := m.from.List(ctx)
 	if err != nil {
 		return err
 	}
-	for _, parent := range slices.Backward(all) {
-		if parent.Cluster != head.Cluster || !slices.Equal(chosen(parent), sortedSet(m.options.Tables)) {
+	for _, b := range slices.Backward(listed) {
+		if b.Err != nil {
+			// It may be the one, and what was made upon an older one would miss what it has.
+			return fmt.Errorf("%w: make a full backup", b.Err)
+		}
+		parent := b.Manifest
+		if parent == nil || parent.Cluster != head.Cluster || !slices.Equal(chosen(parent), sortedSet(m.options.Tables)) {
 			continue
 		}
 		head.Parent, head.ParentSHA256, head.Since = parent.Name, parent.sha256, parent.At

@@ -148,3 +148,26 @@ func put(ctx context.Context, url string) error {
 	}
 	return answer.Body.Close()
 }
+
+// TestDamagedBeside: a damaged backup does not keep others from being made and restored.
+func TestDamagedBeside(t *testing.T) {
+	from, dir := start(t, 10), filepath.Join(t.TempDir(), "new", "newer")
+	l := open(t, dir)
+	bad := create(t, from.DB(), l, backup.CreateOptions{})
+	must(t, os.WriteFile(filepath.Join(dir, bad.Name, "manifest"), []byte("nothing"), 0o600))
+	_, err := backup.Create(t.Context(), from.DB().Client(), l, backup.CreateOptions{Incremental: true})
+	if !errors.Is(err, backup.ErrDamaged) {
+		t.Errorf("made upon a damaged one: %v", err)
+	}
+	create(t, from.DB(), l, backup.CreateOptions{})
+	set(t, from.DB(), "bank", "row000003", "later")
+	m := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
+	to := percolatortest.Start(t, nil)
+	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+	if !errors.Is(err, backup.ErrDamaged) {
+		t.Errorf("restored the newest, though one can't be read: %v", err)
+	}
+	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Backup: m.Name})
+	must(t, err)
+	equal(t, "restored", contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
+}

@@ -43,11 +43,21 @@ func Open(ctx context.Context, name string) (*Location, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
+	var parents []string // in which a name is made
+	for p := dir; p != filepath.Dir(p); p = filepath.Dir(p) {
+		if _, err := os.Stat(p); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		parents = append(parents, filepath.Dir(p))
+	}
 	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
 		CreateDir: true, NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backup: open %s: %w", name, err)
+	}
+	if err := syncAll(parents...); err != nil {
+		return nil, errors.Join(err, bucket.Close())
 	}
 	return &Location{bucket: bucket, dir: dir}, nil
 }
@@ -87,7 +97,12 @@ func (l *Location) sync(name string) error {
 		return nil
 	}
 	path := filepath.Join(l.dir, filepath.FromSlash(name))
-	for _, p := range []string{path, filepath.Dir(path), l.dir} {
+	return syncAll(path, filepath.Dir(path), l.dir)
+}
+
+// syncAll makes files and directories durable.
+func syncAll(paths ...string) error {
+	for _, p := range paths {
 		f, err := os.Open(p)
 		if err != nil {
 			return fmt.Errorf("backup: %w", err)

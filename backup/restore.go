@@ -40,6 +40,7 @@ type Restored struct {
 	Backup   string
 	At       uint64
 	Tables   []string // as they are called now
+	Before   []string // those among them that an earlier run had ended: nothing was written to them
 	LeftOut  []string // tables that were there at At, perhaps, and were dropped before the backup
 	Records  int64
 	Notified int64
@@ -55,13 +56,13 @@ func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) 
 	if err := r.choose(); err != nil {
 		return nil, err
 	}
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
 	if o.Policy {
 		if err := r.policy(ctx); err != nil {
 			return nil, err
 		}
-	}
-	if err := r.begin(ctx); err != nil {
-		return nil, err
 	}
 	if err := r.write(ctx); err != nil {
 		return nil, err
@@ -104,29 +105,9 @@ type target struct {
 
 // find finds the chain.
 func (r *restoring) find(ctx context.Context) error {
-	all, err := r.from.whole(ctx)
+	last, err := r.newest(ctx)
 	if err != nil {
 		return err
-	}
-	// The oldest backup that goes as far as At, or the newest.
-	var last *Manifest
-	for _, m := range all {
-		named := r.options.Backup == "" || r.options.Backup == m.Name
-		if named && (last == nil || r.options.At == 0 || last.At < r.options.At) {
-			last = m
-		}
-	}
-	switch {
-	case last == nil && r.options.Backup != "":
-		return fmt.Errorf("%w: %s", ErrNotFound, r.options.Backup)
-	case last == nil:
-		return fmt.Errorf("%w: there is no whole backup", ErrNotFound)
-	}
-	if r.options.Backup == "" && slices.ContainsFunc(all, func(m *Manifest) bool {
-		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))
-	}) {
-		return fmt.Errorf("%w: there are backups of several clusters, or of different tables: name one of them",
-			ErrNotFound)
 	}
 	if r.chain, err = r.from.chain(ctx, last); err != nil {
 		return err
@@ -149,6 +130,37 @@ func (r *restoring) find(ctx context.Context) error {
 	return nil
 }
 
+// newest returns the backup that is named, whatever else the location has; or the oldest
+// that goes as far as At, or the newest.
+func (r *restoring) newest(ctx context.Context) (last *Manifest, err error) {
+	if name := r.options.Backup; name != "" {
+		last, err = r.from.manifest(ctx, name)
+		if err == nil && last == nil {
+			err = fmt.Errorf("%w: %s", ErrNotFound, name)
+		}
+		return last, err
+	}
+	all, err := r.from.whole(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w; another can be restored by its name", err)
+	}
+	for _, m := range all {
+		if last == nil || r.options.At == 0 || last.At < r.options.At {
+			last = m
+		}
+	}
+	if last == nil {
+		return nil, fmt.Errorf("%w: there is no whole backup", ErrNotFound)
+	}
+	if slices.ContainsFunc(all, func(m *Manifest) bool {
+		return m.Cluster != last.Cluster || !slices.Equal(chosen(m), chosen(last))
+	}) {
+		return nil, fmt.Errorf("%w: there are backups of several clusters, or of different tables: name one of them",
+			ErrNotFound)
+	}
+	return last, nil
+}
+
 // choose maps tables to targets.
 func (r *restoring) choose() error {
 	last := r.chain[len(r.chain)-1]
@@ -165,6 +177,10 @@ func (r *restoring) choose() error {
 		// From the backup on in which it is for the first time.
 		i := slices.IndexFunc(r.chain, func(m *Manifest) bool { _, ok := m.table(t.ID); return ok })
 		x.chain = r.chain[i:]
+		if older := r.dropped()[t.Name]; older != "" {
+			return fmt.Errorf("%w %q was dropped and made anew since: the new one can be restored at timestamps from %d on; the older one %s",
+				ErrTable, t.Name, x.chain[0].At, older)
+		}
 		for j := range x.chain[0].Files {
 			if f := &x.chain[0].Files[j]; f.Table == t.ID {
 				x.ranges = append(x.ranges, f.Range)
@@ -175,6 +191,10 @@ func (r *restoring) choose() error {
 	}
 	for name := range wanted {
 		if !slices.ContainsFunc(r.tables, func(t target) bool { return t.Name == name }) {
+			if older := r.dropped()[name]; older != "" {
+				return fmt.Errorf("%w %q was dropped before the backup %s: it can be restored %s", ErrTable, name,
+					last.Name, older)
+			}
 			return fmt.Errorf("%w %q is not in the backup %s", ErrTable, name, last.Name)
 		}
 	}
@@ -182,14 +202,33 @@ func (r *restoring) choose() error {
 		return fmt.Errorf("%w: two tables would get one name", ErrTable)
 	}
 	// At an earlier timestamp there may have been tables that the last backup has not seen.
-	if n := len(r.chain); r.mark.At < last.At && n > 1 && len(wanted) == 0 {
-		for _, t := range r.chain[n-2].Tables {
+	if len(wanted) == 0 {
+		for name := range r.dropped() {
+			r.result.LeftOut = append(r.result.LeftOut, name)
+		}
+		slices.Sort(r.result.LeftOut)
+	}
+	return nil
+}
+
+// dropped returns the tables that may have been there at the timestamp that is restored and
+// are not in the last backup, by name: at which timestamps each can be restored, and how.
+func (r *restoring) dropped() map[string]string {
+	out, last := map[string]string{}, r.chain[len(r.chain)-1]
+	for i, m := range r.chain {
+		// The next one tells what was there between this one and itself.
+		if i+1 < len(r.chain) && r.chain[i+1].At <= r.mark.At {
+			continue
+		}
+		for _, t := range m.Tables {
 			if _, still := last.table(t.ID); !still {
-				r.result.LeftOut = append(r.result.LeftOut, t.Name)
+				first := slices.IndexFunc(r.chain, func(m *Manifest) bool { _, ok := m.table(t.ID); return ok })
+				out[t.Name] = fmt.Sprintf("at timestamps from %d to %d, from the backup %s",
+					r.chain[first].At, m.At, m.Name)
 			}
 		}
 	}
-	return nil
+	return out
 }
 
 // policy restores the cluster's policy.
@@ -247,15 +286,17 @@ func (r *restoring) begin(ctx context.Context) error {
 		if t.done {
 			continue
 		}
-		// A tablet for each range, in requests of as many as one takes.
+		// A tablet for each range, in requests of as many as one takes. The last one has none,
+		// and has the tablets refuse reads of the time before.
 		var keys [][]byte
 		for _, rows := range t.ranges {
 			if len(rows.Start) > 0 {
 				keys = append(keys, rows.Start)
 			}
 		}
-		for first := true; first || len(keys) > 0; first = false {
+		for last := false; !last; {
 			n := min(len(keys), splitsAtOnce)
+			last = n == 0
 			answer, err := r.table(ctx, &pb.RestoreTableRequest{
 				Name: t.to, Mark: r.mark, SplitKeys: keys[:n],
 			})
@@ -284,6 +325,9 @@ func (r *restoring) skipDone(there []*pb.Table) {
 	for i := range r.tables {
 		t := &r.tables[i]
 		t.done = t.done && (done < len(r.tables) || r.options.Notify)
+		if t.done {
+			r.result.Before = append(r.result.Before, t.to)
+		}
 	}
 }
 

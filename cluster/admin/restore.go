@@ -39,6 +39,12 @@ func (s *Service) RestoreTable(ctx context.Context,
 		keys[i] = string(k)
 	}
 	id, resumed, err := s.cfg.Restores.Begin(ctx, req.Name, keys, mark)
+	if err == nil && len(keys) == 0 {
+		// Later than the timestamp of whoever has seen the table without the mark.
+		if now, err = s.cfg.Node.Timestamp(ctx); err == nil {
+			err = s.cfg.Restores.Bind(ctx, id, now)
+		}
+	}
 	return &pb.RestoreTableResponse{TableId: id, Resumed: resumed}, err
 }
 

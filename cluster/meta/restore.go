@@ -64,6 +64,12 @@ func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
 	return nil
 }
 
+// Bind has the tablets of a table that is being restored refuse reads below now. A backup
+// that was planned before the table was marked would copy some of its rows otherwise.
+func (r *Restores) Bind(ctx context.Context, table uint32, now mvcc.Timestamp) error {
+	return r.bind(ctx, mvcc.TableID(table), now)
+}
+
 // Finish ends the restore of a table: its tablets refuse reads below now, which
 // would see rows of a table that was not there yet, and then the mark is removed. It may be
 // repeated.

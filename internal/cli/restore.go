@@ -109,6 +109,9 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 	}
 	m.name = "restore"
 	m.end(tally{Rows: r.Records}, r.Backup)
+	for _, name := range r.Before {
+		d.out.note("table %s was restored by an earlier run, and is as it was left since", printable(name))
+	}
 	for _, name := range r.LeftOut {
 		d.out.note("table %s was dropped before the backup ended, and is left out", printable(name))
 	}
@@ -116,9 +119,10 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 		Backup   string   `json:"backup"`
 		At       uint64   `json:"at"`
 		Tables   []string `json:"tables"`
+		Before   []string `json:"restored_before,omitempty"`
 		Records  int64    `json:"records"`
 		Notified int64    `json:"notified"`
-	}{r.Backup, r.At, r.Tables, r.Records, r.Notified},
-		"%d tables restored as of %s UTC, %d records", len(r.Tables),
+	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Notified},
+		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
 		clock(mvcc.Timestamp(r.At)), r.Records)
 }

@@ -655,10 +655,12 @@ func (x *Finding) GetRemedy() string {
 }
 
 type RestoreTableRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it is there and empty, or being restored with the same mark
-	SplitKeys [][]byte               `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
-	Mark      *RestoreMark           `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table; begin creates it, unless it is there and empty, or being restored with the same mark
+	// Begin may be repeated with more of them. The last one has none: reads below now are refused
+	// from then on, and cells may be restored.
+	SplitKeys [][]byte     `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
+	Mark      *RestoreMark `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
 	// End it: reads below now are refused from then on, and the table can be opened. One that is ended already is no error.
 	Finish        bool `protobuf:"varint,4,opt,name=finish,proto3" json:"finish,omitempty"`
 	unknownFields protoimpl.UnknownFields
