@@ -84,6 +84,8 @@ var (
 func (m exporter) collectMembers(out chan<- prometheus.Metric) {
 	send(out, gossipAlive, len(m.others.alive())+1) // alive leaves this node out
 	send(out, gossipLost, m.others.lost.Load())
+	// The clocks of the last poll stay as they were when leadership goes; placement's status
+	// says whether they still count.
 	if _, _, known := m.status.placement.Get(); known {
 		for node, offset := range m.status.jobs.clocks.Last() {
 			send(out, clockOffset, offset.Seconds(), strconv.FormatUint(node, 10))

@@ -36,9 +36,12 @@ var (
 // collectRaft exports what the node's replicas say of their groups.
 func (m exporter) collectRaft(out chan<- prometheus.Metric, tablets []*pb.StatusResponse) {
 	var leaders, resting int
+	// One loop for all: a tablet's status has been asked for once in this scrape.
 	for _, t := range tablets {
 		id := strconv.FormatUint(t.GetTablet().GetTabletId(), 10)
+		// What stays unapplied shows that the store is slower than the log.
 		send(out, raftApplyLag, t.LastIndex-min(t.AppliedIndex, t.LastIndex), id)
+		// A replica at rest keeps its leader: it counts as leading too, below.
 		if t.Quiescent {
 			resting++
 		}
@@ -61,6 +64,8 @@ func (m exporter) collectRaft(out chan<- prometheus.Metric, tablets []*pb.Status
 	send(out, raftReplicas, len(tablets))
 	send(out, raftLeaders, leaders)
 	send(out, raftResting, resting)
+	// All replicas of the process observe the same histograms: labels by tablet would be a
+	// thousand series for each bucket.
 	measured := &m.tablets.metrics
 	send(out, raftLed, measured.Led.Load())
 	sendHistogram(out, raftWrites, measured.Writes.Read())

@@ -39,6 +39,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 		wait.Wait()
 		return nil, err
 	}
+	// Meta may be what is wrong: the list is then what this node knows by itself.
 	out.NodesUnavailable = nodes.GetUnavailable()
 	for _, n := range nodesOf(nodes.Nodes, s.cfg.Members.Alive()) {
 		out.Nodes = append(out.Nodes, &pb.NodeReport{Node: n})
@@ -46,11 +47,13 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	slices.SortFunc(out.Nodes, func(a, b *pb.NodeReport) int {
 		return cmp.Compare(a.Node.NodeId, b.Node.NodeId)
 	})
+	// A node that gossip takes for dead is not waited for.
 	for _, r := range out.Nodes {
 		if r.Node.Alive {
 			wait.Go(func() { s.report(asking, r) })
 		}
 	}
+	// Each goroutine has written to a report, or a field, of its own.
 	wait.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -65,6 +68,8 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			}
 		}
 	}
+	// Last, since the ages of locks and notifications are counted from here. The tablet map
+	// has the tablets that no node which answers tells of.
 	out.UnixMs = time.Now().UnixMilli()
 	out.Findings, out.Survives = health.Examine(out, s.cfg.Router.All())
 	return out, nil

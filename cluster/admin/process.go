@@ -25,7 +25,9 @@ const (
 	maxProfile = 60 * time.Second
 )
 
-// DescribeProcess implements pb.AdminServer.
+// DescribeProcess implements pb.AdminServer. The answer is one message, so it is built in
+// memory first; the kinds that grow with the node, metrics and goroutines, stay far below the
+// bound with a thousand tablets.
 func (s *Service) DescribeProcess(ctx context.Context,
 	req *pb.DescribeProcessRequest) (*pb.DescribeProcessResponse, error) {
 	var out bytes.Buffer
@@ -36,6 +38,7 @@ func (s *Service) DescribeProcess(ctx context.Context,
 	case pb.DescribeProcessRequest_KIND_METRICS:
 		err = s.cfg.Node.Metrics(&out)
 	case pb.DescribeProcessRequest_KIND_GOROUTINES:
+		// 1: as text, equal stacks counted, and without the arguments of functions.
 		err = pprof.Lookup("goroutine").WriteTo(&out, 1)
 	case pb.DescribeProcessRequest_KIND_HEAP:
 		err = pprof.Lookup("heap").WriteTo(&out, 0)
@@ -63,6 +66,7 @@ func profileCPU(ctx context.Context, w io.Writer, d time.Duration) error {
 	if err := pprof.StartCPUProfile(w); err != nil {
 		return refuse("%v; try again when that has ended", err)
 	}
+	// What has been sampled is written by the stop, also after the caller has gone.
 	defer pprof.StopCPUProfile()
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -94,6 +98,7 @@ func (s *Service) SetLogLevel(_ context.Context,
 	if err := level.UnmarshalText([]byte(req.GetLevel())); err != nil {
 		return nil, refuse("%q is no level: known are debug, info, warn and error", req.GetLevel())
 	}
+	// A program around node.Open brings a logger of its own.
 	current := s.cfg.Node.LogLevel()
 	if current == nil {
 		return nil, refuse("the program that runs this node has a log of its own, whose level cannot be changed from here")

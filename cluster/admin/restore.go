@@ -14,7 +14,9 @@ import (
 // This file takes restores of tables from backups: where they begin and end, and the
 // records in between. It keeps nothing; that a table is being restored is noted in meta.
 
-// RestoreTable implements pb.AdminServer.
+// RestoreTable implements pb.AdminServer: it makes the table with the mark of the restore,
+// goes on with one of the same mark, or ends it. A table with another mark, or with rows, is
+// refused. While the mark is there, transactions do not find the table.
 func (s *Service) RestoreTable(ctx context.Context,
 	req *pb.RestoreTableRequest) (*pb.RestoreTableResponse, error) {
 	mark := req.GetMark()
@@ -30,6 +32,7 @@ func (s *Service) RestoreTable(ctx context.Context,
 		return nil, refuse("the backup's timestamp %d is ahead of this cluster's time %d: wait until it has passed, or correct the nodes' clocks",
 			mark.At, now)
 	}
+	// The past that was restored half-way may not be read: the tablets' bound is raised to now.
 	if req.Finish {
 		id, err := s.cfg.Restores.Finish(ctx, req.Name, mark, now)
 		return &pb.RestoreTableResponse{TableId: id}, err
@@ -48,13 +51,16 @@ func (s *Service) RestoreTable(ctx context.Context,
 	return &pb.RestoreTableResponse{TableId: id, Resumed: resumed}, err
 }
 
-// RestoreCells implements pb.AdminServer.
+// RestoreCells implements pb.AdminServer. Cells that are there already with the same
+// timestamps are left as they are, so a client that does not know whether a request was done
+// sends it again.
 func (s *Service) RestoreCells(ctx context.Context,
 	req *pb.RestoreCellsRequest) (*pb.RestoreCellsResponse, error) {
 	id, err := s.cfg.Restores.Table(ctx, req.GetName(), req.GetMark())
 	if err != nil {
 		return nil, err
 	}
+	// A client's message may have lists of different lengths, or cells without an address.
 	r := req.GetCells()
 	n := len(r.GetWrites())
 	if len(r.GetStartTs()) != n || len(r.GetCommitTs()) != n ||
@@ -62,6 +68,7 @@ func (s *Service) RestoreCells(ctx context.Context,
 		return nil, refuse("each restored cell has an address and two timestamps")
 	}
 	for i, w := range r.GetWrites() {
+		// The id is that of this cluster: the backup's names another table here.
 		w.Cell.Table = id
 		if r.CommitTs[i] > req.Mark.At {
 			return nil, refuse("a record committed at %d is newer than the timestamp %d that is restored",
@@ -69,6 +76,7 @@ func (s *Service) RestoreCells(ctx context.Context,
 		}
 	}
 	err = s.cfg.Node.Restore(ctx, wire.Restore(r).Records)
+	// Refusals, so that the client does not try again what cannot succeed.
 	switch {
 	case errors.Is(err, txn.ErrConflict):
 		return nil, refuse("table %q is not empty, or somebody else writes into it: %v", req.Name, err)
