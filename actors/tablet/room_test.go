@@ -232,6 +232,11 @@ func TestFollowerOnFullDisk(t *testing.T) {
 			g.write(groupTablet, "a", "1")
 			g.even(groupTablet, 1, 2, 3)
 			slow.free.Store(freeNone)
+			// Before the group is closed, also by a test that fails: the log waits for room.
+			t.Cleanup(func() {
+				slow.free.Store(math.MaxUint64)
+				look(slow.store)
+			})
 			if seen {
 				look(slow.store)
 			}
@@ -246,7 +251,8 @@ func TestFollowerOnFullDisk(t *testing.T) {
 			for range 20 {
 				g.write(groupTablet, "a", "2")
 			}
-			if s := g.status(slow.id, groupTablet); s.LastIndex != before {
+			// One entry may have been on its way already: a new leader's first.
+			if s := g.status(slow.id, groupTablet); s.LastIndex > before+1 {
 				t.Errorf("the follower's log has grown from %d to %d on a full disk", before,
 					s.LastIndex)
 			}
