@@ -46,8 +46,8 @@ func TestDial(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{}); !errors.Is(err,
-		percolator.ErrInvalid) {
+	_, err = percolator.Dial(ctx, []string{"x"}, percolator.ClientConfig{})
+	if !errors.Is(err, percolator.ErrInvalid) {
 		t.Errorf("neither insecure nor certificates: %v", err)
 	}
 }

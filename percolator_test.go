@@ -315,8 +315,8 @@ func TestTables(t *testing.T) {
 		t.Errorf("%+v, %v", tables, err)
 	}
 	for _, name := range []string{"", "\xff", strings.Repeat("x", 256)} {
-		if err := db.CreateTable(ctx, percolator.TableSpec{Name: name}); !errors.Is(err,
-			percolator.ErrInvalid) {
+		err := db.CreateTable(ctx, percolator.TableSpec{Name: name})
+		if !errors.Is(err, percolator.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -57,8 +57,8 @@ type groupedPut struct {
 }
 
 func openBadger(dir string) (*badger.DB, error) {
-	return badger.Open(badger.DefaultOptions(dir).WithSyncWrites(true).WithLoggingLevel(
-		badger.ERROR))
+	options := badger.DefaultOptions(dir).WithSyncWrites(true).WithLoggingLevel(badger.ERROR)
+	return badger.Open(options)
 }
 
 func beginBadger(grouped bool) func(context.Context, string) (subject, error) {

@@ -78,8 +78,8 @@ func TestNodeOnFullDisk(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := set(ctx, n.DB(), "r", column, []byte("2")); !errors.Is(err,
-			percolator.ErrDiskFull) {
+		err = set(ctx, n.DB(), "r", column, []byte("2"))
+		if !errors.Is(err, percolator.ErrDiskFull) {
 			t.Fatalf("a write: %v", err)
 		}
 	}

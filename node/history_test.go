@@ -105,8 +105,8 @@ func TestTimeTravel(t *testing.T) {
 		t.Errorf("%d entries collected, want %d old versions gone: %v", status.History.Collected,
 			len(commits)-1, status.History)
 	}
-	if _, err := readAt(ctx, n.DB(), "a", commits[3]); !errors.Is(err,
-		percolator.ErrSnapshotTooOld) || !strings.Contains(err.Error(), "keep more history") {
+	_, err := readAt(ctx, n.DB(), "a", commits[3])
+	if !errors.Is(err, percolator.ErrSnapshotTooOld) || !strings.Contains(err.Error(), "keep more history") {
 		t.Errorf("below the history: %v, want ErrSnapshotTooOld and what to do", err)
 	}
 	if records := historyOf(ctx, t, n, "a"); records != 1 {

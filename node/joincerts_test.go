@@ -51,8 +51,8 @@ func TestWaitingNodeWithCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(
-		credentials.NewTLS(files.Client())))
+	conn, err := grpc.NewClient(listen,
+		grpc.WithTransportCredentials(credentials.NewTLS(files.Client())))
 	if err != nil {
 		t.Fatal(err)
 	}

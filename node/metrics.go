@@ -115,8 +115,8 @@ func (n *Node) gatherer() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(exporter{
 		n.status, n.observers, n.tablets, n.others, n.oracles, n.client, n.servers, &n.lockd,
-	},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(
-			collectors.ProcessCollectorOpts{}))
+	})
+	r.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -343,8 +343,8 @@ func TestParkedAreReplayed(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	counted(t, n, "counter", func(s *pb.ObserverState) bool { return s.Status.Commits == rows })
-	if _, err := client.ReplayParked(within(t, time.Minute), "nobody"); !errors.Is(err,
-		percolator.ErrInvalid) {
+	_, err = client.ReplayParked(within(t, time.Minute), "nobody")
+	if !errors.Is(err, percolator.ErrInvalid) {
 		t.Errorf("of an unknown observer: %v", err)
 	}
 	err = client.Replay(within(t, time.Minute), 0,

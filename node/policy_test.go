@@ -89,8 +89,8 @@ func TestPolicyOverrulesFlags(t *testing.T) {
 	r.placed(ctx, 2, 3, 0, 1, 2)
 
 	var refused *txn.ServerError
-	if _, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(2)}); !errors.As(err,
-		&refused) || refused.Code != pb.Error_CODE_INVALID {
+	_, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(2)})
+	if !errors.As(err, &refused) || refused.Code != pb.Error_CODE_INVALID {
 		t.Errorf("two replicas: %v", err)
 	}
 	p, err := setPolicy(ctx, r.nodes[0], &pb.Policy{Replicas: proto.Uint64(1)})

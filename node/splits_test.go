@@ -112,8 +112,8 @@ func TestSplitsByLoad(t *testing.T) {
 	status := until(ctx, t, n, "a busy tablet is split", func(s *pb.NodeStatusResponse) bool {
 		for range 50 {
 			i++
-			for column, row := range map[percolator.Column]string{past: fmt.Sprintf("%02d",
-				i*37%100), hot: "hot"} {
+			spread := fmt.Sprintf("%02d", i*37%100)
+			for column, row := range map[percolator.Column]string{past: spread, hot: "hot"} {
 				s, err := db.Snapshot(ctx)
 				if err == nil {
 					_, _, err = s.Get(ctx, row, column)

@@ -93,8 +93,8 @@ func (s *Snap) Keys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[
 	o := spanWalk(g, span, false)
 	o.keysOnly, o.prefetch = true, false
 	if after != nil {
-		if seek := append(AppendKey(nil, g, after.Cell, after.TS), 0); bytes.Compare(seek,
-			o.seek) > 0 {
+		seek := append(AppendKey(nil, g, after.Cell, after.TS), 0)
+		if bytes.Compare(seek, o.seek) > 0 {
 			o.seek = seek
 		}
 	}

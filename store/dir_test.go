@@ -266,7 +266,8 @@ func logCases() []dirCase {
 				if err := os.Rename(dir+".first", dir+".log"); err != nil {
 					t.Fatal(err)
 				}
-			}, opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
+			},
+			opts: func(o *store.Options) { elsewhere(o.Dir + ".log")(o) }},
 	}
 }
 

@@ -67,8 +67,8 @@ func TestCommitLimits(t *testing.T) {
 		one.Delete([]byte("y"))
 		for _, b := range []*store.Batch{bytes, one} {
 			ok := round(5, 3)
-			if err := s.StateWriter().Commit([]*store.Batch{ok, b}); !errors.Is(err,
-				store.ErrBatchTooLarge) {
+			err := s.StateWriter().Commit([]*store.Batch{ok, b})
+			if !errors.Is(err, store.ErrBatchTooLarge) {
 				t.Errorf("memory=%v: %v, want ErrBatchTooLarge", memory, err)
 			}
 		}
@@ -97,8 +97,8 @@ func TestCommitFails(t *testing.T) {
 	commit(t, s, round(1, 3))
 	for range 2 {
 		broken = !broken
-		if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err,
-			store.ErrFailed) {
+		err := s.StateWriter().Commit([]*store.Batch{round(2, 3)})
+		if !errors.Is(err, store.ErrFailed) {
 			t.Fatalf("%v, want ErrFailed", err)
 		}
 	}
@@ -133,8 +133,8 @@ func TestWatermark(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, dir, func(o *store.Options) { o.MinFreeBytes = free * 8 })
-	if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); !errors.Is(err,
-		store.ErrDiskFull) {
+	err = s.StateWriter().Commit([]*store.Batch{round(2, 3)})
+	if !errors.Is(err, store.ErrDiskFull) {
 		t.Errorf("half of the reserve is free: %v, want ErrDiskFull", err)
 	}
 	if err := s.StateWriter().Commit([]*store.Batch{round(2, 3)}); errors.Is(err, store.ErrFailed) {

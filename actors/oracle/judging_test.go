@@ -14,16 +14,18 @@ func TestJudgedAsVotersJoin(t *testing.T) {
 	var voters, judgements atomic.Int64
 	ahead := errors.New("ahead")
 	var wrong atomic.Bool
-	o := spawn(t, meta, Config{Clock: at(2026).Now, Voters: func() int {
-		return int(voters.Load())
-	}, Judge: func(_ uint64, then func(error)) {
-		judgements.Add(1)
-		if wrong.Load() {
-			then(ahead)
-			return
-		}
-		then(nil)
-	}})
+	o := spawn(t, meta, Config{
+		Clock:  at(2026).Now,
+		Voters: func() int { return int(voters.Load()) },
+		Judge: func(_ uint64, then func(error)) {
+			judgements.Add(1)
+			if wrong.Load() {
+				then(ahead)
+				return
+			}
+			then(nil)
+		},
+	})
 	take(t, o, 1)
 	if n := judgements.Load(); n != 0 {
 		t.Fatalf("the only voter was judged %d times", n)

@@ -280,8 +280,8 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		}
 		r.raise(2, keep)
 		r.until(2, "half of it", func(s *pb.StatusResponse) bool { return s.Collected > 0 })
-		if got := r.do(2, getOf(keep, "r015")).GetGet().Results[0]; string(got.Value) != long+
-			"195" {
+		got := r.do(2, getOf(keep, "r015")).GetGet().Results[0]
+		if string(got.Value) != long+"195" {
 			t.Errorf("a read at the safepoint finds %d bytes", len(got.Value))
 		}
 		r.raise(2, r.take(1))
@@ -290,8 +290,8 @@ func TestCollectsWhatTheSafepointHasPassed(t *testing.T) {
 		if groups[mvcc.GroupWrite] != 20 || groups[mvcc.GroupData] != 20 || len(groups) != 2 {
 			t.Errorf("restarted %t: left are %v", restarted, groups)
 		}
-		if got := r.do(2, getOf(r.take(1), "r015")).GetGet().Results[0]; string(got.Value) != long+
-			"285" {
+		got = r.do(2, getOf(r.take(1), "r015")).GetGet().Results[0]
+		if string(got.Value) != long+"285" {
 			t.Errorf("a read finds %d bytes", len(got.Value))
 		}
 	}

@@ -82,13 +82,13 @@ func TestSetLogLevel(t *testing.T) {
 		t.Errorf("the log says %q of it", &log)
 	}
 	var refused *txn.ServerError
-	if _, err := s.SetLogLevel(t.Context(), &pb.SetLogLevelRequest{Level: "loud"}); !errors.As(err,
-		&refused) || level.Level() != slog.LevelError {
+	_, err = s.SetLogLevel(t.Context(), &pb.SetLogLevelRequest{Level: "loud"})
+	if !errors.As(err, &refused) || level.Level() != slog.LevelError {
 		t.Errorf("%v; the level is %v", err, level)
 	}
 	s = New(Config{Node: describedNode{}})
-	if _, err := s.SetLogLevel(t.Context(), &pb.SetLogLevelRequest{Level: "info"}); !errors.As(err,
-		&refused) {
+	_, err = s.SetLogLevel(t.Context(), &pb.SetLogLevelRequest{Level: "info"})
+	if !errors.As(err, &refused) {
 		t.Errorf("without a level: %v", err)
 	}
 }

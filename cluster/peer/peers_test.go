@@ -328,8 +328,8 @@ func TestUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memlink.Network, add add) {
 		a := add(self(1, 1), &handler{}, peer.Config{})
 		for _, node := range []uint64{0, 1, 7} {
-			if _, err := a.Call(context.Background(), node, ask(1)); !errors.Is(err,
-				txn.ErrNotSent) {
+			_, err := a.Call(context.Background(), node, ask(1))
+			if !errors.Is(err, txn.ErrNotSent) {
 				t.Errorf("node %d: %v", node, err)
 			}
 		}

@@ -106,13 +106,11 @@ func TestVerifyFindsDocument(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	for name, spoil := range map[string]func(*export.Document){
-		"title": func(d *export.Document) {
-			d.Title += "!"
-		}, "text": func(d *export.Document) { d.Text += "!" },
+		"title":   func(d *export.Document) { d.Title += "!" },
+		"text":    func(d *export.Document) { d.Text += "!" },
 		"anchors": func(d *export.Document) { d.Anchors = append([]string{"!"}, d.Anchors...) },
-		"rank": func(d *export.Document) {
-			d.Rank++
-		}, "hash": func(d *export.Document) { d.Hash = "other" },
+		"rank":    func(d *export.Document) { d.Rank++ },
+		"hash":    func(d *export.Document) { d.Hash = "other" },
 		"nothing": func(*export.Document) {},
 	} {
 		d := right

@@ -331,8 +331,8 @@ func TestGossipKeys(t *testing.T) {
 	}
 	rotate(certs.DropOld, false, 1) // nothing is left to drop, as after the last step
 	rotate(certs.AddKey, false, 2)
-	if _, err := certs.RotateGossipKey(dir, certs.DropOld, false); !errors.Is(err,
-		certs.ErrNotUsed) {
+	_, err := certs.RotateGossipKey(dir, certs.DropOld, false)
+	if !errors.Is(err, certs.ErrNotUsed) {
 		t.Error(err)
 	}
 	rotate(certs.DropOld, true, 1)

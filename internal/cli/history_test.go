@@ -82,8 +82,8 @@ func TestHistoryOfALongRow(t *testing.T) {
 		{Group: uint32(mvcc.GroupData), Cell: &pb.Cell{Table: 16, Row: []byte("Bob")},
 			Value: make([]byte, mvcc.HistoryBytes)},
 	}
-	if _, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob"); !strings.Contains(stderr,
-		"it may have more") {
+	_, _, stderr := runApp(t, cluster, nil, "history", "bank", "Bob")
+	if !strings.Contains(stderr, "it may have more") {
 		t.Errorf("as many bytes as a tablet answers: %q", stderr)
 	}
 }

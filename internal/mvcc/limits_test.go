@@ -125,8 +125,8 @@ func TestMissingValueIsCorrupt(t *testing.T) {
 	if _, err := Get(m, c, 3); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("get: %v, want ErrCorrupt", err)
 	}
-	if _, err := Scan(m, ScanRequest{Span: Span{Table: testTable}, At: 3}); !errors.Is(err,
-		ErrCorrupt) {
+	_, err := Scan(m, ScanRequest{Span: Span{Table: testTable}, At: 3})
+	if !errors.Is(err, ErrCorrupt) {
 		t.Errorf("scan: %v, want ErrCorrupt", err)
 	}
 }

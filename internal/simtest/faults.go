@@ -109,8 +109,8 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 	if total == 0 {
 		return nil
 	}
-	for at := between(rng, 500*time.Millisecond, 2*time.Second); at < within; at += between(rng,
-		gap/16, gap) {
+	at := between(rng, 500*time.Millisecond, 2*time.Second)
+	for ; at < within; at += between(rng, gap/16, gap) {
 		e := Event{
 			At: at.Round(time.Millisecond), Kind: choose(rng, shares, total), A: rng.IntN(nodes),
 			B: rng.IntN(nodes - 1),

@@ -83,8 +83,8 @@ func (a *arena) close() error {
 
 // log writes a line, in one piece; the time is that of the nodes' logs. Any goroutine may call it.
 func (a *arena) log(format string, args ...any) {
-	_, _ = a.steps.WriteString(time.Now().UTC().Format("15:04:05.000Z ") + fmt.Sprintf(format,
-		args...) + "\n")
+	at := time.Now().UTC().Format("15:04:05.000Z ")
+	_, _ = a.steps.WriteString(at + fmt.Sprintf(format, args...) + "\n")
 }
 
 func (a *arena) left() time.Duration { return max(time.Until(a.until), 0) }

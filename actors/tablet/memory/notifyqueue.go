@@ -32,8 +32,8 @@ type notifyQueue struct {
 func newNotifyQueue() *notifyQueue {
 	less := func(a, b evaluate.Queued) bool { return a.Place < b.Place }
 	return &notifyQueue{
-		places: map[string]uint64{}, tree: btree.NewBTreeGOptions(less,
-			btree.Options{NoLocks: true}),
+		places: map[string]uint64{},
+		tree:   btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
 	}
 }
 

@@ -124,19 +124,14 @@ func TestDiff(t *testing.T) {
 	raw := `<title>T</title>words<a href="b.html">b</a>`
 	hash := page.Hash([]byte(raw))
 	good := map[percolator.CellKey]string{
-		{Row: "http://x/a.html", Column: schema.Pages(
-			schema.Content)}: "page " + hash,
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Title)}: "T",
-		{Row: "http://x/a.html", Column: schema.Pages(
-			schema.Text)}: "words b",
-		{Row: hash + " http://x/a.html",
-			Column: schema.MemberKind()}: "page",
-		{Row: hash, Column: schema.Clusters(
-			schema.Canonical)}: "http://x/a.html",
-		{Row: "http://x/b.html http://x/a.html http://x/b.html", Column: schema.Anchor()}: "b",
-		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                       "750",
-		{Row: "http://x/a.html", Column: schema.Pages(schema.Doc)}: hash +
-			" 500 0 " + fingerprint(""),
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Content)}:                       "page " + hash,
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Title)}:                         "T",
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Text)}:                          "words b",
+		{Row: hash + " http://x/a.html", Column: schema.MemberKind()}:                        "page",
+		{Row: hash, Column: schema.Clusters(schema.Canonical)}:                               "http://x/a.html",
+		{Row: "http://x/b.html http://x/a.html http://x/b.html", Column: schema.Anchor()}:    "b",
+		{Row: "http://x/b.html", Column: schema.Pages(schema.Rank)}:                          "750",
+		{Row: "http://x/a.html", Column: schema.Pages(schema.Doc)}:                           hash + " 500 0 " + fingerprint(""),
 		{Row: "http://x/a.html", Column: schema.Pages(schema.Raw)}:                           raw,
 		{Row: "http://x/b.html http://x/a.html", Column: schema.LinkFrom()}:                  "",
 		{Row: "http://x/a.html", Column: percolator.Column{Table: "pages", Name: "unknown"}}: "x",

@@ -69,8 +69,8 @@ func TestRankIsPageRank(t *testing.T) {
 			}
 		}
 		// Each rank is rounded down to thousandths on top of it.
-		if bound := all*(3*1.2*digit+2*math.Pow(2,
-			-schema.Rounds)) + float64(len(c.ranks))/1000; off > bound {
+		bound := all*(3*1.2*digit+2*math.Pow(2, -schema.Rounds)) + float64(len(c.ranks))/1000
+		if off > bound {
 			t.Errorf("seed %d: off by %f of %f, bound %f", seed, off, all, bound)
 		}
 		if off > 0.05*all {

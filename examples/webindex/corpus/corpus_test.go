@@ -170,8 +170,8 @@ func TestEdit(t *testing.T) {
 
 func TestEditRefuses(t *testing.T) {
 	empty := t.TempDir()
-	if _, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), 0.1, 1); !errors.Is(err,
-		ErrNothingToEdit) {
+	_, err := Edit(t.Context(), empty, filepath.Join(t.TempDir(), "d"), 0.1, 1)
+	if !errors.Is(err, ErrNothingToEdit) {
 		t.Errorf("empty tree: %v", err)
 	}
 	for _, share := range []float64{0, -1, 1.5} {

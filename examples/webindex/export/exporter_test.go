@@ -136,8 +136,8 @@ func TestReopened(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.export(t.Context(), put("http://h.example/c", 8)); !errors.Is(err,
-		percolator.ErrUnavailable) {
+	err := x.export(t.Context(), put("http://h.example/c", 8))
+	if !errors.Is(err, percolator.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 	again := started(t, dir)

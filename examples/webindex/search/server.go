@@ -65,8 +65,8 @@ type Server struct {
 
 // Open begins to serve. The index and the database must stay open until Close has returned.
 func Open(cfg Config) (*Server, error) {
-	pages, err := template.New("").Funcs(template.FuncMap{"thousands": thousands}).ParseFS(assets,
-		"assets/*.html")
+	functions := template.FuncMap{"thousands": thousands}
+	pages, err := template.New("").Funcs(functions).ParseFS(assets, "assets/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("search: %w", err)
 	}
