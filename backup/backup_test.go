@@ -424,6 +424,11 @@ func TestRestart(t *testing.T) {
 	}
 	interrupted, err := filepath.Glob(filepath.Join(dir, "*", "plan"))
 	must(t, err)
+	for _, plan := range interrupted { // copies, of this cluster's too
+		own := filepath.Dir(plan)
+		must(t, os.CopyFS(own+"-copy", os.DirFS(own)))
+		foreign = append(foreign, filepath.Join(own+"-copy", "plan"))
+	}
 	create(t, n.DB(), l, backup.CreateOptions{Restart: true})
 	resumed := ""
 	create(t, other.DB(), l, backup.CreateOptions{Resumed: func(name string) { resumed = name }})
@@ -435,8 +440,17 @@ func TestRestart(t *testing.T) {
 	if resumed == "" || len(interrupted) != 3 {
 		t.Errorf("REMOVED: the other cluster's backup (%v) was not gone on with", interrupted)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*", "plan")); err != nil || len(left) != 1 {
-		t.Errorf("plans left: %v, %v", left, err)
+	// Of the three folders that are named as backups one is not finished by anybody.
+	listed, err := l.List(t.Context())
+	must(t, err)
+	whole := 0
+	for _, b := range listed {
+		if b.Manifest != nil {
+			whole++
+		}
+	}
+	if len(listed) != 3 || whole != 2 {
+		t.Errorf("%d backups listed, %d of them whole: %+v", len(listed), whole, listed)
 	}
 }
 
@@ -488,6 +502,39 @@ func TestMadeAnew(t *testing.T) {
 	if got := contentsNow(t, to.DB(), "new"); len(got) != 1 {
 		t.Errorf("the new one has %v", got)
 	}
+}
+
+// TestDroppedTable: a table that was dropped is restored from the backups that have it, and
+// left out of the others.
+func TestDroppedTable(t *testing.T) {
+	from := start(t, 10)
+	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "other"}))
+	l := open(t, t.TempDir())
+	first := create(t, from.DB(), l, backup.CreateOptions{})
+	want := contentsNow(t, from.DB(), "bank")
+	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
+	last := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
+	to := percolatortest.Start(t, nil)
+	for at, hint := range map[uint64]string{first.At: first.Name, last.At: "not in the backup"} {
+		r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+			At: at, Backup: last.Name, Tables: map[string]string{"bank": "bank"},
+		})
+		if !errors.Is(err, backup.ErrTable) || !strings.Contains(fmt.Sprint(err), hint) {
+			t.Errorf("a table that was dropped before the backup, at %d: %+v, %v", at, r, err)
+		}
+	}
+	r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		At: first.At, Backup: last.Name,
+	})
+	must(t, err)
+	if !slices.Equal(r.Tables, []string{"other"}) || !slices.Equal(r.LeftOut, []string{"bank"}) {
+		t.Errorf("restored %v, left out %v", r.Tables, r.LeftOut)
+	}
+	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		Backup: first.Name, Tables: map[string]string{"bank": "bank"},
+	})
+	must(t, err)
+	equal(t, "dropped", contentsNow(t, to.DB(), "bank"), want)
 }
 
 // TestPlannedBeforeRestore: a backup that was planned while a table was empty holds nothing of

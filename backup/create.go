@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -240,9 +239,6 @@ func (m *making) find(ctx context.Context) error {
 		return err
 	}
 	for _, name := range slices.Backward(names) {
-		if !folder.MatchString(name) {
-			continue
-		}
 		p, whole := &plan{}, (*Manifest)(nil)
 		_, found, err := m.from.getSealed(ctx, name+"/"+kindPlan, kindPlan, p)
 		if err == nil && found {
@@ -270,9 +266,6 @@ func (m *making) find(ctx context.Context) error {
 	}
 	return nil
 }
-
-// folder is how folders of backups are named: nothing else in a location is touched.
-var folder = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-(full|incremental)$`)
 
 // resume goes on with a plan of this cluster, if it is of the backup that is wanted.
 func (m *making) resume(ctx context.Context, p *plan) error {

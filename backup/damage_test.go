@@ -171,3 +171,22 @@ func TestDamagedBeside(t *testing.T) {
 	must(t, err)
 	equal(t, "restored", contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
 }
+
+// TestDamagedPlan: an interrupted backup whose plan can't be read is neither resumed nor
+// removed, and does not keep others from being made.
+func TestDamagedPlan(t *testing.T) {
+	from, dir := start(t, 100), t.TempDir()
+	l := open(t, dir)
+	interruptCreate(t, from.DB(), l)
+	plans, err := filepath.Glob(filepath.Join(dir, "*", "plan"))
+	must(t, err)
+	must(t, os.WriteFile(plans[0], []byte("nothing"), 0o600))
+	for _, restart := range []bool{false, true} {
+		create(t, from.DB(), l, backup.CreateOptions{
+			Restart: restart, Resumed: func(name string) { t.Errorf("went on with %s", name) },
+		})
+	}
+	if _, err := os.Stat(plans[0]); err != nil {
+		t.Errorf("REMOVED: %v", err)
+	}
+}

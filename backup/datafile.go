@@ -2,7 +2,6 @@ package backup
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -279,7 +278,7 @@ func (d *dataReader) end() error {
 		return d.damaged("it goes on behind its end")
 	}
 	if sum := hex.EncodeToString(d.sum.Sum(nil)); d.size != d.file.Size ||
-		d.records != d.file.Records || !bytes.Equal([]byte(sum), []byte(d.file.SHA256)) {
+		d.records != d.file.Records || sum != d.file.SHA256 {
 		return d.damaged("%d bytes, %d records and SHA-256 %s are not those of the manifest", d.size,
 			d.records, sum)
 	}

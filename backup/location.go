@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -130,9 +131,14 @@ func (l *Location) read(ctx context.Context, name string) (data []byte, ok bool,
 	return data, true, nil
 }
 
-// names returns the folders of a location, in order: one a backup.
+// folder matches the names of backups' folders. A location may hold others: nothing of this
+// package reads or removes them.
+var folder = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}Z-(full|incremental)$`)
+
+// names returns the folders of backups, whole and unfinished, the oldest first.
 func (l *Location) names(ctx context.Context) ([]string, error) {
-	return l.list(ctx, "", "/")
+	all, err := l.list(ctx, "", "/")
+	return slices.DeleteFunc(all, func(name string) bool { return !folder.MatchString(name) }), err
 }
 
 // objects returns what is in the folder of a backup.

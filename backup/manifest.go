@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -229,15 +230,7 @@ func (l *Location) whole(ctx context.Context) ([]*Manifest, error) {
 			out = append(out, b.Manifest)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Manifest) int {
-		switch {
-		case a.At < b.At:
-			return -1
-		case a.At > b.At:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b *Manifest) int { return cmp.Compare(a.At, b.At) })
 	return out, nil
 }
 
