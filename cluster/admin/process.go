@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file describes the process, for who looks into it from outside: what HTTP's
@@ -68,14 +69,7 @@ func profileCPU(ctx context.Context, w io.Writer, d time.Duration) error {
 	}
 	// What has been sampled is written by the stop, also after the caller has gone.
 	defer pprof.StopCPUProfile()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return txn.Sleep(ctx, d)
 }
 
 // describeBuild writes what this process was built of and runs with. The command line and the

@@ -62,7 +62,7 @@ func Start(t *testing.T) *Browser {
 	t.Cleanup(cancel)
 	ctx, _ = chromedp.NewContext(ctx)
 	b := &Browser{t: t, ctx: ctx, hosts: map[string]bool{}}
-	b.do(chromedp.EmulateViewport(1280, 800)) // starts it
+	b.Resize(1280, 800) // starts it
 	t.Cleanup(func() {                        // ends the process, and waits for it: it writes its profile until then
 		if err := chromedp.Cancel(ctx); err != nil {
 			t.Error(err)
@@ -123,7 +123,13 @@ func (b *Browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Open goes to an address.
+// Resize gives the tab that many pixels.
+func (b *Browser) Resize(width, height int64) {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(width, height))
+}
+
+// Open goes to an address, and waits until it is loaded.
 func (b *Browser) Open(address string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(address))
