@@ -206,7 +206,7 @@ func (r *receiver) Receive(c actor.Context) {
 			r.memory.drop()
 			r.memory.Unlock()
 			r.answer(func(call *Call) { call.Fail(errPanic) })
-			c.Send(c.Self(), resume{}) // by a message: a second panic here would end the actor
+			c.Send(c.Self(), resume{}) // by a message: a second panic here would not be recovered
 		}
 	}()
 	r.dispatch(c)

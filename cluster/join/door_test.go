@@ -291,6 +291,23 @@ func TestComeBackElsewhere(t *testing.T) {
 	})
 }
 
+// TestTwoClustersAreRefused: a fresh node whose addresses are of two clusters joins neither.
+func TestTwoClustersAreRefused(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		a, x, fresh := s.build("a", 1), s.build("x", 1), s.build("fresh", 1, "a", "x")
+		a.start()
+		x.start()
+		<-time.After(time.Second)
+		fresh.start()
+		if err := <-fresh.entered; !errors.Is(err, ErrOtherCluster) {
+			t.Errorf("%v", err)
+		}
+		if !fresh.self.Identity().Fresh() {
+			t.Errorf("it is of cluster %s", fresh.self.Identity().ClusterID)
+		}
+	})
+}
+
 // TestOtherClusterIsRefused: by the node that asks, and by the one that is asked.
 func TestOtherClusterIsRefused(t *testing.T) {
 	onStreet(t, 1, func(s *street) {

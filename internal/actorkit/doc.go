@@ -8,7 +8,8 @@
 //  2. A port admits at most QueueLimit unanswered calls, besides those marked Bypass.
 //  3. No batch waits for a timer unless Linger is set.
 //  4. The turns of Turns never overlap, and each Wake is followed by a turn that begins
-//     after it. A turn that panics does not end the actor.
+//     after it.
+//  5. A panic does not end an actor of NewSystem; the message is lost.
 //
 // Protoactor's futures are not used: each costs a process registration, and they race with
 // late replies.
