@@ -63,7 +63,7 @@ func Start(t *testing.T) *Browser {
 	ctx, _ = chromedp.NewContext(ctx)
 	b := &Browser{t: t, ctx: ctx, hosts: map[string]bool{}}
 	b.Resize(1280, 800) // starts it
-	t.Cleanup(func() {                        // ends the process, and waits for it: it writes its profile until then
+	t.Cleanup(func() {  // ends the process, and waits for it: it writes its profile until then
 		if err := chromedp.Cancel(ctx); err != nil {
 			t.Error(err)
 		}
