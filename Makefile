@@ -75,9 +75,9 @@ demo-cluster: ## the web index on three processes, one of them killed, a fourth 
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/webindex ./examples/webindex
 	$(BIN)/webindex --nodes 3 --kills 1 --add 1 --limit 3000 $(ARGS)
 
-generate: ## Go code from the .proto files, and the reference of metrics from the code
+generate: ## Go code from the .proto files, and the references of metrics, commands and errors from the code
 	$(GO) tool -modfile=tools/go.mod buf generate
-	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOfMetrics$$' ./node
+	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node ./internal/cli
 
 # Beside the main module, so that the product does not depend on what they need.
 MODULES := bench/peers test/figure10/plot tools

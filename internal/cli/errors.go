@@ -171,7 +171,7 @@ func (c *connector) classify(err error) (code int, hint string) {
 	case errors.Is(err, percolator.ErrNoTable):
 		return ExitFailed, "`table ls` lists the tables, `table create NAME` creates one"
 	case errors.Is(err, percolator.ErrSnapshotTooOld):
-		return ExitFailed, "history is kept for a limited time (start --history): ask for a " +
+		return ExitFailed, "history is kept for a limited time (`cluster show`): ask for a " +
 			"later timestamp"
 	case errors.Is(err, percolator.ErrNotifyOnly):
 		return ExitFailed, "`observer ls` shows which columns are weak"

@@ -348,7 +348,7 @@ func (e *export) explain(err error) error {
 	}
 	return withHint(fmt.Errorf("%s was begun at the snapshot of %s UTC: %w", e.file.partName,
 		clock(mvcc.Timestamp(e.state.TS)), err),
-		"--restart begins a new one; `start --history` keeps more")
+		"--restart begins a new one; `cluster set history=…` keeps more")
 }
 
 // tally is the export's progress. Its total is unknown.
