@@ -55,6 +55,9 @@ var layers = []layer{
 		"internal/wire",
 	}},
 	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
+	{of: "internal/inspect", may: []string{
+		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
+	}},
 	{of: "store/...", may: []string{"internal/metrics", "internal/mvcc", "store/..."}},
 	{of: "actors/observer", may: []string{
 		root, pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
@@ -100,7 +103,7 @@ var layers = []layer{
 	{of: "backup", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
-		"internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
+		"internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
 		"internal/wire",
 	}},
 	{of: "node", may: []string{"..."}},

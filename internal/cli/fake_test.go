@@ -16,6 +16,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -168,7 +169,7 @@ type fakeAdmin struct {
 func (f fakeAdmin) ControlObserver(_ context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
 	f.sent = append(f.sent, req)
-	o := findObserver(f.catalogue, req.Name)
+	o := inspect.FindObserver(f.catalogue, req.Name)
 	if o == nil {
 		return nil, &txn.ServerError{
 			Code: pb.Error_CODE_INVALID, Message: "no observer " + req.Name,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -170,19 +171,19 @@ func (v *historyView) blocks() []*block {
 
 // place puts an entry of a user's column on its lines.
 func (v *historyView) place(b *block, e *pb.HistoryEntry) {
-	ts := entryTS(e)
+	ts := inspect.EntryTS(e)
 	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
 		w := e.GetWrite()
 		b.at(ts).write = writeText(w)
-		if value := inlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
+		if value := inspect.InlineValue(w.GetKind(), w.GetLong(), w.GetValue()); value != nil {
 			b.at(w.GetStartTs()).data = v.value(string(*value))
 		}
 	case mvcc.GroupLock:
 		l := e.GetLock()
 		b.at(ts).lock = v.lockText(e.Cell, l)
-		if value := inlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
+		if value := inspect.InlineValue(l.GetKind(), l.GetLong(), l.GetValue()); value != nil {
 			b.at(ts).data = v.value(string(*value))
 		}
 	case mvcc.GroupData:
@@ -205,7 +206,7 @@ func (v *historyView) placeAck(b *block, o string, e *pb.HistoryEntry) {
 	if !slices.Contains(b.acks, o) {
 		b.acks = append(b.acks, o)
 	}
-	ts := entryTS(e)
+	ts := inspect.EntryTS(e)
 	b.note(e)
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupWrite, mvcc.GroupHistory:
@@ -240,7 +241,7 @@ func writeText(w *pb.Write) string {
 // lockText is a lock in the figure's words: "I am primary", or "primary @ Bob.bal".
 func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
 	text := "I am primary"
-	if !sameCell(cell, l.GetPrimary()) {
+	if !inspect.SameCell(cell, l.GetPrimary()) {
 		text = "primary @ " + v.names.address(cell, l.GetPrimary())
 	}
 	if l.GetKind() == pb.Kind_KIND_DELETE {
@@ -271,11 +272,11 @@ func (b *block) note(e *pb.HistoryEntry) {
 	switch mvcc.Group(e.Group) {
 	case mvcc.GroupLock:
 		l := e.GetLock()
-		note = fmt.Sprintf("lock of %d: by %s, until %d", entryTS(e), workerText(l.GetWorker()),
+		note = fmt.Sprintf("lock of %d: by %s, until %d", inspect.EntryTS(e), workerText(l.GetWorker()),
 			l.GetExpiry())
 	case mvcc.GroupIntent:
 		i := e.GetIntent()
-		note = fmt.Sprintf("intent of %d: by %s, until %d", entryTS(e), workerText(i.GetWorker()),
+		note = fmt.Sprintf("intent of %d: by %s, until %d", inspect.EntryTS(e), workerText(i.GetWorker()),
 			i.GetExpiry())
 	case mvcc.GroupNotify:
 		if e.GetNotify().GetError() != "" {

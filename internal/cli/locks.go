@@ -12,6 +12,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -43,12 +44,12 @@ func lockList(d *deps) *cobra.Command {
 
 // lockJSON is a lock or weak intent in JSON.
 type lockJSON struct {
-	Cell    *cellJSON   `json:"cell"`
-	Kind    string      `json:"kind"` // put, delete or intent
-	StartTS uint64      `json:"start_ts"`
-	Primary *cellJSON   `json:"primary"`
-	Expiry  uint64      `json:"expiry"`
-	Worker  *workerJSON `json:"worker"`
+	Cell    *inspect.Cell   `json:"cell"`
+	Kind    string          `json:"kind"` // put, delete or intent
+	StartTS uint64          `json:"start_ts"`
+	Primary *inspect.Cell   `json:"primary"`
+	Expiry  uint64          `json:"expiry"`
+	Worker  *inspect.Worker `json:"worker"`
 }
 
 // listLocks prints the locks of the tables in args, or of all.
@@ -131,16 +132,16 @@ func lockInfo(e *pb.WalkEntry) mvcc.LockInfo {
 func newLockJSON(e *pb.WalkEntry, names *names) (out lockJSON, line []any) {
 	lock := lockOf(e)
 	out = lockJSON{
-		Cell: newCellJSON(e.Cell, names), Kind: kindName(lock.GetKind()),
+		Cell: inspect.NewCell(e.Cell, names.byID), Kind: inspect.KindName(lock.GetKind()),
 		StartTS: lock.GetStartTs(),
-		Primary: newCellJSON(lock.GetPrimary(), names), Expiry: lock.GetExpiry(),
-		Worker: newWorkerJSON(lock.GetWorker()),
+		Primary: inspect.NewCell(lock.GetPrimary(), names.byID), Expiry: lock.GetExpiry(),
+		Worker: inspect.NewWorker(lock.GetWorker()),
 	}
 	if e.Intent != nil {
 		out.Kind = "intent"
 	}
 	primary := "itself"
-	if !sameCell(e.Cell, lock.GetPrimary()) {
+	if !inspect.SameCell(e.Cell, lock.GetPrimary()) {
 		primary = names.address(e.Cell, lock.GetPrimary())
 	}
 	return out, []any{

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -59,8 +60,8 @@ change. SINCE is how long ago the cell changed, or was parked.`,
 
 // notifyJSON is a notification in JSON.
 type notifyJSON struct {
-	Cell     *cellJSON `json:"cell"`
-	Observer string    `json:"observer"`
+	Cell     *inspect.Cell `json:"cell"`
+	Observer string        `json:"observer"`
 	entryJSON
 }
 
@@ -74,7 +75,7 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 	if _, err := names.chosen(args); err != nil {
 		return err
 	}
-	if l.observer != "" && findObserver(catalogue, l.observer) == nil {
+	if l.observer != "" && inspect.FindObserver(catalogue, l.observer) == nil {
 		return noObserver(l.observer)
 	}
 	l.names = names
@@ -99,7 +100,7 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 				s.out.cut(l.limit)
 				return list.end()
 			}
-			out := notifyJSON{newCellJSON(e.Cell, names), o.Name, newEntryJSON(e.GetNotify())}
+			out := notifyJSON{inspect.NewCell(e.Cell, names.byID), o.Name, newEntryJSON(e.GetNotify())}
 			list.add(out, l.line(o.Name, e)...)
 		}
 	}
@@ -179,7 +180,7 @@ func replayNotifications(ctx context.Context, s *session, observer string,
 		return err
 	}
 	// Check the name here: tablets know only columns, not observers.
-	o := findObserver(catalogue, observer)
+	o := inspect.FindObserver(catalogue, observer)
 	switch {
 	case o == nil:
 		return noObserver(observer)
@@ -208,11 +209,11 @@ func replayRow(ctx context.Context, s *session, o *pb.ObserverInfo,
 	row string) error {
 	cell := mvcc.Cell{Table: mvcc.TableID(o.Table), Row: row, Column: string(o.Column)}
 	if !o.Weak {
-		entries, err := s.row(ctx, cell.Table, row, 0, cell)
+		entries, err := inspect.Row(ctx, s.client, cell.Table, row, 0, cell)
 		if err != nil {
 			return err
 		}
-		if newestWrite(entries, wire.CellPB(cell)) == nil {
+		if inspect.NewestWrite(entries, wire.CellPB(cell)) == nil {
 			return withHint(fmt.Errorf("%w: row %s was never written in column %s of table %s",
 				errNoValue, printable(row), printable(cell.Column), printable(o.TableName)),
 				rowsThatExist, operand{"TABLE", o.TableName})

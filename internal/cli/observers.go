@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -312,7 +313,7 @@ func (s *session) control(ctx context.Context, req *pb.ControlObserverRequest,
 // aboutObserver adds advice to err if the catalogue does not have the observer.
 func (s *session) aboutObserver(ctx context.Context, name string, err error) error {
 	catalogue, asking := s.transport.Catalogue(ctx)
-	if asking != nil || findObserver(catalogue, name) != nil {
+	if asking != nil || inspect.FindObserver(catalogue, name) != nil {
 		return err // the catalogue can't tell, or the name is right
 	}
 	return withHint(err, knownObservers)
@@ -320,13 +321,3 @@ func (s *session) aboutObserver(ctx context.Context, name string, err error) err
 
 // knownObservers is advice on a name that the catalogue does not have.
 const knownObservers = "`observer ls` lists the observers"
-
-// findObserver looks an observer up by name; nil if there is none.
-func findObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
-	for _, o := range c.GetObservers() {
-		if o.Name == name {
-			return o
-		}
-	}
-	return nil
-}

@@ -11,7 +11,6 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file has the session, one connection to a node, and the requests that several
@@ -165,26 +164,6 @@ func (s *session) tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
 		last := page[len(page)-1]
 		table, row = mvcc.TableID(last.EndTable), string(last.EndRow)
 	}
-}
-
-// row reads a row, or only some of its cells, as it is stored. A limit of 0 is the
-// tablet's own. One answer may not hold all of a row: to conclude that a cell is absent,
-// ask for that cell.
-func (s *session) row(ctx context.Context, table mvcc.TableID, row string, limit int,
-	only ...mvcc.Cell) ([]*pb.HistoryEntry, error) {
-	request := &pb.HistoryRequest{
-		Table: uint32(table), Row: []byte(row), Limit: uint32(max(limit, 0)),
-		Cells: wire.CellsPB(only),
-	}
-	answer, _, err := s.client.Send(ctx, wire.Position{Table: table, Row: row},
-		&pb.TabletRequest{Op: &pb.TabletRequest_History{History: request}})
-	if err != nil {
-		return nil, err
-	}
-	if answer.GetHistory() == nil {
-		return nil, errNoAnswer
-	}
-	return answer.GetHistory().Entries, nil
 }
 
 // columnText is a column's name in tables; an acknowledgment column shows as ack_O.

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -33,7 +34,7 @@ func scanRecords(cluster *fakeCluster, requests *int) {
 		for _, entries := range cluster.rows {
 			for _, e := range entries {
 				row := string(e.Cell.Row)
-				if isWrite(e) && e.Cell.Table == req.Span.Table && row >= string(req.Span.Start) &&
+				if inspect.IsWrite(e) && e.Cell.Table == req.Span.Table && row >= string(req.Span.Start) &&
 					(!req.Span.HasEnd || row < string(req.Span.End)) &&
 					e.Write.CommitTs > req.Since && e.Write.CommitTs <= req.At {
 					page.Cells = append(page.Cells, &pb.ReadCell{
@@ -93,9 +94,9 @@ func TestTraceOfAWideRow(t *testing.T) {
 	}
 	cluster.rows["Bob"] = entries
 	code, stdout, stderr := runApp(t, cluster, nil, "trace", "bank", "Bob", "-o", "json")
-	var steps []traceStep
+	var steps []inspect.Step
 	for line := range strings.Lines(stdout) {
-		var step traceStep
+		var step inspect.Step
 		if err := json.Unmarshal([]byte(line), &step); err != nil {
 			t.Fatal(err)
 		}

@@ -6,22 +6,30 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // How the steps that trace.go has found are shown. It asks nobody.
 
+// chainView lays out the chain of a change that was asked for in a row of the table.
+type chainView struct {
+	*inspect.Chain
+	out   *printer
+	table string
+}
+
 // shownWrites is how many written cells a line of the table names.
 const shownWrites = 4
 
 // print prints the steps that there are, and then where the chain may have more.
-func (t *tracer) print() error {
-	if len(t.steps) == 0 {
+func (t *chainView) print() error {
+	if len(t.Steps) == 0 {
 		return nil
 	}
 	asked := false
-	list := t.s.out.listing("STEP, STATE, STARTED (UTC), AFTER, TOOK, START, COMMIT, DETAILS")
-	for _, step := range t.steps {
+	list := t.out.listing("STEP, STATE, STARTED (UTC), AFTER, TOOK, START, COMMIT, DETAILS")
+	for _, step := range t.Steps {
 		asked = asked || step.Asked
 		list.add(step, t.what(step), step.State, startText(step), timeText(step.AfterMS),
 			timeText(step.TookMS), stampText(step.StartTS), stampText(step.CommitTS),
@@ -30,28 +38,28 @@ func (t *tracer) print() error {
 	if err := list.end(); err != nil {
 		return err
 	}
-	out := t.s.out
-	if t.cut {
-		out.cut(t.limit)
+	out := t.out
+	if t.Cut {
+		out.cut(t.Limit)
 	}
-	if t.deep {
+	if t.Deep {
 		out.note("the chain goes on; --depth shows more")
 	}
-	if t.wide {
+	if t.Wide {
 		out.note("a row has more than a node shows: of it, only what observers are concerned with was followed")
 	}
-	if t.old {
+	if t.Old {
 		out.note("some transactions are older than the history that is kept: what they wrote in other rows is not known any more")
 	}
 	if !asked {
 		out.note("the change that was asked about, of transaction %d, was not reached on the way down",
-			t.asked.StartTS)
+			t.Asked.StartTS)
 	}
-	for _, step := range t.steps {
-		if step.State != traceCommitted && !out.json() {
-			c := step.at
+	for _, step := range t.Steps {
+		if step.State != inspect.Committed && !out.json() {
+			c := step.On
 			out.note("%s tells what an observer waits for", out.suggest("why", "",
-				operand{"TABLE", t.names.texts[c.Table]}, operand{"ROW", string(c.Row)},
+				operand{"TABLE", c.Table}, operand{"ROW", string(c.Row)},
 				operand{"OBSERVER", step.Observer}))
 			break
 		}
@@ -60,7 +68,7 @@ func (t *tracer) print() error {
 }
 
 // what names a step, indented below the one that set it off.
-func (t *tracer) what(step *traceStep) string {
+func (t *chainView) what(step *inspect.Step) string {
 	text := strings.Repeat("  ", step.Depth) + "transaction"
 	if step.Observer != "" {
 		text = strings.Repeat("  ", step.Depth) + printable(step.Observer)
@@ -75,16 +83,16 @@ func (t *tracer) what(step *traceStep) string {
 }
 
 // address is a cell's, with its table if that is not the one that was asked about.
-func (t *tracer) address(c *cellJSON) string {
+func (t *chainView) address(c *inspect.Cell) string {
 	text := shortened(string(c.Row), valueWidth/2) + "." + printable(string(c.Column))
-	if c.Table != t.names.byID(uint32(t.table)) {
+	if c.Table != printable(t.table) {
 		text = c.Table + "/" + text
 	}
 	return text
 }
 
 // details are what has no column of its own.
-func (t *tracer) details(step *traceStep) []string {
+func (t *chainView) details(step *inspect.Step) []string {
 	var texts []string
 	addf := func(format string, args ...any) {
 		texts = append(texts, fmt.Sprintf(format, args...))
@@ -97,8 +105,8 @@ func (t *tracer) details(step *traceStep) []string {
 		if i == shownWrites {
 			break
 		}
-		text := t.address(&w.cellJSON)
-		if w.Kind == kindName(pb.Kind_KIND_DELETE) {
+		text := t.address(&w.Cell)
+		if w.Kind == inspect.KindName(pb.Kind_KIND_DELETE) {
 			text += " (deleted)"
 		}
 		wrote = append(wrote, text)
@@ -129,7 +137,7 @@ func (t *tracer) details(step *traceStep) []string {
 }
 
 // startText is when a step began.
-func startText(step *traceStep) string {
+func startText(step *inspect.Step) string {
 	if step.StartTS == 0 {
 		return "-"
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -118,11 +119,11 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 	if f.info != nil && f.info.TableName == table {
 		cells = append(cells, mvcc.Cell{Table: id, Row: row, Column: string(f.info.Column)})
 	}
-	entries, err := s.row(ctx, id, row, 0, cells...)
+	entries, err := inspect.Row(ctx, s.client, id, row, 0, cells...)
 	if err != nil {
 		return nil, err
 	}
-	some, err := s.row(ctx, id, row, 1)
+	some, err := inspect.Row(ctx, s.client, id, row, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +132,7 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 		return nil, err
 	}
 	if f.info == nil { // the row may still show that there was one
-		f.ack = newestWrite(entries, wire.CellPB(ack))
+		f.ack = inspect.NewestWrite(entries, wire.CellPB(ack))
 		return f, nil
 	}
 	state := newObserverJSON(found, f.now)
@@ -147,9 +148,9 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 		Table: f.info.Table, Row: []byte(f.row), Class: uint32(mvcc.ClassAck),
 		Column: []byte(f.info.Name),
 	}
-	f.change, f.ack = newestWrite(entries, f.cell), newestWrite(entries, ack)
+	f.change, f.ack = inspect.NewestWrite(entries, f.cell), inspect.NewestWrite(entries, ack)
 	for _, e := range entries {
-		observed, acks := sameCell(e.Cell, f.cell), sameCell(e.Cell, ack)
+		observed, acks := inspect.SameCell(e.Cell, f.cell), inspect.SameCell(e.Cell, ack)
 		var o obstacle
 		switch group := mvcc.Group(e.Group); {
 		case group == mvcc.GroupNotify && observed:
@@ -178,7 +179,7 @@ func (f *facts) read(ctx context.Context, s *session, entries []*pb.HistoryEntry
 // status check would roll an expired transaction back.
 func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	primary, start := o.lock.Lock.Primary, uint64(o.lock.Lock.StartTS)
-	entries, err := s.row(ctx, primary.Table, primary.Row, 0, primary)
+	entries, err := inspect.Row(ctx, s.client, primary.Table, primary.Row, 0, primary)
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (f *facts) fate(ctx context.Context, s *session, o *obstacle) error {
 	o.until = o.lock.Lock.Expiry
 	at := wire.CellPB(primary)
 	for _, e := range entries {
-		if !sameCell(e.Cell, at) {
+		if !inspect.SameCell(e.Cell, at) {
 			continue
 		}
 		switch group := mvcc.Group(e.Group); {
@@ -265,12 +266,12 @@ type entryJSON struct {
 
 // obstacleOut is a lock or intent, with what its primary says.
 type obstacleOut struct {
-	On       string    `json:"on"` // change, ack or intent
-	StartTS  uint64    `json:"start_ts"`
-	Primary  *cellJSON `json:"primary"`
-	State    string    `json:"state"` // alive, expired, committed or rolled_back
-	CommitTS uint64    `json:"commit_ts,omitempty"`
-	Until    uint64    `json:"until,omitempty"`
+	On       string        `json:"on"` // change, ack or intent
+	StartTS  uint64        `json:"start_ts"`
+	Primary  *inspect.Cell `json:"primary"`
+	State    string        `json:"state"` // alive, expired, committed or rolled_back
+	CommitTS uint64        `json:"commit_ts,omitempty"`
+	Until    uint64        `json:"until,omitempty"`
 }
 
 func newEntryJSON(n *pb.Notify) entryJSON {
@@ -321,7 +322,7 @@ func (f *facts) evidence() *grid {
 	case f.change == nil:
 		g.add("change", "none is committed")
 	default:
-		g.addf("change", "%s committed at %s, begun at %d", kindName(f.change.Kind),
+		g.addf("change", "%s committed at %s, begun at %d", inspect.KindName(f.change.Kind),
 			f.when(f.changedAt()), f.change.StartTs)
 	}
 	switch {
@@ -404,7 +405,7 @@ func (f *facts) json(v verdict) whyJSON {
 		lock := obstacleOut{
 			On: o.on(), StartTS: uint64(o.lock.Lock.StartTS), State: o.fate,
 			CommitTS: uint64(o.commitTS),
-			Primary:  newCellJSON(wire.CellPB(o.lock.Lock.Primary), f.names),
+			Primary:  inspect.NewCell(wire.CellPB(o.lock.Lock.Primary), f.names.byID),
 		}
 		if o.fate == fateAlive || o.fate == fateExpired {
 			lock.Until = uint64(o.until)
@@ -419,5 +420,5 @@ func newChangeJSON(w *pb.Write) *changeJSON {
 	if w == nil {
 		return nil
 	}
-	return &changeJSON{w.CommitTs, w.StartTs, kindName(w.Kind)}
+	return &changeJSON{w.CommitTs, w.StartTs, inspect.KindName(w.Kind)}
 }

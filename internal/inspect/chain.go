@@ -1,0 +1,451 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// A Chain follows one change from the transaction that made it to the runs of observers that
+// it set off, by what the repository keeps for its own purposes: write records and
+// acknowledgments carry the start timestamp of their transaction, which identifies it.
+
+// maxWrites is how many cells of one transaction are kept.
+const maxWrites = 256
+
+// The states of a step.
+const (
+	Committed  = "committed"
+	Committing = "committing" // a run has locked its acknowledgment
+	Waiting    = "waiting"
+	Failing    = "failing" // waits for another try
+	Parked     = "parked"
+	NotRun     = "not_run" // no run is known, and nothing asks for one
+
+	States = Committed + ", " + Committing + ", " + Waiting + ", " +
+		Failing + ", " + Parked + ", " + NotRun
+)
+
+// Step is a transaction, or a run that did not become one yet. Times are differences
+// of timestamps, so by the oracle's clock. What is not known is left out.
+type Step struct {
+	Step     int    `json:"step"`
+	Parent   int    `json:"parent,omitempty"`
+	Depth    int    `json:"depth"`
+	Observer string `json:"observer,omitempty"` // whose run it is
+	On       *Cell  `json:"on,omitempty"`       // the cell whose change it ran for
+	State    string `json:"state"`
+	StartTS  uint64 `json:"start_ts,omitempty"`
+	CommitTS uint64 `json:"commit_ts,omitempty"`
+	AfterMS  *int64 `json:"after_ms,omitempty"` // from the parent's commit to the start
+	TookMS   *int64 `json:"took_ms,omitempty"`  // from start to commit
+	// Wrote are the cells that it is known to have written.
+	Wrote []WroteCell `json:"wrote,omitempty"`
+	More  bool        `json:"more,omitempty"` // it wrote more than are kept
+	// Changes of the cell that the run acknowledged together, if several.
+	Changes    int    `json:"changes,omitempty"`
+	RolledBack int    `json:"rolled_back,omitempty"` // runs since the change that left a rollback
+	Attempts   uint32 `json:"attempts,omitempty"`
+	ParkedTS   uint64 `json:"parked_ts,omitempty"`
+	Error      string `json:"error,omitempty"`
+	SameAs     int    `json:"same_as,omitempty"` // the step that has this transaction already
+	Asked      bool   `json:"asked,omitempty"`   // it made the change that was asked about
+
+	at *pb.Cell // a cell of a row in which it has written; for a run that waits, the observed one
+}
+
+// WroteCell is a cell that a transaction wrote.
+type WroteCell struct {
+	Cell
+	Kind string `json:"kind"`
+
+	cell *pb.Cell
+}
+
+// A Chain finds the steps of the chain that a change belongs to. Its questions are set before
+// Trace is called, once; its answers are there afterwards. It is one goroutine's.
+type Chain struct {
+	Client    *txn.Client
+	Names     Names
+	Catalogue *pb.Catalogue
+	Table     mvcc.TableID
+	// Search are tables in all rows of which is looked for what a transaction wrote.
+	Search []mvcc.TableID
+	// Limit is the most steps, Depth the most runs after one another, up and down.
+	Limit, Depth int
+
+	Steps []*Step
+	Asked Step // the transaction that made the change that was asked about
+	// Cut and Deep: the limit or the depth has left some out. Wide: a row has more than a node
+	// shows. Old: some transactions are older than the history that is kept.
+	Cut, Deep, Wide, Old bool
+
+	seen map[uint64]int // start timestamp → step
+}
+
+// ErrNoChange is returned if nothing that is asked for is committed, or kept.
+var ErrNoChange = errors.New("inspect: no change that is asked for is committed, or kept")
+
+// Trace finds the newest change of the row at or before newest, or of its one column if that
+// is not nil, goes up to where its chain begins, and down from there.
+func (t *Chain) Trace(ctx context.Context, row string, column *string, newest uint64) error {
+	t.seen = map[uint64]int{}
+	var only []mvcc.Cell
+	if column != nil {
+		only = []mvcc.Cell{{Table: t.Table, Row: row, Column: *column}}
+	}
+	entries, err := Row(ctx, t.Client, t.Table, row, 0, only...)
+	if err != nil {
+		return err
+	}
+	t.Wide = Bounded(entries)
+	change := newestUpTo(entries, newest, func(c *pb.Cell) bool {
+		return mvcc.Class(c.GetClass()) == mvcc.ClassData
+	})
+	if change == nil {
+		return ErrNoChange
+	}
+	t.Asked = *committedStep(change)
+	first, err := t.origin(ctx, committedStep(change))
+	if err != nil {
+		return err
+	}
+	return t.follow(ctx, first, 0)
+}
+
+// committedStep is the transaction that wrote a record.
+func committedStep(e *pb.HistoryEntry) *Step {
+	took := millisBetween(e.Write.StartTs, e.Write.CommitTs)
+	return &Step{
+		State: Committed, StartTS: e.Write.StartTs, CommitTS: e.Write.CommitTs,
+		TookMS: &took, at: e.Cell,
+	}
+}
+
+// millisBetween is the time between two timestamps.
+func millisBetween(from, to uint64) int64 {
+	return mvcc.Timestamp(to).Millis() - mvcc.Timestamp(from).Millis()
+}
+
+// newestUpTo returns the newest write record at or below a timestamp of the cells that
+// belong; nil if there is none.
+func newestUpTo(entries []*pb.HistoryEntry, newest uint64,
+	belongs func(*pb.Cell) bool) (found *pb.HistoryEntry) {
+	for _, e := range entries {
+		if IsWrite(e) && belongs(e.Cell) && e.Write.CommitTs <= newest &&
+			e.Write.CommitTs > found.GetWrite().GetCommitTs() {
+			found = e
+		}
+	}
+	return found
+}
+
+// IsWrite reports whether the entry is a write record, the newest of its cell or an older one.
+func IsWrite(e *pb.HistoryEntry) bool {
+	group := mvcc.Group(e.Group)
+	return (group == mvcc.GroupWrite || group == mvcc.GroupHistory) && e.Write != nil
+}
+
+// origin goes up from a transaction for as long as it is the run of an observer whose
+// change can be found: the newest of the observed cell that the run has read.
+func (t *Chain) origin(ctx context.Context, step *Step) (*Step, error) {
+	for range t.Depth {
+		found, err := t.look(ctx, step)
+		if err != nil {
+			return nil, err
+		}
+		if len(found.acks) == 0 {
+			return step, nil
+		}
+		ack := found.acks[0]
+		step.Observer = string(ack.Column)
+		o := FindObserver(t.Catalogue, step.Observer)
+		if o == nil || o.Table != ack.Table { // retired since: its column is not known
+			return step, nil
+		}
+		cell := &pb.Cell{Table: o.Table, Row: ack.Row, Column: o.Column}
+		step.On = NewCell(cell, t.Names)
+		entries, err := Row(ctx, t.Client, mvcc.TableID(o.Table), string(ack.Row), 0, wire.Cell(cell))
+		if err != nil {
+			return nil, err
+		}
+		change := newestUpTo(entries, step.StartTS, func(c *pb.Cell) bool {
+			return SameCell(c, cell)
+		})
+		if change == nil { // collected, or it was a replay of a cell that is gone
+			return step, nil
+		}
+		step = committedStep(change)
+	}
+	t.Deep = true
+	return step, nil
+}
+
+// traces are what one transaction has left.
+type traces struct {
+	writes []WroteCell
+	more   bool
+	acks   []*pb.Cell // of the run that it was; several only if one function acknowledged more
+	// weak notifications that it made, and that wait
+	notified []*pb.HistoryEntry
+}
+
+// look finds what a transaction has left in the row in which it has written, and in the
+// tables that are searched.
+func (t *Chain) look(ctx context.Context, step *Step) (*traces, error) {
+	table, row := mvcc.TableID(step.at.Table), string(step.at.Row)
+	entries, err := Row(ctx, t.Client, table, row, 0)
+	if err != nil {
+		return nil, err
+	}
+	if Bounded(entries) { // then at least what observers are concerned with
+		t.Wide = true
+		cells := []mvcc.Cell{wire.Cell(step.at)}
+		for _, o := range t.Catalogue.GetObservers() {
+			if mvcc.TableID(o.Table) == table {
+				cells = append(cells, mvcc.Cell{Table: table, Row: row, Column: string(o.Column)},
+					mvcc.Cell{Table: table, Row: row, Class: mvcc.ClassAck, Column: o.Name})
+			}
+		}
+		if entries, err = Row(ctx, t.Client, table, row, 0, cells...); err != nil {
+			return nil, err
+		}
+	}
+	found := &traces{}
+	for _, e := range entries {
+		switch {
+		case IsWrite(e) && e.Write.StartTs == step.StartTS:
+			found.add(e.Cell, e.Write.Kind, t.Names)
+		case mvcc.Group(e.Group) == mvcc.GroupNotify && e.GetNotify().GetTs() == step.CommitTS:
+			if o := t.observerOf(e.Cell); o != nil && o.Weak {
+				found.notified = append(found.notified, e)
+			}
+		}
+	}
+	for _, id := range t.Search {
+		if err := t.searchTable(ctx, id, step, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// add keeps one cell. It may be told of twice: of its row, and by the search.
+func (f *traces) add(cell *pb.Cell, kind pb.Kind, names Names) {
+	if mvcc.Class(cell.Class) == mvcc.ClassAck {
+		if !slices.ContainsFunc(f.acks, func(c *pb.Cell) bool { return SameCell(c, cell) }) {
+			f.acks = append(f.acks, cell)
+		}
+		return
+	}
+	if slices.ContainsFunc(f.writes, func(w WroteCell) bool { return SameCell(w.cell, cell) }) {
+		return
+	}
+	if len(f.writes) == maxWrites {
+		f.more = true
+		return
+	}
+	f.writes = append(f.writes, WroteCell{*NewCell(cell, names), KindName(kind), cell})
+}
+
+// searchTable looks in all of a table for the records of one commit timestamp, until there
+// are more than are kept.
+func (t *Chain) searchTable(ctx context.Context, id mvcc.TableID, step *Step,
+	found *traces) error {
+	commit := mvcc.Timestamp(step.CommitTS)
+	for c, err := range t.Client.Records(ctx, txn.RecordScan{
+		Span: mvcc.Span{Table: id}, At: commit, Since: commit - 1,
+	}) {
+		if errors.Is(err, percolator.ErrSnapshotTooOld) {
+			t.Old = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if uint64(c.StartTS) != step.StartTS {
+			continue
+		}
+		kind := pb.Kind_KIND_PUT
+		if c.Deleted {
+			kind = pb.Kind_KIND_DELETE
+		}
+		if found.add(wire.CellPB(c.Cell), kind, t.Names); found.more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// FindObserver looks an observer up by name; nil if there is none.
+func FindObserver(c *pb.Catalogue, name string) *pb.ObserverInfo {
+	for _, o := range c.GetObservers() {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// observerOf is the observer of a cell's column; nil if there is none.
+func (t *Chain) observerOf(c *pb.Cell) *pb.ObserverInfo {
+	for _, o := range t.Catalogue.GetObservers() {
+		if !o.Retired && o.Table == c.GetTable() && bytes.Equal(o.Column, c.GetColumn()) {
+			return o
+		}
+	}
+	return nil
+}
+
+// follow appends a step and what it has set off. A run may have acknowledged the changes of
+// several transactions: it is followed once.
+func (t *Chain) follow(ctx context.Context, step *Step, parent int) error {
+	if len(t.Steps) == t.Limit {
+		t.Cut = true
+		return nil
+	}
+	t.Steps = append(t.Steps, step)
+	step.Step, step.Parent = len(t.Steps), parent
+	if parent > 0 {
+		step.Depth = t.Steps[parent-1].Depth + 1
+	}
+	if step.State != Committed {
+		return nil
+	}
+	step.Asked = step.StartTS == t.Asked.StartTS
+	if step.SameAs = t.seen[step.StartTS]; step.SameAs > 0 {
+		return nil
+	}
+	t.seen[step.StartTS] = step.Step
+	found, err := t.look(ctx, step)
+	if err != nil {
+		return err
+	}
+	step.Wrote, step.More = found.writes, found.more
+	runs, err := t.runs(ctx, step, found)
+	if err != nil {
+		return err
+	}
+	if len(runs) > 0 && step.Depth >= t.Depth {
+		t.Deep = true
+		return nil
+	}
+	for _, run := range runs {
+		if err := t.follow(ctx, run, step.Step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runs are those that a transaction's writes have set off or will, the first one first and
+// those that did not begin last.
+func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, error) {
+	var runs []*Step
+	for _, w := range found.writes {
+		o := t.observerOf(w.cell)
+		if o == nil || o.Weak {
+			continue
+		}
+		if len(t.Steps)+len(runs) > t.Limit { // no room to show more
+			break
+		}
+		run, err := t.run(ctx, step, w.cell, o)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	for _, e := range found.notified {
+		run := &Step{
+			Observer: t.observerOf(e.Cell).Name, On: NewCell(e.Cell, t.Names), at: e.Cell,
+		}
+		run.waits(e.Notify)
+		runs = append(runs, run)
+	}
+	slices.SortStableFunc(runs, func(a, b *Step) int {
+		return cmp.Compare(a.StartTS-1, b.StartTS-1) // 0 is the greatest
+	})
+	return runs, nil
+}
+
+// run is the run of a strong observer for a change of a cell: the first one that began
+// after its commit, and so has read it (§2.4). The acknowledgment's start timestamp is the run's.
+func (t *Chain) run(ctx context.Context, step *Step, cell *pb.Cell,
+	o *pb.ObserverInfo) (*Step, error) {
+	ack := &pb.Cell{
+		Table: cell.Table, Row: cell.Row, Class: uint32(mvcc.ClassAck), Column: []byte(o.Name),
+	}
+	entries, err := Row(ctx, t.Client, mvcc.TableID(cell.Table), string(cell.Row), 0, wire.Cell(ack),
+		wire.Cell(cell))
+	if err != nil {
+		return nil, err
+	}
+	run := &Step{State: NotRun, at: cell}
+	var before uint64 // where the acknowledgment stood until then
+	var notify *pb.Notify
+	for _, e := range entries {
+		switch group := mvcc.Group(e.Group); {
+		case IsWrite(e) && SameCell(e.Cell, ack) && e.Write.Kind != pb.Kind_KIND_DELETE:
+			start := e.Write.StartTs
+			if start < step.CommitTS {
+				before = max(before, start)
+			} else if run.State != Committed || start < run.StartTS {
+				run = committedStep(e)
+			}
+		case group == mvcc.GroupLock && SameCell(e.Cell, ack) && run.State != Committed &&
+			e.GetLock().GetStartTs() >= step.CommitTS:
+			run.State, run.StartTS = Committing, e.Lock.StartTs
+		case group == mvcc.GroupNotify && SameCell(e.Cell, cell):
+			notify = e.Notify
+		}
+	}
+	if run.State == NotRun && notify != nil {
+		run.waits(notify)
+	}
+	run.Observer, run.On = o.Name, NewCell(cell, t.Names)
+	if run.StartTS != 0 {
+		after := millisBetween(step.CommitTS, run.StartTS)
+		run.AfterMS = &after
+	}
+	run.count(entries, ack, cell, before, step.CommitTS)
+	return run, nil
+}
+
+// count counts the changes of the cell that a run acknowledged with this one, and the runs
+// before it that were rolled back. Where the acknowledgment stood before is in before.
+func (r *Step) count(entries []*pb.HistoryEntry, ack, cell *pb.Cell, before, change uint64) {
+	for _, e := range entries {
+		switch {
+		case IsWrite(e) && SameCell(e.Cell, cell) && r.State == Committed &&
+			e.Write.CommitTs > before && e.Write.CommitTs <= r.StartTS:
+			r.Changes++
+		case mvcc.Group(e.Group) == mvcc.GroupRollback && SameCell(e.Cell, ack) &&
+			e.Ts > change && (r.StartTS == 0 || e.Ts < r.StartTS):
+			r.RolledBack++
+		}
+	}
+	if r.Changes == 1 {
+		r.Changes = 0
+	}
+}
+
+// waits fills in what a notification tells of a run that did not commit yet.
+func (r *Step) waits(n *pb.Notify) {
+	r.State = Waiting
+	r.Attempts, r.ParkedTS, r.Error = n.GetAttempts(), n.GetParkedTs(), n.GetError()
+	switch {
+	case r.ParkedTS != 0:
+		r.State = Parked
+	case r.Attempts > 0:
+		r.State = Failing
+	}
+}
