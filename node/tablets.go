@@ -13,6 +13,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
@@ -54,7 +55,7 @@ type tablets struct {
 	oracles  *route.Oracles
 	reported *meta.TabletMap
 
-	logs     *tablet.Writers
+	logs     *writers.Pair
 	readers  *tablet.ReadPool
 	sums     *tablet.Checksums
 	snapshot *tablet.SnapshotSender
@@ -81,7 +82,7 @@ var (
 func (t *tablets) open(stopped func() bool) {
 	logger := t.cfg.Logger
 	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
-	t.logs = tablet.SpawnWriters(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
+	t.logs = writers.Spawn(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
 	// Twice as many readers as processors: they wait for the disk at times.
 	t.readers = tablet.NewReadPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)

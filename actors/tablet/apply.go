@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -86,11 +87,11 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.self.send(a)
 	}
 	batch.PutApplied(t.id, record)
-	w := &write{batch: batch, stream: t.writes, done: done}
+	w := &writers.Write{Batch: batch, Stream: t.writes, Done: done}
 	if a.checksum != 0 && a.index > t.group.Replayed() {
 		t.cfg.Checksums.fence(w, a, t.descriptor)
 	}
-	t.logs.apply(w)
+	t.logs.Send(w)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/store"
 )
@@ -151,7 +152,7 @@ func (e *evaluation) beginChecksum(call *Call) {
 // fence has the write committed with nothing behind it, so that the Snap taken when it is
 // done is of its entry. The answer to whoever asked for the checksum gets the entry's
 // index.
-func (c *Checksums) fence(w *write, a *applied, d *pb.TabletDescriptor) {
+func (c *Checksums) fence(w *writers.Write, a *applied, d *pb.TabletDescriptor) {
 	if a.proposal != nil {
 		for _, r := range a.proposal.replies {
 			if c := r.response.GetChecksum(); c != nil {
@@ -163,9 +164,9 @@ func (c *Checksums) fence(w *write, a *applied, d *pb.TabletDescriptor) {
 		return
 	}
 	job := &checksumJob{tablet: d.TabletId, id: a.checksum, index: a.index, rows: rowsOf(d)}
-	done := w.done
-	w.fence = true
-	w.done = func(err error) {
+	done := w.Done
+	w.Fence = true
+	w.Done = func(err error) {
 		if err == nil {
 			c.begin(job)
 		}

@@ -1,6 +1,6 @@
 // Package tablet holds the actors that own a tablet's replicas (the paper's section 2.1:
-// Bigtable's tablet server) and the two writers that write for all of them: the log
-// actor, which appends, and the state actor, which applies.
+// Bigtable's tablet server). What they write goes through the two actors of package
+// writers.
 //
 // A Tablet is the only one to touch its group.Group, which is the Raft of the replica as
 // a pure type (package group). Operations reach the tablet through its Port;
@@ -8,8 +8,7 @@
 // ReadIndex, its mutations become one Raft entry that holds their effects. Entries go to
 // the node's write-ahead log through the log actor, which drains what all tablets have
 // sent it into one frame with one sync. What is committed goes to the store's state
-// through the state actor, without a sync and while the next entries are synced
-// (writers.go).
+// through the state actor, without a sync and while the next entries are synced.
 //
 // After a crash a replica begins where the last checkpoint of the store is, and Raft
 // hands it the entries behind that once more (docs/adr/0028). The rows that the store

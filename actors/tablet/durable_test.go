@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -182,7 +183,6 @@ func TestAsManyGoEarly(t *testing.T) {
 		})
 	}
 	inside := r.restart(2)
-	logs := func() *write { return &write{append: &logAppend{}} }
 	release := r.hold()
 	answers := []<-chan result{r.start(2, rawWrite("a", "1"))}
 	proposed(1)
@@ -191,7 +191,7 @@ func TestAsManyGoEarly(t *testing.T) {
 	for range 3 {
 		answers = append(answers, r.start(2, rawWrite("a", "3")))
 	}
-	held, releaseNext := holdNext(r.logs.append, logs()) // behind the first two
+	held, releaseNext := holdNext(r.logs, &writers.Write{Append: &writers.Append{}}) // behind the first two
 	release()
 	<-held
 	proposed(3)

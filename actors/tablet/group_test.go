@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -46,7 +47,7 @@ type member struct {
 	dir     string
 	system  *actor.ActorSystem
 	store   *store.Store
-	logs    *Writers
+	logs    *writers.Pair
 	readers *ReadPool
 	sums    *Checksums // nil: none are computed
 	ticker  *Ticker
@@ -135,7 +136,7 @@ func (m *member) open() {
 		m.g.tb.Fatal(err)
 	}
 	m.store = st
-	m.logs = SpawnWriters(m.system, st, actorkit.BatchConfig{}, logger)
+	m.logs = writers.Spawn(m.system, st, actorkit.BatchConfig{}, logger)
 }
 
 func (m *member) bootstrap(d *pb.TabletDescriptor, replica uint64) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -25,7 +26,7 @@ type rig struct {
 	tb       testing.TB
 	system   *actor.ActorSystem
 	store    *store.Store
-	logs     *Writers
+	logs     *writers.Pair
 	readers  *ReadPool
 	sums     *Checksums
 	board    Board
@@ -142,7 +143,7 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 		tb: tb, pipeline: pipeline, system: actorkit.NewSystem(o.Logger), store: st,
 		ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64),
 	}
-	r.logs = SpawnWriters(r.system, st, actorkit.BatchConfig{}, o.Logger)
+	r.logs = writers.Spawn(r.system, st, actorkit.BatchConfig{}, o.Logger)
 	r.readers = NewReadPool(2)
 	r.sums = NewChecksums(st, o.Logger)
 	for id := uint64(1); id <= 2; id++ {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -13,28 +14,30 @@ import (
 
 // hold keeps the log actor from going on: what was sent to it before is durable, what is
 // sent after waits. The function it returns lets it go on.
-func (r *rig) hold() (release func()) { return hold(r.logs.append, &write{append: &logAppend{}}) }
+func (r *rig) hold() (release func()) {
+	return hold(r.logs, &writers.Write{Append: &writers.Append{}})
+}
 
 // holdApplies is hold for the state actor: entries become durable, and what they do is not seen.
 func (r *rig) holdApplies() (release func()) {
-	return hold(r.logs.apply, &write{batch: &store.Batch{}})
+	return hold(r.logs, &writers.Write{Batch: &store.Batch{}})
 }
 
-func hold(send func(*write), w *write) (release func()) {
-	held, release := holdNext(send, w)
+func hold(logs *writers.Pair, w *writers.Write) (release func()) {
+	held, release := holdNext(logs, w)
 	<-held
 	return release
 }
 
 // holdNext is hold for an actor that is held already: it stops again right after what has
 // been sent until now.
-func holdNext(send func(*write), w *write) (held chan struct{}, release func()) {
+func holdNext(logs *writers.Pair, w *writers.Write) (held chan struct{}, release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
-	w.done = func(error) {
+	w.Done = func(error) {
 		close(held)
 		<-gate
 	}
-	send(w)
+	logs.Send(w)
 	return held, func() { close(gate) }
 }
 

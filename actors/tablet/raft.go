@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -14,7 +15,7 @@ import (
 
 // This file joins the actor to its group. Messages, ticks and ended writes go in, and
 // what each Ready says is done in the same turn. The writes that it asks for are under
-// way in the writers (writers.go) until their answers come back as messages, appended
+// way in the writers until their answers come back as messages, appended
 // from the log actor and applied from the state actor. All of it runs on the tablet's
 // goroutine, except Receive, which the node calls, and the done functions, which the
 // writers call.
@@ -29,7 +30,7 @@ type appended struct {
 // groupHost is what the group may ask about the node. It does not block.
 type groupHost struct {
 	ticker *Ticker // nil: there is none, and no other replica
-	logs   *Writers
+	logs   *writers.Pair
 	store  *store.Store
 }
 
@@ -156,16 +157,16 @@ func (t *Tablet) onLeader() {
 // it to Raft, are stepped when it is synced.
 func (t *Tablet) append(a *group.Append) {
 	m := &appended{responses: a.Done}
-	w := &write{
-		append: &logAppend{
-			tablet: t.id, entries: a.Entries, hard: a.HardState, truncate: a.Truncate,
-		}, stream: t.writes,
-	}
-	w.done = func(err error) {
-		m.err = err
-		t.self.send(m)
-	}
-	t.logs.append(w)
+	t.logs.Send(&writers.Write{
+		Append: &writers.Append{
+			Tablet: t.id, Entries: a.Entries, Hard: a.HardState, Truncate: a.Truncate,
+		},
+		Stream: t.writes,
+		Done: func(err error) {
+			m.err = err
+			t.self.send(m)
+		},
+	})
 }
 
 // onAppended tells the group that a write to the log is synced.

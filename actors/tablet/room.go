@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/store"
 )
@@ -14,7 +15,7 @@ import (
 
 // noRoom returns store.ErrDiskFull, wrapped, while nothing may be taken on that has to be
 // written.
-func noRoom(logs *Writers, st *store.Store) error {
+func noRoom(logs *writers.Pair, st *store.Store) error {
 	if logs.Full() {
 		return store.ErrDiskFull
 	}

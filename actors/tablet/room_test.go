@@ -1,19 +1,12 @@
 package tablet
 
 import (
-	"errors"
-	"log/slog"
 	"math"
-	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/asynkron/protoactor-go/actor"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
@@ -112,112 +105,6 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 		t.Errorf("read %d bytes of what had waited", len(got))
 	}
 	r.do(2, onePhaseOf(r.take(1), put("a", "2")))
-}
-
-// TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a
-// write that was given up is not written either. Catches BROKEN=full_disk_ack.
-func TestGiveUpWaitingForRoom(t *testing.T) {
-	free := &atomic.Uint64{}
-	free.Store(math.MaxUint64)
-	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) {
-		return free.Load(), nil
-	}})
-	free.Store(freeNone)
-	stream := &writeStream{}
-	send := func(name string) {
-		b := &store.Batch{}
-		b.Put([]byte("r"), []byte(name))
-		s.sendNamed(name, &write{batch: b, stream: stream})
-	}
-	look(s.store)
-	send("first")
-	send("second")
-	s.GiveUp()
-	for _, told := range s.wait(2) {
-		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("FULL-DISK-ACK: told %q of what there was no room for", told)
-		}
-	}
-	free.Store(math.MaxUint64)
-	send("third")
-	if told := s.wait(3)[2]; !strings.Contains(told, store.ErrDiskFull.Error()) {
-		t.Errorf("told %q", told)
-	}
-}
-
-// TestGiveUpKeepsOrder: what a writer has taken, and not tried to write yet, when the node gives
-// up waiting is not written either if it rests on what is given up, though there is room for it.
-func TestGiveUpKeepsOrder(t *testing.T) {
-	const room = 1 << 20 // above the reserve: enough for the second batch, too little for the first
-	free := func() (uint64, error) { return store.DefaultMinFreeBytes/4 + room, nil }
-	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: free})
-	look(s.store)
-	stream := &writeStream{}
-	send := func(name string, size int) {
-		b := &store.Batch{}
-		b.Put([]byte("r"), make([]byte, size))
-		s.sendNamed(name, &write{batch: b, stream: stream})
-	}
-	send("first", 4*room)
-	for !s.Full() {
-		runtime.Gosched()
-	}
-	// The actor is kept busy until both messages are in its mailbox, ahead of the batch's end.
-	busy, goOn := make(chan struct{}), make(chan struct{})
-	refused := &writeStream{}
-	refused.refuse(errors.New("test"))
-	s.apply(&write{batch: &store.Batch{}, stream: refused, done: func(error) {
-		close(busy)
-		<-goOn
-	}})
-	<-busy
-	send("second", 1)
-	s.GiveUp()
-	close(goOn)
-	for _, told := range s.wait(2) {
-		if !strings.Contains(told, store.ErrDiskFull.Error()) {
-			t.Errorf("told %q", told)
-		}
-	}
-}
-
-// TestRoomForTheFirst: of writes that the disk has no room for together, those are
-// written that it has room for, in order: on a disk with a little room the node goes on.
-func TestRoomForTheFirst(t *testing.T) {
-	system := actor.NewActorSystem()
-	defer system.Shutdown()
-	var written []int
-	var largest int
-	commit := func(writes []*write) error {
-		if largest = max(largest, len(writes)); len(writes) > 2 {
-			return store.ErrDiskFull
-		}
-		for _, w := range writes {
-			written = append(written, w.batch.Size())
-		}
-		return nil
-	}
-	w := spawnWriters(system, commit, commit, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
-	release := (&rig{logs: w}).holdApplies()
-	const n = 9
-	told := make(chan error, n)
-	for i := range n {
-		b := &store.Batch{}
-		b.Put(make([]byte, i+1), nil)
-		w.apply(&write{batch: b, done: func(err error) { told <- err }})
-	}
-	release()
-	for range n {
-		if err := <-told; err != nil {
-			t.Error(err)
-		}
-	}
-	if err := w.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if largest <= 2 || len(written) != n+1 || !slices.IsSorted(written) {
-		t.Errorf("written %v, at most %d at once", written, largest)
-	}
 }
 
 // TestFollowerOnFullDisk: a follower without room acknowledges nothing and loses nothing; the group

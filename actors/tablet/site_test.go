@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -26,7 +27,7 @@ type site struct {
 	dir    string
 	store  *store.Store
 	system *actor.ActorSystem
-	logs   *Writers
+	logs   *writers.Pair
 	free   uint64 // the store's watermark; 0: a low one
 }
 
@@ -49,7 +50,7 @@ func (s *site) open() {
 		s.t.Fatal(err)
 	}
 	s.system = actorkit.NewSystem(slog.New(slog.DiscardHandler))
-	s.logs = SpawnWriters(s.system, s.store, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	s.logs = writers.Spawn(s.system, s.store, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
 }
 
 func (s *site) close() {
@@ -73,7 +74,7 @@ func (s *site) commit(fill func(b *store.Batch)) {
 	s.t.Helper()
 	b := &store.Batch{}
 	fill(b)
-	if err := s.logs.commit(b); err != nil {
+	if err := s.logs.Commit(b); err != nil {
 		s.t.Fatal(err)
 	}
 }

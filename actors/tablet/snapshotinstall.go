@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -33,7 +34,7 @@ import (
 // through the state actor. Tests cut the steps short.
 type installer struct {
 	store *store.Store
-	logs  *Writers
+	logs  *writers.Pair
 	cut   func(step string) error // called before each write; nil: goes on
 }
 
@@ -79,7 +80,7 @@ func (i *installer) write(step string, b *store.Batch) error {
 			return err
 		}
 	}
-	return i.logs.commit(b)
+	return i.logs.Commit(b)
 }
 
 // finish does what a marker asks for, from the beginning: each step may have been done
@@ -151,7 +152,7 @@ func (i *installer) fill(staged *store.Cursor) error {
 // Recover completes the installations that a crash has cut short, and drops what was
 // staged for none. Call it before any replica is opened, and again after an Install that
 // failed.
-func Recover(st *store.Store, logs *Writers) error {
+func Recover(st *store.Store, logs *writers.Pair) error {
 	return (&installer{store: st, logs: logs}).recoverAll()
 }
 
@@ -192,7 +193,7 @@ func (i *installer) recoverRange(record []byte) error {
 // does nothing. It is needed where an installation failed for want of space, and after a
 // split that made a tablet whose replica here had been removed before: its rows are
 // cleared under a marker. The tablet must not be open.
-func FinishInstalling(st *store.Store, logs *Writers, tablet uint64) error {
+func FinishInstalling(st *store.Store, logs *writers.Pair, tablet uint64) error {
 	return (&installer{store: st, logs: logs}).finishOne(tablet)
 }
 
@@ -212,7 +213,7 @@ var ErrUnfinished = errors.New("tablet: an installation is not finished")
 
 // Unstage drops what is staged for a tablet. It returns ErrUnfinished if an installation
 // still needs it.
-func Unstage(st *store.Store, logs *Writers, tablet uint64) error {
+func Unstage(st *store.Store, logs *writers.Pair, tablet uint64) error {
 	snap := st.Snap()
 	defer snap.Close()
 	if _, marked, err := snap.Installing(tablet); marked || err != nil {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -22,8 +23,8 @@ import (
 // change nothing until Install.
 type Arrival struct {
 	store  *store.Store
-	logs   *Writers
-	writes *writeStream
+	logs   *writers.Pair
+	writes *writers.Stream
 	id     string
 	marker *wire.Installing
 	next   uint64
@@ -35,14 +36,14 @@ type Arrival struct {
 
 // NewArrival checks the header in a snapshot's first piece, for the tablet's replica on
 // the node. An error is permanent for this snapshot. The tablet must have nothing staged.
-func NewArrival(st *store.Store, logs *Writers, node uint64,
+func NewArrival(st *store.Store, logs *writers.Pair, node uint64,
 	first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
 		return nil, err
 	}
 	return &Arrival{
-		store: st, logs: logs, writes: &writeStream{}, id: first.Id, marker: marker,
+		store: st, logs: logs, writes: &writers.Stream{}, id: first.Id, marker: marker,
 		filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
 	}, nil
 }
@@ -143,9 +144,9 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
 		// An error of this one stops the stream, so the last brings it.
-		a.logs.apply(&write{batch: b, stream: a.writes, done: func(error) {}})
+		a.logs.Send(&writers.Write{Batch: b, Stream: a.writes, Done: func(error) {}})
 	}
-	a.logs.apply(&write{batch: batches[len(batches)-1], stream: a.writes, done: then})
+	a.logs.Send(&writers.Write{Batch: batches[len(batches)-1], Stream: a.writes, Done: then})
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -84,7 +85,7 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 // entries and belongs to no configuration. So it never asks to be elected, but it may vote,
 // and must where a group was made by a split that has not come here. The store must hold
 // neither a replica of the tablet nor a marker.
-func Create(logs *Writers, tablet, replica uint64) error {
+func Create(logs *writers.Pair, tablet, replica uint64) error {
 	// An empty configuration is read as that of the one voter 1; this one differs from
 	// it.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
@@ -102,7 +103,7 @@ func Create(logs *Writers, tablet, replica uint64) error {
 	b.PutTabletState(tablet, state)
 	b.PutApplied(tablet, store.Applied{Rough: true})
 	b.InitialLog(tablet, 0, 0)
-	return logs.commit(b)
+	return logs.Commit(b)
 }
 
 // NextReplica returns the lowest id that a replica of the tablet may have here. Those
@@ -122,7 +123,7 @@ func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 // Destroy removes the tablet's replica with all that it holds, and makes sure that none
 // with an id below next is made here again. Its actor must have stopped, and its writes
 // be done. It waits for the disk.
-func Destroy(st *store.Store, logs *Writers, tablet, next uint64) error {
+func Destroy(st *store.Store, logs *writers.Pair, tablet, next uint64) error {
 	return (&installer{store: st, logs: logs}).destroy(tablet, next)
 }
 

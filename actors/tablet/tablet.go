@@ -10,6 +10,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -22,7 +23,7 @@ import (
 // time, except Spawn and spawn, which run on the goroutine that starts the replica,
 // before its first turn. In flight behind a turn are proposals (pipeline.go), reads that
 // wait for an index or a worker (read.go, readqueue.go), writes at the two writers
-// (writers.go), and requests to the oracle (firstread.go, onephase.go). Each of them
+// (package writers), and requests to the oracle (firstread.go, onephase.go). Each of them
 // returns as a message.
 
 // Call is an operation on a tablet in its envelope.
@@ -71,8 +72,8 @@ type Tablet struct {
 	cfg    Config
 	host   Host
 	store  *store.Store
-	logs   *Writers
-	writes *writeStream // all that this replica sends to logs
+	logs   *writers.Pair
+	writes *writers.Stream // all that this replica sends to logs
 	self   *mailbox
 
 	id    uint64
@@ -112,16 +113,16 @@ func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
-func Spawn(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool, id uint64,
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool, id uint64,
 	host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
 
-func newTablet(system *actor.ActorSystem, st *store.Store, logs *Writers, readers *ReadPool,
+func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool,
 	id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	t := &Tablet{
-		cfg: cfg, host: host, store: st, logs: logs, writes: &writeStream{}, id: id,
+		cfg: cfg, host: host, store: st, logs: logs, writes: &writers.Stream{}, id: id,
 		self:     &mailbox{root: system.Root},
 		batch:    actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches),
 		pipeline: pipeline{limit: cfg.Pipeline},

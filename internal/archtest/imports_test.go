@@ -65,16 +65,20 @@ var layers = []layer{
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
-		pb, "actors/tablet", "actors/tablet/group", "internal/wire", "store",
+		pb, "actors/tablet", "actors/tablet/group", "actors/tablet/writers", "internal/wire",
+		"store",
+	}},
+	{of: "actors/tablet/writers", may: []string{
+		"internal/actorkit", "internal/metrics", "store", "store/raftlog",
 	}},
 	{of: "actors/tablet/group", may: []string{pb, "internal/wire"}},
 	{of: "actors/tablet/memory", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",
 	}},
 	{of: "actors/tablet", may: []string{
-		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/evaluate",
-		"internal/metrics", "internal/mvcc", "internal/notify", "internal/wire", "store",
-		"store/raftlog",
+		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/writers",
+		"internal/actorkit", "internal/evaluate", "internal/metrics", "internal/mvcc",
+		"internal/notify", "internal/wire", "store",
 	}},
 	{of: "actors/...", may: []string{
 		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -43,7 +44,7 @@ type Owner interface {
 type Set struct {
 	owner    Owner
 	store    *store.Store
-	logs     *tablet.Writers
+	logs     *writers.Pair
 	node     uint64
 	logger   *slog.Logger
 	queue    *queue
@@ -91,7 +92,7 @@ var (
 )
 
 // New returns the replicas of a node, none of which runs before Start.
-func New(owner Owner, st *store.Store, logs *tablet.Writers, node uint64,
+func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 	logger *slog.Logger) *Set {
 	s := &Set{
 		owner: owner, store: st, logs: logs, node: node, logger: logger, queue: newQueue(),

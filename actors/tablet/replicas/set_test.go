@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/leaktest"
@@ -131,7 +132,7 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 		t.Fatal(err)
 	}
 	system := actorkit.NewSystem(quiet)
-	logs := tablet.SpawnWriters(system, st, actorkit.BatchConfig{}, quiet)
+	logs := writers.Spawn(system, st, actorkit.BatchConfig{}, quiet)
 	b := &store.Batch{}
 	for _, d := range held {
 		tablet.Bootstrap(b, d, 1)

@@ -1,4 +1,4 @@
-package tablet
+package writers
 
 import (
 	"errors"
@@ -13,24 +13,21 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// This file is the code of the two writing actors, whose fields only their own turns
-// touch, save for stats. A write is in exactly one place: in the batch that gathers, in
-// the commit under way, which blocks the actor, or in waiting, when the disk is full.
-// Each is answered once, through its done.
+// This file is the code of the two actors, whose fields only their own turns touch, save
+// for counters.
 
-// writer is the log actor or the state actor (writers.go). They differ in what commit
-// does.
+// writer is the log actor or the state actor. They differ in what commit does.
 type writer struct {
-	commit func([]*write) error // all of them, or none of them and an error
-	batch  *actorkit.Batcher[*write]
+	commit func([]*Write) error // all of them, or none of them and an error
+	batch  *actorkit.Batcher[*Write]
 	// The first error, other than those of single writes and of a full disk. Nothing is
 	// written after it.
-	failed error
-	stats  *writerStats
-	logger *slog.Logger
+	failed   error
+	counters *counters
+	logger   *slog.Logger
 
 	wake     func(m any) // sends the actor a message
-	waiting  []*write    // for room on the disk, in order
+	waiting  []*Write    // for room on the disk, in order
 	retrying bool        // a retry is on its way
 	givenUp  bool        // nothing waits for room any more
 }
@@ -38,7 +35,7 @@ type writer struct {
 // retry has the actor look for room on the disk for what waits for it.
 type retry struct{}
 
-// giveUp is the message of Writers.GiveUp.
+// giveUp is the message of Pair.GiveUp.
 type giveUp struct{}
 
 // retryInterval is how often an actor looks for room on the disk while writes wait for it.
@@ -47,7 +44,7 @@ const retryInterval = 200 * time.Millisecond
 // Receive coalesces writes.
 func (r *writer) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
-	case *write:
+	case *Write:
 		if r.batch.Add(c, m, m.size()) {
 			r.flush()
 		}
@@ -83,9 +80,9 @@ func (r *writer) flush() {
 		r.waiting = nil
 	}
 	for len(writes) > 0 {
-		// A fence ends its commit, so that nothing sent later is visible when its done
+		// A fence ends its commit, so that nothing sent later is visible when its Done
 		// runs.
-		n := slices.IndexFunc(writes, func(w *write) bool { return w.fence }) + 1
+		n := slices.IndexFunc(writes, func(w *Write) bool { return w.Fence }) + 1
 		if n == 0 {
 			n = len(writes)
 		}
@@ -95,21 +92,21 @@ func (r *writer) flush() {
 		}
 		writes = writes[n:]
 	}
-	if r.stats.full.Swap(false) {
+	if r.counters.full.Swap(false) {
 		r.logger.Info("there is room on the disk again: what waited for it is written")
 	}
 }
 
 // write commits the writes together and answers each. If the disk is full it returns the
 // error and the writes that were not committed.
-func (r *writer) write(writes []*write) (rest []*write, err error) {
+func (r *writer) write(writes []*Write) (rest []*Write, err error) {
 	if writes = r.dropRefused(writes); len(writes) == 0 {
 		return nil, nil
 	}
 	if err = r.failed; err == nil {
 		began := time.Now()
 		err = r.commit(writes)
-		r.stats.took.Since(began)
+		r.counters.took.Since(began)
 	}
 	full := errors.Is(err, store.ErrDiskFull)
 	switch {
@@ -120,14 +117,14 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 			r.failed = err
 			r.logger.Error("the store refused a write; this node's tablets stop", "error", err)
 		}
-		r.stats.batches.Observe(len(writes))
+		r.counters.batches.Observe(len(writes))
 		for _, w := range writes {
 			r.answer(w, r.failed)
 		}
 		return nil, nil
 	case len(writes) == 1:
 		r.logger.Error("a write was refused; its tablet stops on this node", "error", err)
-		writes[0].stream.refuse(err)
+		writes[0].Stream.refuse(err)
 		r.answer(writes[0], err)
 		return nil, nil
 	}
@@ -139,9 +136,9 @@ func (r *writer) write(writes []*write) (rest []*write, err error) {
 }
 
 // answer ends a write.
-func (r *writer) answer(w *write, err error) {
-	r.stats.queued.Add(-1)
-	w.done(err)
+func (r *writer) answer(w *Write, err error) {
+	r.counters.queued.Add(-1)
+	w.Done(err)
 }
 
 // refused reports whether the error is a single write's, which no try would make better.
@@ -154,9 +151,9 @@ func refused(err error) bool {
 }
 
 // dropRefused answers the writes of streams with a refused write, and returns the others.
-func (r *writer) dropRefused(writes []*write) []*write {
-	return slices.DeleteFunc(writes, func(w *write) bool {
-		err := w.stream.err()
+func (r *writer) dropRefused(writes []*Write) []*Write {
+	return slices.DeleteFunc(writes, func(w *Write) bool {
+		err := w.Stream.err()
 		if err != nil {
 			r.answer(w, err)
 		}
@@ -166,16 +163,16 @@ func (r *writer) dropRefused(writes []*write) []*write {
 
 // awaitRoom keeps the writes that the disk has no room for and tries again after
 // retryInterval. Once the node gives up, it refuses them instead.
-func (r *writer) awaitRoom(writes []*write, err error) {
+func (r *writer) awaitRoom(writes []*Write, err error) {
 	if r.givenUp {
 		for _, w := range writes {
-			w.stream.refuse(err)
+			w.Stream.refuse(err)
 			r.answer(w, err)
 		}
 		return
 	}
 	r.waiting = writes
-	if !r.stats.full.Swap(true) {
+	if !r.counters.full.Swap(true) {
 		r.logger.Error("the disk is full: this node writes nothing until there is room", "error",
 			err)
 	}

@@ -1,4 +1,4 @@
-package tablet
+package writers
 
 import (
 	"bytes"
@@ -9,10 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/store"
 )
@@ -20,7 +19,7 @@ import (
 // slowLog is the two writers of a store, where appends to the log begin when they are let
 // go on, and what the writers have told so far.
 type slowLog struct {
-	*Writers
+	*Pair
 	tb      testing.TB
 	store   *store.Store
 	begun   chan struct{} // a commit to the log has begun
@@ -35,6 +34,9 @@ type slowLog struct {
 	batch [2]int        // the largest commit to the log, and to the state
 }
 
+// aTablet is the only one with a log.
+const aTablet = 7
+
 func newSlowLog(t *testing.T) *slowLog { return newSlowLogOn(t, store.Options{InMemory: true}) }
 
 func newSlowLogOn(t *testing.T, o store.Options) *slowLog {
@@ -43,17 +45,17 @@ func newSlowLogOn(t *testing.T, o store.Options) *slowLog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	system := actor.NewActorSystem()
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	s := &slowLog{
 		tb: t, store: st, next: store.InitialIndex + 1,
 		begun: make(chan struct{}, 8), results: make(chan error, 8), each: make(chan struct{}, 64),
 	}
 	b := &store.Batch{}
-	Bootstrap(b, &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 1, EndUnbounded: true}, 1)
+	b.InitialLog(aTablet, store.InitialIndex, store.InitialTerm)
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		t.Fatal(err)
 	}
-	s.Writers = spawnWriters(system, s.toLog, s.toState, actorkit.BatchConfig{},
+	s.Pair = spawn(system, s.toLog, s.toState, actorkit.BatchConfig{},
 		slog.New(slog.DiscardHandler))
 	s.end = sync.OnceFunc(func() {
 		if err := s.Stop(); err != nil {
@@ -71,7 +73,7 @@ func newSlowLogOn(t *testing.T, o store.Options) *slowLog {
 	return s
 }
 
-func (s *slowLog) toLog(writes []*write) error {
+func (s *slowLog) toLog(writes []*Write) error {
 	s.batch[0] = max(s.batch[0], len(writes))
 	s.begun <- struct{}{}
 	if err := <-s.results; err != nil {
@@ -80,15 +82,15 @@ func (s *slowLog) toLog(writes []*write) error {
 	return appendAll(s.store, writes)
 }
 
-func (s *slowLog) toState(writes []*write) error {
+func (s *slowLog) toState(writes []*Write) error {
 	s.batch[1] = max(s.batch[1], len(writes))
 	return applyAll(s.store, writes)
 }
 
 // appendOne sends an append with one entry.
 func (s *slowLog) appendOne(name string) {
-	s.sendNamed(name, &write{
-		append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}},
+	s.sendNamed(name, &Write{
+		Append: &Append{Tablet: aTablet, Entries: []*raftpb.Entry{logEntry(s.next)}},
 	})
 	s.next++
 }
@@ -97,12 +99,12 @@ func (s *slowLog) appendOne(name string) {
 func (s *slowLog) applyOne(name string) {
 	b := &store.Batch{}
 	b.Put([]byte("r"), []byte(name))
-	s.sendNamed(name, &write{batch: b})
+	s.sendNamed(name, &Write{Batch: b})
 }
 
 // sendNamed sends a write that is told under the name.
-func (s *slowLog) sendNamed(name string, w *write) {
-	w.done = func(err error) {
+func (s *slowLog) sendNamed(name string, w *Write) {
+	w.Done = func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil {
@@ -111,11 +113,15 @@ func (s *slowLog) sendNamed(name string, w *write) {
 		s.told = append(s.told, name)
 		s.each <- struct{}{}
 	}
-	if w.append != nil {
-		s.append(w)
-	} else {
-		s.apply(w)
-	}
+	s.Send(w)
+}
+
+// hold keeps the state actor from going on: what is sent after waits for release.
+func hold(p *Pair) (release func()) {
+	held, gate := make(chan struct{}), make(chan struct{})
+	p.Send(&Write{Batch: &store.Batch{}, Done: func(error) { close(held); <-gate }})
+	<-held
+	return func() { close(gate) }
 }
 
 // wait returns what was told once there are so many.
@@ -158,7 +164,7 @@ func TestAppendsAreSynced(t *testing.T) {
 	if s.batch[0] != 2 {
 		t.Errorf("at most %d appends in one commit, want 2", s.batch[0])
 	}
-	log, err := s.store.OpenLog(groupTablet)
+	log, err := s.store.OpenLog(aTablet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,15 +249,15 @@ func TestTooLargeBatchOfOne(t *testing.T) {
 		}
 		return b
 	}
-	one, other := &writeStream{}, &writeStream{}
-	s.sendNamed("other 1", &write{batch: batch(1), stream: other})
-	s.sendNamed("one", &write{batch: batch(store.MaxBatchLen + 1), stream: one})
-	s.sendNamed("one, behind", &write{batch: batch(1), stream: one})
-	s.sendNamed("other 2", &write{batch: batch(1), stream: other})
-	s.sendNamed("of nobody", &write{batch: batch(1)})
+	one, other := &Stream{}, &Stream{}
+	s.sendNamed("other 1", &Write{Batch: batch(1), Stream: other})
+	s.sendNamed("one", &Write{Batch: batch(store.MaxBatchLen + 1), Stream: one})
+	s.sendNamed("one, behind", &Write{Batch: batch(1), Stream: one})
+	s.sendNamed("other 2", &Write{Batch: batch(1), Stream: other})
+	s.sendNamed("of nobody", &Write{Batch: batch(1)})
 	s.checkRefused(s.wait(5), "of nobody", "one, behind: store: batch is too large",
 		"one: store: batch is too large", "other 1", "other 2")
-	s.sendNamed("one, to the log", &write{append: &logAppend{tablet: groupTablet}, stream: one})
+	s.sendNamed("one, to the log", &Write{Append: &Append{Tablet: aTablet}, Stream: one})
 	s.checkRefused(s.wait(6)[5:], "one, to the log: store: batch is too large")
 }
 
@@ -260,18 +266,18 @@ func TestInvalidAppendOfOne(t *testing.T) {
 	s := newSlowLog(t)
 	s.appendOne("first")
 	<-s.begun // what comes now is one commit
-	stream := &writeStream{}
+	stream := &Stream{}
 	send := func(name string, index uint64) {
-		s.sendNamed(name, &write{
-			append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(index, nil)}},
-			stream: stream,
+		s.sendNamed(name, &Write{
+			Append: &Append{Tablet: aTablet, Entries: []*raftpb.Entry{logEntry(index)}},
+			Stream: stream,
 		})
 	}
 	s.appendOne("second")
 	send("one", s.next+5)
 	send("one, behind", s.next)
-	s.sendNamed("third", &write{
-		append: &logAppend{tablet: groupTablet, entries: []*raftpb.Entry{logEntry(s.next, nil)}},
+	s.sendNamed("third", &Write{
+		Append: &Append{Tablet: aTablet, Entries: []*raftpb.Entry{logEntry(s.next)}},
 	})
 	for range cap(s.results) {
 		s.results <- nil
@@ -303,19 +309,24 @@ func (s *slowLog) checkRefused(told []string, want ...string) {
 // though it came with it.
 func TestFenceBetweenApplies(t *testing.T) {
 	s := newSlowLog(t)
-	held, gate := make(chan struct{}), make(chan struct{})
-	s.apply(&write{batch: &store.Batch{}, done: func(error) { close(held); <-gate }})
-	<-held
+	release := hold(s.Pair)
 	snaps := make(chan *store.Snap, 1)
 	first := &store.Batch{}
 	first.Put([]byte("r"), []byte("first"))
-	s.apply(&write{batch: first, fence: true, done: func(error) { snaps <- s.store.Snap() }})
+	s.Send(&Write{Batch: first, Fence: true, Done: func(error) { snaps <- s.store.Snap() }})
 	s.applyOne("second")
-	close(gate)
+	release()
 	snap := <-snaps
 	defer snap.Close()
 	if v, _, err := snap.Get([]byte("r")); !bytes.Equal(v, []byte("first")) || err != nil {
 		t.Errorf("what is visible at the fence is %q: %v", v, err)
 	}
 	s.want(s.wait(1), "second")
+}
+
+// logEntry is an entry of a new tablet's first term.
+func logEntry(index uint64) *raftpb.Entry {
+	return &raftpb.Entry{
+		Index: &index, Term: proto.Uint64(store.InitialTerm), Type: raftpb.EntryNormal.Enum(),
+	}
 }

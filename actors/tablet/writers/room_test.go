@@ -1,0 +1,121 @@
+package writers
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestGiveUpWaitingForRoom: a node that stops does not wait for room, and what rests on a
+// write that was given up is not written either. Catches BROKEN=full_disk_ack.
+func TestGiveUpWaitingForRoom(t *testing.T) {
+	free := &atomic.Uint64{}
+	free.Store(math.MaxUint64)
+	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: func() (uint64, error) {
+		return free.Load(), nil
+	}})
+	free.Store(1 << 20)
+	stream := &Stream{}
+	send := func(name string) {
+		b := &store.Batch{}
+		b.Put([]byte("r"), []byte(name))
+		s.sendNamed(name, &Write{Batch: b, Stream: stream})
+	}
+	_ = s.store.Room(0) // has the store look how much is free
+	send("first")
+	send("second")
+	s.GiveUp()
+	for _, told := range s.wait(2) {
+		if !strings.Contains(told, store.ErrDiskFull.Error()) {
+			t.Errorf("FULL-DISK-ACK: told %q of what there was no room for", told)
+		}
+	}
+	free.Store(math.MaxUint64)
+	send("third")
+	if told := s.wait(3)[2]; !strings.Contains(told, store.ErrDiskFull.Error()) {
+		t.Errorf("told %q", told)
+	}
+}
+
+// TestGiveUpKeepsOrder: what a writer has taken, and not tried to write yet, when the node gives
+// up waiting is not written either if it rests on what is given up, though there is room for it.
+func TestGiveUpKeepsOrder(t *testing.T) {
+	const room = 1 << 20 // above the reserve: enough for the second batch, too little for the first
+	free := func() (uint64, error) { return store.DefaultMinFreeBytes/4 + room, nil }
+	s := newSlowLogOn(t, store.Options{InMemory: true, FreeBytes: free})
+	_ = s.store.Room(0) // has the store look how much is free
+	stream := &Stream{}
+	send := func(name string, size int) {
+		b := &store.Batch{}
+		b.Put([]byte("r"), make([]byte, size))
+		s.sendNamed(name, &Write{Batch: b, Stream: stream})
+	}
+	send("first", 4*room)
+	for !s.Full() {
+		runtime.Gosched()
+	}
+	// The actor is kept busy until both messages are in its mailbox, ahead of the batch's end.
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	refused := &Stream{}
+	refused.refuse(errors.New("test"))
+	s.Send(&Write{Batch: &store.Batch{}, Stream: refused, Done: func(error) {
+		close(busy)
+		<-goOn
+	}})
+	<-busy
+	send("second", 1)
+	s.GiveUp()
+	close(goOn)
+	for _, told := range s.wait(2) {
+		if !strings.Contains(told, store.ErrDiskFull.Error()) {
+			t.Errorf("told %q", told)
+		}
+	}
+}
+
+// TestRoomForTheFirst: of writes that the disk has no room for together, those are
+// written that it has room for, in order: on a disk with a little room the node goes on.
+func TestRoomForTheFirst(t *testing.T) {
+	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
+	defer system.Shutdown()
+	var written []int
+	var largest int
+	commit := func(writes []*Write) error {
+		if largest = max(largest, len(writes)); len(writes) > 2 {
+			return store.ErrDiskFull
+		}
+		for _, w := range writes {
+			written = append(written, w.Batch.Size())
+		}
+		return nil
+	}
+	w := spawn(system, commit, commit, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	release := hold(w)
+	const n = 9
+	told := make(chan error, n)
+	for i := range n {
+		b := &store.Batch{}
+		b.Put(make([]byte, i+1), nil)
+		w.Send(&Write{Batch: b, Done: func(err error) { told <- err }})
+	}
+	release()
+	for range n {
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if largest <= 2 || len(written) != n+1 || !slices.IsSorted(written) {
+		t.Errorf("written %v, at most %d at once", written, largest)
+	}
+}
