@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -32,6 +33,9 @@ type access struct {
 	// asks reports whether the request changes nothing: then Reader is enough. nil: role
 	// is needed for every request.
 	asks func(req any) bool
+	// audited rows are for the audit log though writers may call them; quiet ones are not,
+	// unless they are refused, though they take an operator: there are very many.
+	audited, quiet bool
 }
 
 // calls has a row for each method of the services for clients. One that has none is for
@@ -49,7 +53,7 @@ var calls = map[string]access{
 	// A snapshot that is read for long holds its history.
 	pb.Percolator_HoldHistory_FullMethodName: {role: certs.Reader},
 	// Programs make the tables that they write to; what is there stays as it is.
-	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer},
+	pb.Percolator_CreateTable_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Percolator_DropTable_FullMethodName:   {role: certs.Operator},
 	pb.Percolator_SplitTablet_FullMethodName: {role: certs.Operator},
 
@@ -67,7 +71,7 @@ var calls = map[string]access{
 	// It changes nothing, but reads all of a tablet on each of its replicas.
 	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
-	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator},
+	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator, quiet: true},
 }
 
 func asksBackfill(req any) bool {
@@ -116,45 +120,60 @@ func takes(method string, req any) certs.Role {
 	return row.role
 }
 
-// caller is who makes a call, by its certificate.
-type caller struct {
-	role certs.Role
-	name string
+// Caller is who makes a call.
+type Caller struct {
+	Role certs.Role
+	Name string
+	By   string // what says so: ByCertificate or another word for the audit log
+	From string // the address
 }
+
+// ByCertificate and ByNothing say how a caller is known: by its certificate, or not at all,
+// in clear text.
+const (
+	ByCertificate = "certificate"
+	ByNothing     = "plain text"
+)
 
 // callerOf is who makes the call. In clear text everybody is everything, which is why that
 // needs to be asked for.
-func callerOf(ctx context.Context, cfg *ServerConfig) (caller, error) {
-	if cfg.TLS == nil {
-		return caller{role: certs.Node}, nil
+func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
+	c := Caller{Role: certs.Node, By: ByNothing}
+	p, ok := peer.FromContext(ctx)
+	if ok {
+		c.From = p.Addr.String()
 	}
-	if p, ok := peer.FromContext(ctx); ok {
+	if cfg.TLS == nil {
+		return c, nil
+	}
+	if ok {
 		info, ok := p.AuthInfo.(credentials.TLSInfo)
 		if ok && len(info.State.PeerCertificates) > 0 {
-			role, name := certs.Identity(info.State.PeerCertificates[0])
-			return caller{role, name}, nil
+			c.Role, c.Name = certs.Identity(info.State.PeerCertificates[0])
+			c.By = ByCertificate
+			return c, nil
 		}
 	}
-	return caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
+	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
 }
 
 // refuse returns why the caller may not do something that takes a role, nil if it may. An
 // empty role is Operator: what nobody has thought of is for operators.
-func (c caller) refuse(what string, role certs.Role) *pb.Error {
+func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 	if role == "" {
 		role = certs.Operator
 	}
-	if c.role.Includes(role) {
+	if c.Role.Includes(role) {
 		return nil
 	}
 	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
 		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+
-			"`percolator cert create-client NAME --role %s` has made", what, role, c.name, c.role, role)}
+			"`percolator cert create-client NAME --role %s` has made", what, role, c.Name, c.Role, role)}
 }
 
 // refuseOperation returns why the caller may not do the operation, nil if it may. It may
 // make the operation of a reader weaker.
-func (c caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
+func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	op := wire.OperationOf(req)
 	if op.Clients == wire.AccessNone { // admit says so better
 		return nil
@@ -166,7 +185,7 @@ func (c caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	// has expired by the oracle's time ends by that; their word that its worker is dead, or
 	// that it has waited for long enough, would end others' transactions.
 	check := req.GetCheckTxnStatus()
-	if check != nil && !c.role.Includes(certs.Writer) {
+	if check != nil && !c.Role.Includes(certs.Writer) {
 		// A copy: the message of an earlier attempt may be on its way yet.
 		req.Op = &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
 			Primary: check.Primary, StartTs: check.StartTs, Now: check.Now,
@@ -182,24 +201,20 @@ type guard struct {
 	warned atomic.Int64 // when it last warned of a certificate without a role, in Unix seconds
 }
 
-// permit returns why the call is refused, nil if it is not, and who makes it.
-func (g *guard) permit(ctx context.Context, method string, req any) (caller, error) {
+// call has the call made if its caller may, and writes to the log what is to be known of it.
+func (g *guard) call(ctx context.Context, method string, req any,
+	do func() (any, error)) (any, error) {
 	who, err := callerOf(ctx, &g.cfg)
 	if err != nil {
-		return who, err
+		return nil, err
 	}
 	g.warn(who)
-	refusal := who.refuse(method[strings.LastIndexByte(method, '/')+1:], takes(method, req))
-	if refusal == nil {
-		return who, nil
+	resp, err := Call(ctx, g.cfg.Logger, who, method, req, do)
+	var refusal *txn.ServerError
+	if errors.As(err, &refusal) { // the handlers' own errors are statuses already
+		err = toStatus(refusal)
 	}
-	g.cfg.Logger.Warn("call refused: not the role for it", "method", method, "role", who.role,
-		"name", who.name, "from", from(ctx))
-	if !public(method) {
-		return who, status.Errorf(codes.PermissionDenied,
-			"percolator: %s is for nodes, and the certificate of %q is not a node's", method, who.name)
-	}
-	return who, toStatus(&txn.ServerError{Code: refusal.Code, Message: refusal.Message})
+	return resp, err
 }
 
 // warnAgain is how often a server warns of certificates without a role of their own.
@@ -207,40 +222,29 @@ const warnAgain = 24 * time.Hour
 
 // warn writes to the log, once a day, that a client uses a certificate of before there were
 // roles: it may do everything that an operator may.
-func (g *guard) warn(who caller) {
-	if who.role != certs.Client {
+func (g *guard) warn(who Caller) {
+	if who.Role != certs.Client {
 		return
 	}
 	now, last := time.Now().Unix(), g.warned.Load()
 	if now-last >= int64(warnAgain/time.Second) && g.warned.CompareAndSwap(last, now) {
 		g.cfg.Logger.Warn("a client's certificate names no role and counts as an operator's",
-			slog.String("name", who.name), slog.String("remedy",
+			slog.String("name", who.Name), slog.String("remedy",
 				"replace it by one of `percolator cert create-client NAME --role ROLE`"))
 	}
 }
 
-// from is the address that the call comes from, for the log.
-func from(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
-	}
-	return ""
-}
-
-// unary puts permit in front of unary calls.
+// unary puts the guard in front of unary calls.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
-	if _, err := g.permit(ctx, info.FullMethod, req); err != nil {
-		return nil, err
-	}
-	return handler(ctx, req)
+	return g.call(ctx, info.FullMethod, req, func() (any, error) { return handler(ctx, req) })
 }
 
-// stream puts permit in front of streams.
+// stream puts the guard in front of streams.
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
-	if _, err := g.permit(stream.Context(), info.FullMethod, nil); err != nil {
-		return err
-	}
-	return handler(srv, stream)
+	_, err := g.call(stream.Context(), info.FullMethod, nil, func() (any, error) {
+		return nil, handler(srv, stream)
+	})
+	return err
 }

@@ -113,7 +113,7 @@ func checkAccess(t *testing.T, role, least certs.Role, what string, err error) {
 // may call those that take it or a lesser one, and no other.
 func TestEachCallTakesItsRole(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	addr := secured(t, dir, nil)
+	addr := secured(t, dir, nil, nil)
 	clients := roleClients(t, dir, addr)
 	methods(t, func(name, full string, request, response proto.Message) {
 		if _, ok := calls[full]; !ok {
@@ -146,7 +146,7 @@ func TestEachCallTakesItsRole(t *testing.T) {
 		}
 	}
 	for _, role := range certs.ClientRoles() {
-		may := (caller{role: role}).refuse("Nodes2", takes(adminMethods+"Nodes2", nil)) == nil
+		may := (Caller{Role: role}).refuse("Nodes2", takes(adminMethods+"Nodes2", nil)) == nil
 		if may != (role == certs.Operator) {
 			t.Errorf("ROLE-IGNORED: a call without a row, to a %s: %v", role, may)
 		}
@@ -156,7 +156,7 @@ func TestEachCallTakesItsRole(t *testing.T) {
 // TestEachOperationTakesItsRole: every kind of operation, on the stream of every role.
 func TestEachOperationTakesItsRole(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	clients := roleClients(t, dir, secured(t, dir, nil))
+	clients := roleClients(t, dir, secured(t, dir, nil, nil))
 	leastOf := map[string]certs.Role{
 		"get": certs.Reader, "scan": certs.Reader, "raw_get": certs.Reader,
 		"raw_scan": certs.Reader, "walk": certs.Reader, "history": certs.Reader,
@@ -201,7 +201,7 @@ func TestEachOperationTakesItsRole(t *testing.T) {
 // its transaction is dead; the lock goes when somebody else ends it, and then it reads.
 func TestReadersEndNothing(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	clients := roleClients(t, dir, secured(t, dir, nil))
+	clients := roleClients(t, dir, secured(t, dir, nil, nil))
 	reading := txn.NewClient(clients[certs.Reader], txn.Config{})
 	defer func() {
 		if err := reading.Close(); err != nil {
@@ -300,8 +300,8 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 	var log lockedLog
 	g := guard{cfg: ServerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	for range 3 {
-		g.warn(caller{certs.Client, "ann"})
-		g.warn(caller{certs.Operator, "eve"})
+		g.warn(Caller{Role: certs.Client, Name: "ann"})
+		g.warn(Caller{Role: certs.Operator, Name: "eve"})
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=ann") {
 		t.Errorf("%q", got)

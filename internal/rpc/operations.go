@@ -28,7 +28,7 @@ type operations struct {
 	ctx    context.Context
 	taking context.Context // ends when no more work is taken
 	conn   *clientConn
-	who    caller
+	who    Caller
 	work   chan task     // unbuffered: taken by an idle worker, or else a new one begins
 	room   chan struct{} // one place per worker
 	wg     sync.WaitGroup

@@ -100,7 +100,7 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 }
 
 // do has one operation checked and done.
-func (s *service) do(ctx context.Context, who caller,
+func (s *service) do(ctx context.Context, who Caller,
 	req *pb.TabletRequest) *pb.TabletResponse {
 	if e := who.refuseOperation(req); e != nil {
 		return &pb.TabletResponse{Error: e}

@@ -75,7 +75,7 @@ func TestTablesToComeAreRefused(t *testing.T) {
 	transport := &counted{Process: cluster.Process(1, 1), catalogue: &pb.Catalogue{}}
 	s := NewServer(transport, ServerConfig{}).service
 	code := func(req *pb.TabletRequest) pb.Error_Code {
-		return s.do(ctx, caller{role: certs.Writer}, req).GetError().GetCode()
+		return s.do(ctx, Caller{Role: certs.Writer}, req).GetError().GetCode()
 	}
 	for name, req := range operationsOn(last + 1) {
 		if got := code(req); got != pb.Error_CODE_NO_TABLE {
@@ -123,12 +123,12 @@ func TestTablesThatCannotBeLookedUp(t *testing.T) {
 	}
 	s := NewServer(transport, ServerConfig{}).service
 	get := operationsOn(id)["get"]
-	if got := s.do(context.Background(), caller{role: certs.Writer},
+	if got := s.do(context.Background(), Caller{Role: certs.Writer},
 		get).GetError().GetCode(); got != pb.Error_CODE_UNAVAILABLE {
 		t.Errorf("while meta is away: %v", got)
 	}
 	transport.fail = nil
-	if got := s.do(context.Background(), caller{role: certs.Writer},
+	if got := s.do(context.Background(), Caller{Role: certs.Writer},
 		get).GetError(); got.GetCode() == pb.Error_CODE_UNAVAILABLE ||
 		got.GetCode() == pb.Error_CODE_NO_TABLE {
 		t.Errorf("afterwards: %v", got)

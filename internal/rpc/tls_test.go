@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,7 +33,8 @@ func in(dir string) ClientConfig {
 }
 
 // secured serves with a folder's node certificate until the test ends; more services are optional.
-func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (addr string) {
+func secured(t *testing.T, dir string, logger *slog.Logger,
+	register func(grpc.ServiceRegistrar)) (addr string) {
 	t.Helper()
 	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
@@ -45,7 +47,7 @@ func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (ad
 	cluster := txntest.New()
 	cluster.AddTable("t")
 	server := NewServer(cluster.Process(1, 1),
-		ServerConfig{TLS: files.Server(certs.AllRoles()...), Register: register})
+		ServerConfig{TLS: files.Server(certs.AllRoles()...), Register: register, Logger: logger})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(wg.Wait)
@@ -56,7 +58,7 @@ func secured(t *testing.T, dir string, register func(grpc.ServiceRegistrar)) (ad
 // A server that demands certificates serves those that its authority signed, and nobody else.
 func TestMutualTLS(t *testing.T) {
 	ours, theirs := certstest.Folder(t, "127.0.0.1"), certstest.Folder(t, "127.0.0.1")
-	addr := secured(t, ours, nil)
+	addr := secured(t, ours, nil, nil)
 	node := in(ours)
 	node.CertFile, node.KeyFile = certs.NodeSource(ours).Cert, certs.NodeSource(ours).Key
 	for name, cfg := range map[string]ClientConfig{"client": in(ours), "node": node} {
@@ -196,7 +198,7 @@ func (hello) Hello(context.Context, *pb.HelloRequest) (*pb.HelloResponse, error)
 // What is registered beside the public interface is for nodes alone.
 func TestServicesForNodes(t *testing.T) {
 	dir := certstest.Folder(t, "127.0.0.1")
-	addr := secured(t, dir, func(r grpc.ServiceRegistrar) {
+	addr := secured(t, dir, nil, func(r grpc.ServiceRegistrar) {
 		pb.RegisterMembershipServer(r, hello{})
 	})
 	for _, tc := range []struct {
@@ -233,7 +235,7 @@ func TestClientReloads(t *testing.T) {
 		Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
-	addr := secured(t, server, nil)
+	addr := secured(t, server, nil, nil)
 	creds := newFileCredentials(files)
 	// The authority is exchanged: files hold the new one, and the server is still of the old one.
 	next := certstest.Folder(t, "127.0.0.1")

@@ -147,6 +147,8 @@ var properties = []property{
 		assertion: "ROLE-IGNORED: .*"},
 	{tag: "reader_ends", pkg: "internal/rpc", test: "^TestReadersEndNothing$",
 		assertion: "READER-ENDED: .*"},
+	{tag: "unaudited", pkg: "internal/rpc", test: "^TestEachActIsAudited$",
+		assertion: "UNAUDITED: .*"},
 	{tag: "unguarded", pkg: "cluster/remoting", test: "^TestHostileNode$",
 		assertion: "HOSTILE: .*|the process has ended"},
 	{tag: "uncounted_answers", pkg: "internal/rpc", test: "^TestAnswersAreBounded$",

@@ -1,0 +1,154 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// This file has calls made whose callers may make them, and writes operators' acts to the
+// log: one line each when the call has ended, whatever became of it. It keeps nothing. The
+// guard of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
+// come over HTTP, on those of its requests.
+
+// auditMessage is the message of all lines of the audit log.
+const auditMessage = "audit"
+
+// maxAudited bounds a text in the audit log, in bytes.
+const maxAudited = 256
+
+// Call calls do if the caller may make the call of the method, and returns what it returns;
+// if the caller may not, a *txn.ServerError with CODE_PERMISSION. An operator's act is
+// written to the audit log, also if it was refused or do panics.
+func Call(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
+	do func() (any, error)) (resp any, err error) {
+	short := method[strings.LastIndexByte(method, '/')+1:]
+	if refusal := who.refuse(short, takes(method, req)); refusal != nil {
+		if !public(method) {
+			refusal.Message = fmt.Sprintf("%s is for nodes, and the certificate of %q is not a node's",
+				method, who.Name)
+		}
+		if isAct(method, req) {
+			audit(ctx, logger, who, method, req, "refused", "not the role for it")
+		} else {
+			logger.Warn("call refused: not the role for it", "method", method, "role", who.Role,
+				"name", who.Name, "from", who.From)
+		}
+		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
+	}
+	if !isAct(method, req) || calls[method].quiet {
+		return do()
+	}
+	outcome, why := "failed", "panic"
+	defer func() { audit(ctx, logger, who, method, req, outcome, why) }()
+	resp, err = do()
+	outcome, why = outcomeOf(err)
+	return resp, err
+}
+
+// isAct reports whether the call is an operator's act: it takes more than a writer, or its
+// row says so.
+func isAct(method string, req any) bool {
+	return public(method) && (calls[method].audited || !certs.Writer.Includes(takes(method, req)))
+}
+
+// outcomeOf returns what became of a call, and why that was. A service refuses what is
+// wrong in the request, or at this time; that it may not be done is one refusal of several.
+func outcomeOf(err error) (outcome, why string) {
+	var refused *txn.ServerError
+	if err == nil {
+		return "done", ""
+	}
+	if !errors.As(err, &refused) {
+		_ = errors.As(fromStatus(err), &refused) // what the gRPC server's handlers return
+	}
+	if refused != nil && (refused.Code == pb.Error_CODE_INVALID ||
+		refused.Code == pb.Error_CODE_PERMISSION || refused.Code == pb.Error_CODE_NO_TABLE) {
+		return "refused", refused.Message
+	}
+	return "failed", err.Error()
+}
+
+// audit writes one line. It goes past the log's level: who sets that must not be able to
+// keep acts out of the log.
+func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
+	outcome, why string) {
+	r := slog.NewRecord(time.Now(), slog.LevelInfo, auditMessage, 0)
+	r.AddAttrs(slog.String("method", method[strings.LastIndexByte(method, '/')+1:]),
+		slog.String("outcome", outcome), slog.String("role", string(who.Role)),
+		slog.String("name", auditable(who.Name)), slog.String("by", who.By),
+		slog.String("from", auditable(who.From)))
+	if m, ok := req.(proto.Message); ok && m != nil {
+		r.AddAttrs(slog.Any("request", slog.GroupValue(scalars(m.ProtoReflect(), 0)...)))
+	}
+	if why != "" {
+		r.AddAttrs(slog.String("error", auditable(why)))
+	}
+	_ = logger.Handler().Handle(ctx, r) // a log that cannot be written has nobody to tell
+}
+
+// maxNested is how deep messages inside of a request are looked into.
+const maxNested = 2
+
+// scalars returns the fields of a request that are set, those of messages inside of it
+// too. Rows, values and whatever else is bytes may be anybody's secrets: of them, and of
+// lists, only the number is told.
+func scalars(m protoreflect.Message, depth int) (out []slog.Attr) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if !m.Has(f) {
+			continue
+		}
+		name, v := string(f.Name()), m.Get(f)
+		switch {
+		case f.IsList():
+			out = append(out, slog.Int(name+"_count", v.List().Len()))
+		case f.IsMap():
+			out = append(out, slog.Int(name+"_count", v.Map().Len()))
+		case f.Kind() == protoreflect.BytesKind:
+			out = append(out, slog.Int(name+"_bytes", len(v.Bytes())))
+		case f.Message() != nil && depth < maxNested:
+			out = append(out, slog.Any(name, slog.GroupValue(scalars(v.Message(), depth+1)...)))
+		case f.Message() != nil:
+		case f.Kind() == protoreflect.StringKind:
+			out = append(out, slog.String(name, auditable(v.String())))
+		case f.Enum() != nil:
+			text := fmt.Sprint(v.Enum())
+			if value := f.Enum().Values().ByNumber(v.Enum()); value != nil {
+				text = string(value.Name())
+			}
+			out = append(out, slog.String(name, text))
+		default:
+			out = append(out, slog.Any(name, v.Interface()))
+		}
+	}
+	return out
+}
+
+// auditable returns a text that comes from outside as the log may have it: bounded, and
+// without what a terminal takes for commands, whatever the log's format leaves as it is.
+func auditable(s string) string {
+	if len(s) > maxAudited {
+		s = s[:maxAudited] + "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsPrint(r) || r == unicode.ReplacementChar
+	}) {
+		quoted := strconv.Quote(s)
+		return quoted[1 : len(quoted)-1]
+	}
+	return s
+}
