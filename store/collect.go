@@ -91,7 +91,7 @@ func (s *Snap) Keys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[
 		return s.columnKeys(g, span, after)
 	}
 	o := spanWalk(g, span, false)
-	o.keysOnly, o.prefetch = true, false
+	o.keysOnly = true
 	if after != nil {
 		seek := append(AppendKey(nil, g, after.Cell, after.TS), 0)
 		if bytes.Compare(seek, o.seek) > 0 {

@@ -161,9 +161,7 @@ func (c *Cursor) each(keysOnly bool, fn func(key, value []byte) bool) error {
 // part walks one group. more reports that fn has returned false.
 func (c *Cursor) part(prefix []byte, keysOnly bool,
 	fn func(key, value []byte) bool) (more bool, err error) {
-	it, err := c.snap.iterator(badger.IteratorOptions{
-		Prefix: prefix, PrefetchValues: !keysOnly, PrefetchSize: prefetchSize,
-	})
+	it, err := c.snap.iterator(badger.IteratorOptions{Prefix: prefix})
 	if err != nil {
 		return false, err
 	}

@@ -26,27 +26,18 @@ type TabletStateEntry struct {
 	State  []byte
 }
 
-// prefetchSize is how many values an iterator reads ahead if it reads ahead at all: a page of
-// a scan.
-const prefetchSize = 64
-
 // walkOptions describe a walk over the keys with the prefix. It begins at seek, or at the
 // edge if seek is empty, and ends before end if that is set. A reverse walk includes end.
 type walkOptions struct {
 	prefix, seek, end []byte
 	reverse           bool
-	prefetch          bool // read ahead, because the walk is long
 	keysOnly          bool // fn gets no values
 }
 
 // walk calls fn for each entry until it returns false. key and value are valid only during
 // the call. An error is passed in the last call, with nothing else.
 func (s *Snap) walk(o walkOptions, fn func(key, value []byte, err error) bool) {
-	opts := badger.IteratorOptions{
-		Prefix: o.prefix, Reverse: o.reverse, PrefetchValues: o.prefetch,
-		PrefetchSize: prefetchSize,
-	}
-	it, err := s.iterator(opts)
+	it, err := s.iterator(badger.IteratorOptions{Prefix: o.prefix, Reverse: o.reverse})
 	if err != nil {
 		fn(nil, nil, err)
 		return
@@ -96,7 +87,7 @@ func past(o walkOptions, key []byte) bool {
 
 // spanWalk returns the options that walk the span in a row-first group.
 func spanWalk(g mvcc.Group, span mvcc.Span, reverse bool) walkOptions {
-	o := walkOptions{prefix: appendTable(nil, g, span.Table), reverse: reverse, prefetch: true}
+	o := walkOptions{prefix: appendTable(nil, g, span.Table), reverse: reverse}
 	lower := appendRow(nil, g, span.Table, span.Start)
 	upper := prefixEnd(o.prefix)
 	if span.HasEnd {
@@ -168,7 +159,7 @@ func columnWalk(g mvcc.Group, t mvcc.TableID, column, fromRow string, after bool
 	if after {
 		seek = prefixEnd(seek)
 	}
-	return walkOptions{prefix: prefix, seek: seek, prefetch: true}
+	return walkOptions{prefix: prefix, seek: seek}
 }
 
 // Notifies iterates the notifications of one observed column by row, from fromRow on, or
