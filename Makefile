@@ -34,7 +34,7 @@ RACE_SKIP_ACTOR := CollectionAgainstModel|EvenBytes|NotifyIndexIsTheStore|Random
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds by turns
 	$(GO) run ./bench/cluster $(ARGS)
+
+bench-backup: build ## what a backup of SIZE=1024 MiB takes from a load beside it, by turns; ARGS are passed on
+	$(GO) run ./bench/backup $(if $(SIZE),-size $(SIZE)) $(ARGS)
 
 bench-start: ## what a start takes on ROWS="20000 200000 2000000" rows of 500 bytes, and how that grows
 	$(if $(ROWS),ROWS='$(ROWS)') $(GO) test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 10x ./node $(ARGS)

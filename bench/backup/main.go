@@ -1,0 +1,298 @@
+// Command backup measures what a backup takes from a load beside it: the rate of transactions
+// while the command `percolator backup create` runs on the same machine, as a part of the
+// rate without it, by turns, so that it can be told on a machine that others use as well.
+// What it takes without a load is measured first, in processor time, which depends on others
+// the least.
+//
+//	go run ./bench/backup -build bin -size 1024 -rates 8MiB,16MiB,0 -rounds 5
+//
+// A rate of 0 is none: as fast as it goes.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+type options struct {
+	binary   string
+	size     int64
+	rates    []string
+	nodes    int
+	callers  int
+	rounds   int
+	duration time.Duration
+}
+
+// The rows that are backed up and that the load reads and writes: so many bytes of words
+// each, of which so many are in one transaction of the filling.
+const (
+	valueBytes = 1000
+	fillAtOnce = 64
+	tablets    = 16
+)
+
+// warmup is how long callers run before they count.
+const warmup = time.Second
+
+var column = percolator.Column{Table: "bench", Name: "c"}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "backup:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	var o options
+	build := flag.String("build", "bin", "the folder with the binary percolator")
+	mib := flag.Int64("size", 1024, "MiB of values in the cluster")
+	rates := flag.String("rates", "8MiB,16MiB,0", "of the backup, with commas between them")
+	flag.IntVar(&o.nodes, "nodes", 1, "of the cluster")
+	flag.IntVar(&o.callers, "callers", 64, "that run transactions at once")
+	flag.IntVar(&o.rounds, "rounds", 5, "measurements with a backup of each rate and without, by turns")
+	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
+	flag.Parse()
+	if o.binary, err = filepath.Abs(filepath.Join(*build, "percolator")); err != nil {
+		return err
+	}
+	if flag.NArg() > 0 || *mib < 1 || o.nodes < 1 || o.callers < 1 || o.rounds < 1 || o.duration <= 0 {
+		return errors.New("-size, -nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")
+	}
+	o.size, o.rates = *mib<<20, strings.Split(*rates, ",")
+	dir, err := os.MkdirTemp("", "bench-backup-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	c, err := cluster.New(cluster.Config{Nodes: o.nodes, Dir: dir, Binary: o.binary, Args: []string{"--pprof"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	db, err := c.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	b := &bench{options: o, cluster: c, db: db, dir: dir}
+	if err := b.fill(ctx); err != nil {
+		return err
+	}
+	if err := b.alone(ctx); err != nil {
+		return err
+	}
+	return b.turns(ctx)
+}
+
+// bench is a filled cluster.
+type bench struct {
+	options
+	cluster *cluster.Cluster
+	db      *percolator.DB
+	dir     string
+	rows    int
+}
+
+func row(i int) string { return fmt.Sprintf("row/%09d", i) }
+
+// value is text, which compresses about as people's data does.
+func value(r *rand.Rand) []byte {
+	out := make([]byte, 0, valueBytes+16)
+	for len(out) < valueBytes {
+		out = fmt.Appendf(out, "word%d ", r.IntN(1<<16))
+	}
+	return out[:valueBytes]
+}
+
+// fill writes the rows.
+func (b *bench) fill(ctx context.Context) error {
+	b.rows = int(b.size / valueBytes)
+	spec := percolator.TableSpec{Name: column.Table}
+	for i := range tablets - 1 {
+		spec.SplitKeys = append(spec.SplitKeys, row((i+1)*b.rows/tablets))
+	}
+	if err := b.db.CreateTable(ctx, spec); err != nil {
+		return err
+	}
+	began := time.Now()
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for from := 0; from < b.rows; from += fillAtOnce {
+		group.Go(func() error {
+			r := rand.New(rand.NewPCG(1, uint64(from)))
+			return b.db.Transact(within, func(_ context.Context, tx *percolator.Tx) error {
+				for i := from; i < min(from+fillAtOnce, b.rows); i++ {
+					tx.Set(row(i), column, value(r))
+				}
+				return nil
+			})
+		})
+	}
+	err := group.Wait()
+	fmt.Printf("%d rows of %d bytes written in %v\n", b.rows, valueBytes,
+		time.Since(began).Round(time.Second))
+	return err
+}
+
+// command is the backup as an operator runs it. What an earlier one has left is removed.
+func (b *bench) command(ctx context.Context, rate string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, b.binary, "backup", "create", filepath.Join(b.dir, "backups"), "--restart",
+		"--quiet", "--rate", rate, "--addr", b.cluster.Addrs()[0], "-o", "json", "--timeout", "1h")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// alone makes one backup of everything, without a load.
+func (b *bench) alone(ctx context.Context) error {
+	before, err := b.used()
+	if err != nil {
+		return err
+	}
+	began, cmd := time.Now(), b.command(ctx, "0")
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("backup create: %w", err)
+	}
+	took := time.Since(began)
+	after, err := b.used()
+	if err != nil {
+		return err
+	}
+	var made struct{ Bytes int64 }
+	if err := json.Unmarshal(out, &made); err != nil {
+		return err
+	}
+	mib := float64(b.size) / (1 << 20)
+	self := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	each := func(d time.Duration) float64 { return d.Seconds() * 1000 / mib }
+	fmt.Printf("alone: %.0f MiB in %v, %.0f MiB/s; of the processor the nodes take %.1f ms a MiB, the command %.1f; %.0f MiB of files\n",
+		mib, took.Round(100*time.Millisecond), mib/took.Seconds(), each(after-before), each(self),
+		float64(made.Bytes)/(1<<20))
+	return nil
+}
+
+// used is the processor time of all nodes.
+func (b *bench) used() (all time.Duration, err error) {
+	for _, p := range b.cluster.Nodes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		for _, field := range strings.Fields(rest)[11:13] { // the third and following ones of proc(5)
+			var ticks int64
+			if _, err := fmt.Sscan(field, &ticks); err != nil {
+				return 0, err
+			}
+			all += time.Duration(ticks) * time.Second / 100
+		}
+	}
+	return all, nil
+}
+
+// turns measures the load with a backup of each rate, and without one just before.
+func (b *bench) turns(ctx context.Context) error {
+	ratios := make([][]float64, len(b.rates))
+	for range b.rounds {
+		for i, rate := range b.rates {
+			without, err := b.load(ctx, b.duration)
+			if err != nil {
+				return err
+			}
+			with, err := b.beside(ctx, rate)
+			if err != nil {
+				return err
+			}
+			ratios[i] = append(ratios[i], with/without)
+			fmt.Printf("--rate %s\t%.0f/s, without %.0f/s\t%.2f\n", rate, with, without, with/without)
+		}
+	}
+	for i, rate := range b.rates {
+		r := ratios[i]
+		slices.Sort(r)
+		fmt.Printf("--rate %s / without\tmedian %.2f (%.2f to %.2f)\n", rate, r[len(r)/2], r[0], r[len(r)-1])
+	}
+	return nil
+}
+
+// beside measures the load beside a backup, which is given up at the end.
+func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err error) {
+	within, cancel := context.WithCancel(ctx)
+	cmd := b.command(within, rate)
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return 0, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is killed
+	}()
+	if _, err = b.load(ctx, warmup); err == nil {
+		perSecond, err = b.load(ctx, b.duration)
+	}
+	select {
+	case <-ended:
+		err = errors.Join(err, errors.New("the backup was over before the measurement: a larger -size, or a shorter -duration"))
+		cancel()
+	default:
+		cancel()
+		<-ended
+	}
+	return perSecond, err
+}
+
+// load has the callers read and write rows for so long.
+func (b *bench) load(ctx context.Context, d time.Duration) (perSecond float64, err error) {
+	var done atomic.Int64
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	for caller := range b.callers {
+		group.Go(func() error {
+			r := rand.New(rand.NewPCG(uint64(caller), uint64(began.UnixNano())))
+			v := value(r)
+			for time.Since(began) < d {
+				row := row(r.IntN(b.rows))
+				err := b.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+					_, _, err := tx.Get(ctx, row, column)
+					tx.Set(row, column, v)
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				done.Add(1)
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	return float64(done.Load()) / time.Since(began).Seconds(), err
+}
