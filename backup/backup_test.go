@@ -619,3 +619,63 @@ func TestDroppedMeanwhile(t *testing.T) {
 	}
 	create(t, from.DB(), l, backup.CreateOptions{Restart: true})
 }
+
+// TestJobs: the cluster tells of backups and restores that are under way and that have
+// ended, and of a restore that nobody goes on with.
+func TestJobs(t *testing.T) {
+	n := start(t, 100)
+	status := func() *pb.ClusterStatusResponse {
+		s, err := n.DB().Client().Admin().ClusterStatus(t.Context(), &pb.ClusterStatusRequest{})
+		must(t, err)
+		return s
+	}
+	seen := func(kind, state string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(status().Jobs, func(j *pb.Job) bool {
+				return j.Kind == kind && j.State == state
+			})
+		}
+	}
+	during := func(kind string, running *bool) func(backup.Progress) {
+		return func(p backup.Progress) {
+			if p.Done == 1 && !*running {
+				for *running = true; !seen(kind, "running")(); { // until the test's deadline
+					must(t, t.Context().Err())
+				}
+			}
+		}
+	}
+	l, made, restored := open(t, t.TempDir()), false, false
+	create(t, n.DB(), l, backup.CreateOptions{Options: backup.Options{
+		Workers: 1, By: "ann@home", Progress: during("backup", &made),
+	}})
+	i := slices.IndexFunc(status().Jobs, func(j *pb.Job) bool { return j.Kind == "backup" })
+	if j := status().Jobs[max(i, 0)]; i < 0 || !made || j.State != "done" || j.Done != 3 || j.Total != 3 ||
+		j.Records != 100 || j.Bytes == 0 || j.By != "ann@home" || j.NodeId == 0 || j.StartedUnixMs == 0 {
+		t.Errorf("the backup's job is %v", j)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	shown := during("restore", &restored)
+	_, err := backup.Restore(ctx, n.DB().Client(), l, backup.RestoreOptions{
+		Tables: map[string]string{"bank": "copy"},
+		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+			if shown(p); p.Done == 1 {
+				stop()
+			}
+		}},
+	})
+	if err == nil || !restored || !seen("restore", "failed")() || !seen("restore", "unfinished")() {
+		t.Errorf("after a restore that ended with %v: %v", err, status().Jobs)
+	}
+	if !slices.ContainsFunc(status().Findings, func(f *pb.Finding) bool { return f.Kind == "restore-unfinished" }) {
+		t.Errorf("nothing is found: %v", status().Findings)
+	}
+	_, err = backup.Restore(t.Context(), n.DB().Client(), l, backup.RestoreOptions{
+		Tables: map[string]string{"bank": "copy"},
+	})
+	must(t, err)
+	if seen("restore", "unfinished")() || !seen("restore", "done")() {
+		t.Errorf("after the restore: %v", status().Jobs)
+	}
+}

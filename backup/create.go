@@ -32,6 +32,7 @@ type Options struct {
 	// Patience is how long nodes may fail to answer before it is given up; default
 	// DefaultPatience.
 	Patience time.Duration
+	By       string // who has started it, for operators
 }
 
 // Defaults of the options.
@@ -98,6 +99,13 @@ func newWork(c *txn.Client, l *Location, o Options) *work {
 		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/4, 64<<10)))
 	}
 	return w
+}
+
+// plans adds ranges that are to be copied.
+func (w *work) plans(ranges int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.Ranges += ranges
 }
 
 // count adds to the tally and tells it.
@@ -182,7 +190,15 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 			return nil, err
 		}
 	}
+	kind := "full"
+	if m.plan.Manifest.Incremental() {
+		kind = "incremental"
+	}
+	stop := m.reportJob(ctx, &pb.Job{
+		Kind: "backup", Subject: kind + " backup " + m.plan.Manifest.Name, Tables: chosen(&m.plan.Manifest),
+	})
 	manifest, err := m.run(ctx)
+	stop(err)
 	if errors.Is(err, txn.ErrSnapshotTooOld) {
 		// History does not come back: nobody can go on with this one.
 		if objects, err := l.objects(ctx, m.plan.Manifest.Name); err == nil {
@@ -455,7 +471,7 @@ func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range
 func (m *making) run(ctx context.Context) (*Manifest, error) {
 	head := &m.plan.Manifest
 	head.Files = make([]File, len(m.plan.Ranges))
-	m.tally.Ranges = len(m.plan.Ranges)
+	m.plans(len(m.plan.Ranges))
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(m.Workers)
 	for i := range m.plan.Ranges {

@@ -56,31 +56,42 @@ func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) 
 	if err := r.choose(); err != nil {
 		return nil, err
 	}
-	if err := r.begin(ctx); err != nil {
+	stop := r.reportJob(ctx, &pb.Job{
+		Kind: "restore", Subject: "from " + r.result.Backup, Tables: r.result.Tables,
+	})
+	err := r.run(ctx)
+	stop(err)
+	if err != nil {
 		return nil, err
 	}
-	if o.Policy {
+	return &r.result, nil
+}
+
+// run restores what was chosen.
+func (r *restoring) run(ctx context.Context) error {
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
+	if r.options.Policy {
 		if err := r.policy(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := r.write(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for _, t := range r.tables {
 		if t.done {
 			continue
 		}
 		if _, err := r.table(ctx, &pb.RestoreTableRequest{Name: t.to, Mark: r.mark, Finish: true}); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if o.Notify {
-		if err := r.notify(ctx); err != nil {
-			return nil, err
-		}
+	if r.options.Notify {
+		return r.notify(ctx)
 	}
-	return &r.result, nil
+	return nil
 }
 
 // restoring is a restore under way.
@@ -358,7 +369,7 @@ func (r *restoring) write(ctx context.Context) error {
 	group.SetLimit(r.Workers)
 	tables := slices.DeleteFunc(slices.Clone(r.tables), func(t target) bool { return t.done })
 	for i := range tables {
-		r.tally.Ranges += len(tables[i].ranges)
+		r.plans(len(tables[i].ranges))
 	}
 	for i := range tables {
 		t := &tables[i]
@@ -367,6 +378,8 @@ func (r *restoring) write(ctx context.Context) error {
 		}
 	}
 	err := group.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.result.Records = r.tally.Records
 	return err
 }

@@ -87,7 +87,7 @@ func (v *verifying) files(ctx context.Context) error {
 		if err := m.covers(); err != nil {
 			v.fault(err)
 		}
-		v.tally.Ranges += len(m.Files)
+		v.plans(len(m.Files))
 	}
 	for _, m := range v.found.Backups {
 		for i := range m.Files {

@@ -40,6 +40,7 @@ type statuses struct {
 	addr      func() string // that serves clients; empty: none
 	httpAddr  func() string
 
+	reported  admin.Jobs                            // by clients, to this node
 	linked    admin.LastAnswer[[]string]            // observers, sorted
 	placement admin.LastAnswer[*pb.PlacementStatus] // for the metrics
 }
@@ -86,6 +87,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	// By asker, not ctx: replicas that are slow must not make meta look silent.
 	s.metaHealth(asker, out)
 	out.Certificates = s.certs.status()
+	out.Jobs = s.reported.All(s.now())
 	// A damaged store is in both: Damaged is for placement, Failed for operators.
 	if err := errors.Join(s.store.Damaged(), s.tablets.failures.first()); err != nil {
 		out.Failed = err.Error()

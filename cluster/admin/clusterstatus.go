@@ -33,6 +33,13 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.ObserversUnavailable = withoutResult(err)
 		}
 	})
+	var restoring []*pb.Table
+	wait.Go(func() {
+		tables, err := s.cfg.Restores.Unfinished(asking)
+		if restoring = tables; err != nil {
+			out.RestoresUnavailable = withoutResult(err)
+		}
+	})
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
 		cancel()
@@ -53,7 +60,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			wait.Go(func() { s.report(asking, r) })
 		}
 	}
-	// Each goroutine has written to a report, or a field, of its own.
+	// Each goroutine has written to a report, or a field or variable, of its own.
 	wait.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -68,6 +75,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			}
 		}
 	}
+	out.Jobs = jobsOf(out, restoring)
 	// Last, since the ages of locks and notifications are counted from here. The tablet map
 	// has the tablets that no node which answers tells of.
 	out.UnixMs = time.Now().UnixMilli()

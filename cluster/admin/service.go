@@ -29,6 +29,7 @@ type Config struct {
 	Backfills *meta.BackfillRecords
 	Policy    *meta.Policy
 	Restores  *meta.Restores
+	Jobs      *Jobs // that clients report to this node
 	Router    *route.Router
 	Carrier   *route.Carrier
 	Members   cluster.Members

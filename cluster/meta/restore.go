@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -52,6 +53,12 @@ func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark)
 		return 0, refuse(pb.Error_CODE_INVALID, "table %q is not being restored", name)
 	}
 	return t.Id, sameMark(t, mark)
+}
+
+// Unfinished returns the tables whose restore has begun and has not ended.
+func (r *Restores) Unfinished(ctx context.Context) ([]*pb.Table, error) {
+	tables, err := r.schema.Tables(ctx)
+	return slices.DeleteFunc(tables, func(t *pb.Table) bool { return t.Restoring == nil }), err
 }
 
 // sameMark refuses another restore's mark.

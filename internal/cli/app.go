@@ -147,7 +147,7 @@ named by --config.`,
 		cmds      []*cobra.Command
 	}{
 		{"node", "Run a node:", []*cobra.Command{
-			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d),
+			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d), jobsCommand(d),
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
 			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),

@@ -212,6 +212,10 @@ func (f fakeAdmin) DescribeProcess(_ context.Context,
 	return &pb.DescribeProcessResponse{Content: []byte(req.GetKind().String())}, f.fail
 }
 
+func (f fakeAdmin) ReportJob(context.Context, *pb.ReportJobRequest) (*pb.ReportJobResponse, error) {
+	return &pb.ReportJobResponse{}, f.fail
+}
+
 func (f fakeAdmin) SetLogLevel(context.Context,
 	*pb.SetLogLevelRequest) (*pb.SetLogLevelResponse, error) {
 	return &pb.SetLogLevelResponse{Before: "INFO"}, f.fail

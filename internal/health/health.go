@@ -33,6 +33,7 @@ const (
 	NoSpare           = "no-spare"           // the next node that fails takes a quorum with it
 	PlacementBlocked  = "placement-blocked"  // replicas cannot be put where they ought to be
 	HistoryHeld       = "history-held"       // old versions are not collected
+	RestoreUnfinished = "restore-unfinished" // a table can't be opened, and nobody restores it
 	LockOld           = "lock-old"           // a lock that nobody has resolved
 	ObserverUnlinked  = "observer-unlinked"  // work waits, and no process runs it
 	ObserverPaused    = "observer-paused"    // work waits, and somebody has paused it
@@ -95,6 +96,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.meta()
 	e.placement()
 	e.history()
+	e.restores()
 	e.locks()
 	for _, o := range status.GetObservers() {
 		e.observer(o)

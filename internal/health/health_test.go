@@ -133,6 +133,9 @@ func TestKinds(t *testing.T) {
 		{HistoryHeld, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = &pb.HistoryStatus{Holds: 1, OldestHold: ago(2 * time.Hour)}
 		}, "history", "2h0m0s", 1},
+		{RestoreUnfinished, warning, func(r *pb.ClusterStatusResponse) {
+			r.Jobs = []*pb.Job{{Kind: "restore", State: "unfinished", Subject: "table bank"}}
+		}, "table bank", "percolator restore", 1},
 		{LockOld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[2].Status.Tablets[1].OldestLockTs = ago(90 * time.Second)
 		}, "tablets 2", "1m30s", 1},

@@ -145,6 +145,17 @@ func (e *examination) history() {
 	}
 }
 
+// restores tells of tables that somebody has begun to restore.
+func (e *examination) restores() {
+	for _, j := range e.status.GetJobs() {
+		if j.GetKind() == "restore" && j.GetState() == "unfinished" {
+			e.add(warning, RestoreUnfinished, j.GetSubject(),
+				"Its restore has begun, is not finished, and no process works on it: the table can't be opened.",
+				"Run the same percolator restore again, which goes on where it was, or percolator table drop.")
+		}
+	}
+}
+
 // locks tells of tablets with a lock that has been there for longer than a transaction takes.
 func (e *examination) locks() {
 	var tablets []uint64

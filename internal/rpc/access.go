@@ -72,6 +72,8 @@ var calls = map[string]access{
 	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator, quiet: true},
+	// Who may read all that there is may tell how far the copy has come.
+	pb.Admin_ReportJob_FullMethodName: {role: certs.Reader},
 }
 
 func asksBackfill(req any) bool {

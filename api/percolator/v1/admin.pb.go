@@ -177,7 +177,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type DescribeProcessRequest struct {
@@ -410,9 +410,11 @@ type ClusterStatusResponse struct {
 	ObserversUnavailable string                 `protobuf:"bytes,6,opt,name=observers_unavailable,json=observersUnavailable,proto3" json:"observers_unavailable,omitempty"` // why they are missing; empty: they are not
 	Findings             []*Finding             `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`                                                     // what is wrong; the worst comes first
 	// How many more nodes may fail, whichever they are, with every tablet still having a quorum; -1: some have none now.
-	Survives      int32 `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Survives            int32  `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
+	Jobs                []*Job `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // what the cluster and its clients work on: those that run first
+	RestoresUnavailable string `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // why tables that are being restored could not be read from meta; empty: they were
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ClusterStatusResponse) Reset() {
@@ -501,6 +503,100 @@ func (x *ClusterStatusResponse) GetSurvives() int32 {
 	return 0
 }
 
+func (x *ClusterStatusResponse) GetJobs() []*Job {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *ClusterStatusResponse) GetRestoresUnavailable() string {
+	if x != nil {
+		return x.RestoresUnavailable
+	}
+	return ""
+}
+
+type ReportJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // its id tells it from others; state is running, done or failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportJobRequest) Reset() {
+	*x = ReportJobRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportJobRequest) ProtoMessage() {}
+
+func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportJobRequest.ProtoReflect.Descriptor instead.
+func (*ReportJobRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReportJobRequest) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type ReportJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportJobResponse) Reset() {
+	*x = ReportJobResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportJobResponse) ProtoMessage() {}
+
+func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportJobResponse.ProtoReflect.Descriptor instead.
+func (*ReportJobResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
 type NodeReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -514,7 +610,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +622,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +635,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -591,7 +687,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +699,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +712,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -669,7 +765,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +777,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +790,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -735,7 +831,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +843,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +856,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -788,7 +884,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +896,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +909,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -845,7 +941,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +953,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +966,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 type ControlObserverRequest struct {
@@ -885,7 +981,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +993,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1006,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -950,7 +1046,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1058,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1071,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -995,7 +1091,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1103,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1116,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1046,7 +1142,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1154,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1167,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1108,7 +1204,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1216,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1229,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -1271,7 +1367,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1379,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1392,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -1320,7 +1416,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1428,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1441,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1387,7 +1483,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1495,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1508,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -1440,7 +1536,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1548,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1561,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -1491,7 +1587,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1599,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1612,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -1539,7 +1635,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1647,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1660,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -1604,7 +1700,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1712,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1725,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -1648,7 +1744,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1756,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1769,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -1693,7 +1789,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1801,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1814,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -1746,7 +1842,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1854,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1867,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -1805,7 +1901,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1913,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1926,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -1850,7 +1946,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1958,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1971,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1903,7 +1999,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2011,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2024,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -1973,7 +2069,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2081,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2094,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -2087,7 +2183,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2195,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2208,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -2131,7 +2227,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2239,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2252,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -2175,7 +2271,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2283,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2296,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -2218,7 +2314,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2326,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2339,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -2268,7 +2364,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\tR\x05level\"-\n" +
 	"\x13SetLogLevelResponse\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\"\x16\n" +
-	"\x14ClusterStatusRequest\"\xe8\x02\n" +
+	"\x14ClusterStatusRequest\"\xc3\x03\n" +
 	"\x15ClusterStatusResponse\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12/\n" +
@@ -2277,7 +2373,12 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\tobservers\x18\x05 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\x123\n" +
 	"\x15observers_unavailable\x18\x06 \x01(\tR\x14observersUnavailable\x122\n" +
 	"\bfindings\x18\a \x03(\v2\x16.percolator.v1.FindingR\bfindings\x12\x1a\n" +
-	"\bsurvives\x18\b \x01(\x05R\bsurvives\"\xd0\x01\n" +
+	"\bsurvives\x18\b \x01(\x05R\bsurvives\x12&\n" +
+	"\x04jobs\x18\f \x03(\v2\x12.percolator.v1.JobR\x04jobs\x121\n" +
+	"\x14restores_unavailable\x18\r \x01(\tR\x13restoresUnavailable\"8\n" +
+	"\x10ReportJobRequest\x12$\n" +
+	"\x03job\x18\x01 \x01(\v2\x12.percolator.v1.JobR\x03job\"\x13\n" +
+	"\x11ReportJobResponse\"\xd0\x01\n" +
 	"\n" +
 	"NodeReport\x12'\n" +
 	"\x04node\x18\x01 \x01(\v2\x13.percolator.v1.NodeR\x04node\x129\n" +
@@ -2426,7 +2527,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xca\t\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\x9a\n" +
+	"\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -2443,7 +2545,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
 	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
-	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponse\x12N\n" +
+	"\tReportJob\x12\x1f.percolator.v1.ReportJobRequest\x1a .percolator.v1.ReportJobResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -2458,7 +2561,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -2469,107 +2572,114 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*SetLogLevelResponse)(nil),      // 6: percolator.v1.SetLogLevelResponse
 	(*ClusterStatusRequest)(nil),     // 7: percolator.v1.ClusterStatusRequest
 	(*ClusterStatusResponse)(nil),    // 8: percolator.v1.ClusterStatusResponse
-	(*NodeReport)(nil),               // 9: percolator.v1.NodeReport
-	(*Finding)(nil),                  // 10: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),      // 11: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),     // 12: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),      // 13: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),     // 14: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),   // 15: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),  // 16: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),          // 17: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),         // 18: percolator.v1.BackfillResponse
-	(*Node)(nil),                     // 19: percolator.v1.Node
-	(*NodesRequest)(nil),             // 20: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),            // 21: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),             // 22: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),         // 23: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 24: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),        // 25: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),       // 26: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),    // 27: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),   // 28: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),            // 29: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),      // 30: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),     // 31: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),          // 32: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                   // 33: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),     // 34: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),    // 35: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),        // 36: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 37: percolator.v1.ForgetNodeResponse
-	nil,                              // 38: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 39: percolator.v1.ObserverState
-	(*NodeStatusResponse)(nil),       // 40: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 41: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 42: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 43: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 44: percolator.v1.Backfill
-	(NodeState)(0),                   // 45: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 46: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 47: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 48: percolator.v1.ChecksumResponse
+	(*ReportJobRequest)(nil),         // 9: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),        // 10: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),               // 11: percolator.v1.NodeReport
+	(*Finding)(nil),                  // 12: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),      // 13: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),     // 14: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),      // 15: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),     // 16: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),   // 17: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),  // 18: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),          // 19: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),         // 20: percolator.v1.BackfillResponse
+	(*Node)(nil),                     // 21: percolator.v1.Node
+	(*NodesRequest)(nil),             // 22: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),            // 23: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),             // 24: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),         // 25: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 26: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),        // 27: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),       // 28: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),    // 29: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),   // 30: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),            // 31: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),      // 32: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),     // 33: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),          // 34: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                   // 35: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),     // 36: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),    // 37: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),        // 38: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 39: percolator.v1.ForgetNodeResponse
+	nil,                              // 40: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 41: percolator.v1.ObserverState
+	(*Job)(nil),                      // 42: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 43: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 44: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 45: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 46: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 47: percolator.v1.Backfill
+	(NodeState)(0),                   // 48: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 49: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 50: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 51: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
-	9,  // 1: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	39, // 2: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	10, // 3: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	19, // 4: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	40, // 5: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 6: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	41, // 7: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	41, // 8: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	42, // 9: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	43, // 10: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 11: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	44, // 12: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	38, // 13: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	45, // 14: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	19, // 15: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	22, // 16: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	19, // 17: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	46, // 18: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	46, // 19: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	29, // 20: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	47, // 21: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	32, // 22: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	48, // 23: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	33, // 24: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	33, // 25: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	15, // 26: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	17, // 27: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	20, // 28: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	23, // 29: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	25, // 30: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	27, // 31: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	30, // 32: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	36, // 33: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	34, // 34: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	11, // 35: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	13, // 36: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	7,  // 37: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	3,  // 38: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	5,  // 39: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	16, // 40: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	18, // 41: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	21, // 42: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	24, // 43: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	26, // 44: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	28, // 45: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	31, // 46: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	37, // 47: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	35, // 48: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	12, // 49: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	14, // 50: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	8,  // 51: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	4,  // 52: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	6,  // 53: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	40, // [40:54] is the sub-list for method output_type
-	26, // [26:40] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	11, // 1: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	41, // 2: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	12, // 3: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	42, // 4: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	42, // 5: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	21, // 6: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	43, // 7: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 8: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	44, // 9: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	44, // 10: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	45, // 11: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	46, // 12: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 13: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	47, // 14: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	40, // 15: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	48, // 16: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	21, // 17: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	24, // 18: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	21, // 19: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	49, // 20: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	49, // 21: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	31, // 22: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	50, // 23: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	34, // 24: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	51, // 25: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	35, // 26: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	35, // 27: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	17, // 28: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	19, // 29: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	22, // 30: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	25, // 31: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	27, // 32: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	29, // 33: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	32, // 34: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	38, // 35: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	36, // 36: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	13, // 37: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	15, // 38: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	7,  // 39: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	3,  // 40: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	5,  // 41: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	9,  // 42: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	18, // 43: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	20, // 44: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	23, // 45: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	26, // 46: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	28, // 47: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	30, // 48: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	33, // 49: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	39, // 50: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	37, // 51: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	14, // 52: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	16, // 53: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	8,  // 54: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	4,  // 55: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	6,  // 56: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	10, // 57: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	43, // [43:58] is the sub-list for method output_type
+	28, // [28:43] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -2579,15 +2689,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[30].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[14].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
 	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
 	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
+	Admin_ReportJob_FullMethodName       = "/percolator.v1.Admin/ReportJob"
 )
 
 // AdminClient is the client API for Admin service.
@@ -71,6 +72,8 @@ type AdminClient interface {
 	DescribeProcess(ctx context.Context, in *DescribeProcessRequest, opts ...grpc.CallOption) (*DescribeProcessResponse, error)
 	// Changes how much the node that answers logs, until it is started again.
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
+	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
+	ReportJob(ctx context.Context, in *ReportJobRequest, opts ...grpc.CallOption) (*ReportJobResponse, error)
 }
 
 type adminClient struct {
@@ -221,6 +224,16 @@ func (c *adminClient) SetLogLevel(ctx context.Context, in *SetLogLevelRequest, o
 	return out, nil
 }
 
+func (c *adminClient) ReportJob(ctx context.Context, in *ReportJobRequest, opts ...grpc.CallOption) (*ReportJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportJobResponse)
+	err := c.cc.Invoke(ctx, Admin_ReportJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -257,6 +270,8 @@ type AdminServer interface {
 	DescribeProcess(context.Context, *DescribeProcessRequest) (*DescribeProcessResponse, error)
 	// Changes how much the node that answers logs, until it is started again.
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
+	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
+	ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -308,6 +323,9 @@ func (UnimplementedAdminServer) DescribeProcess(context.Context, *DescribeProces
 }
 func (UnimplementedAdminServer) SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetLogLevel not implemented")
+}
+func (UnimplementedAdminServer) ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportJob not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -582,6 +600,24 @@ func _Admin_SetLogLevel_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ReportJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ReportJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ReportJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ReportJob(ctx, req.(*ReportJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -644,6 +680,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetLogLevel",
 			Handler:    _Admin_SetLogLevel_Handler,
+		},
+		{
+			MethodName: "ReportJob",
+			Handler:    _Admin_ReportJob_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

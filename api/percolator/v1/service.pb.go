@@ -1088,6 +1088,7 @@ type NodeStatusResponse struct {
 	Damaged       string                 `protobuf:"bytes,31,opt,name=damaged,proto3" json:"damaged,omitempty"`                                  // what of the node's store is damaged, for good; empty: nothing is known to be
 	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
 	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
+	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`                                        // that clients have reported to this node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1332,6 +1333,170 @@ func (x *NodeStatusResponse) GetLog() *LogStatus {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetJobs() []*Job {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+// Job is work of the cluster, or of a client on all of it, that takes its time.
+type Job struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                            // backup, restore, backfill, drain or move
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                                                // tells jobs of one kind apart
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`                                      // what it is about, in words
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                                          // running, done, failed; silent: nothing has been heard of it lately; blocked; unfinished: see detail
+	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`                                        // why, and what to do; may be empty
+	Done          uint64                 `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`                                           // of total
+	Total         uint64                 `protobuf:"varint,7,opt,name=total,proto3" json:"total,omitempty"`                                         // 0: not known
+	Unit          string                 `protobuf:"bytes,8,opt,name=unit,proto3" json:"unit,omitempty"`                                            // that done and total count
+	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // so far; 0: not counted
+	Records       uint64                 `protobuf:"varint,10,opt,name=records,proto3" json:"records,omitempty"`                                    // likewise
+	By            string                 `protobuf:"bytes,11,opt,name=by,proto3" json:"by,omitempty"`                                               // who has started it, as they say; may be empty
+	StartedUnixMs int64                  `protobuf:"varint,12,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // 0: not known
+	SeenUnixMs    int64                  `protobuf:"varint,13,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"`          // the last sign of life; 0: not known
+	NodeId        uint64                 `protobuf:"varint,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`                        // the node that it reports to, or that it is about; 0: none
+	Tables        []string               `protobuf:"bytes,15,rep,name=tables,proto3" json:"tables,omitempty"`                                       // that it is about, if it is not about all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Job) Reset() {
+	*x = Job{}
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Job) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Job) ProtoMessage() {}
+
+func (x *Job) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Job.ProtoReflect.Descriptor instead.
+func (*Job) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Job) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Job) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Job) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Job) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Job) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Job) GetDone() uint64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *Job) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Job) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Job) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Job) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *Job) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Job) GetStartedUnixMs() int64 {
+	if x != nil {
+		return x.StartedUnixMs
+	}
+	return 0
+}
+
+func (x *Job) GetSeenUnixMs() int64 {
+	if x != nil {
+		return x.SeenUnixMs
+	}
+	return 0
+}
+
+func (x *Job) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *Job) GetTables() []string {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
 // LogStatus is about the Raft log of all tablets of a node.
 type LogStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -1350,7 +1515,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1527,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1540,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -1449,7 +1614,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1626,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1639,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 type ObserversResponse struct {
@@ -1486,7 +1651,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1663,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1676,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1533,7 +1698,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1710,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1723,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -1594,7 +1759,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1771,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1784,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -1662,7 +1827,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1839,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1852,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1776,7 +1941,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1953,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1966,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Backfill) GetName() string {
@@ -1867,7 +2032,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +2044,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2057,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -1934,7 +2099,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2111,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2124,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2011,7 +2176,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2188,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2201,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2193,7 +2358,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2370,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2383,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2272,7 +2437,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2449,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2462,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2367,7 +2532,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2544,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2557,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2522,7 +2687,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xe6\b\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\x8e\t\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2557,7 +2722,26 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06failed\x18\x1e \x01(\tR\x06failed\x12\x18\n" +
 	"\adamaged\x18\x1f \x01(\tR\adamaged\x12 \n" +
 	"\vregistering\x18( \x01(\tR\vregistering\x12*\n" +
-	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\"\x85\x02\n" +
+	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\x12&\n" +
+	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\"\xea\x02\n" +
+	"\x03Job\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\x12\x12\n" +
+	"\x04done\x18\x06 \x01(\x04R\x04done\x12\x14\n" +
+	"\x05total\x18\a \x01(\x04R\x05total\x12\x12\n" +
+	"\x04unit\x18\b \x01(\tR\x04unit\x12\x14\n" +
+	"\x05bytes\x18\t \x01(\x04R\x05bytes\x12\x18\n" +
+	"\arecords\x18\n" +
+	" \x01(\x04R\arecords\x12\x0e\n" +
+	"\x02by\x18\v \x01(\tR\x02by\x12&\n" +
+	"\x0fstarted_unix_ms\x18\f \x01(\x03R\rstartedUnixMs\x12 \n" +
+	"\fseen_unix_ms\x18\r \x01(\x03R\n" +
+	"seenUnixMs\x12\x17\n" +
+	"\anode_id\x18\x0e \x01(\x04R\x06nodeId\x12\x16\n" +
+	"\x06tables\x18\x0f \x03(\tR\x06tables\"\x85\x02\n" +
 	"\tLogStatus\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1b\n" +
 	"\tdisk_free\x18\x02 \x01(\x04R\bdiskFree\x12\x1a\n" +
@@ -2694,7 +2878,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -2718,82 +2902,84 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*SplitTabletRequest)(nil),  // 19: percolator.v1.SplitTabletRequest
 	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
 	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
-	(*LogStatus)(nil),           // 22: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 23: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 24: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 25: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 26: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 27: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 28: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 29: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 30: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 31: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 32: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 33: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),     // 34: percolator.v1.PlacementStatus
-	nil,                         // 35: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 36: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 37: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 38: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 39: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 40: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),        // 41: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 42: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 43: percolator.v1.SplitResponse
+	(*Job)(nil),                 // 22: percolator.v1.Job
+	(*LogStatus)(nil),           // 23: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 24: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 25: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 26: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 27: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 28: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 29: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 30: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 31: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 32: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 33: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 34: percolator.v1.HistoryStatus
+	(*PlacementStatus)(nil),     // 35: percolator.v1.PlacementStatus
+	nil,                         // 36: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 37: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 38: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 39: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 40: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 41: percolator.v1.StatusResponse
+	(*ObserverInfo)(nil),        // 42: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 43: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 44: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	36, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	37, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	37, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	38, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	38, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	39, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	39, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	40, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	31, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	33, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	34, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	26, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	25, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	22, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	27, // 17: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	41, // 18: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	31, // 19: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	28, // 20: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	32, // 21: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	35, // 22: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 23: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 24: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 25: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 26: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 27: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 28: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 29: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 30: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 31: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 32: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	23, // 33: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	29, // 34: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 35: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 36: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 37: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 38: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 39: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 40: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	42, // 41: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 42: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	43, // 43: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 44: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	24, // 45: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	30, // 46: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	35, // [35:47] is the sub-list for method output_type
-	23, // [23:35] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	40, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	41, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	32, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	34, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	35, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	27, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	26, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	23, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	22, // 17: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	28, // 18: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	42, // 19: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	32, // 20: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	29, // 21: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	33, // 22: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	36, // 23: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 24: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 25: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 26: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 27: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 28: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 29: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 30: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 31: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 32: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 33: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	24, // 34: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	30, // 35: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 36: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 37: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 38: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 39: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 40: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 41: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	43, // 42: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 43: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	44, // 44: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 45: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	25, // 46: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	31, // 47: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	36, // [36:48] is the sub-list for method output_type
+	24, // [24:36] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -2808,7 +2994,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

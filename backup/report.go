@@ -1,0 +1,80 @@
+package backup
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file tells the cluster how far a backup or a restore has come, so that operators see
+// it among the cluster's jobs. A goroutine reports until stop is called, which joins it. The
+// job itself does not depend on it: reports that fail are not repeated.
+
+const (
+	// reportEvery is less than a fifth of the time after which a job counts as silent.
+	reportEvery = 2 * time.Second
+	// reportTimeout bounds one report: a node that hangs must not hold up the next.
+	reportTimeout = reportEvery
+	// maxReportText and maxReportTables are what a node takes.
+	maxReportText, maxReportTables = 512, 64
+)
+
+// reportJob reports the job until stop is called with how it has ended.
+func (w *work) reportJob(ctx context.Context, job *pb.Job) (stop func(error)) {
+	job.Id, job.By, job.Unit = random()+random(), text(w.By), "tablets"
+	if len(job.Tables) > maxReportTables {
+		job.Tables = nil // then it is about all
+	}
+	w.report(ctx, job, "running", "") // so that it is seen from its beginning
+	ended := make(chan struct{})
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
+		next := time.NewTicker(reportEvery)
+		defer next.Stop()
+		for {
+			select {
+			case <-next.C:
+				w.report(ctx, job, "running", "")
+			case <-ended:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func(err error) {
+		close(ended)
+		reporter.Wait()
+		// The job may have ended because ctx has.
+		ctx := context.WithoutCancel(ctx)
+		if err != nil {
+			w.report(ctx, job, "failed", err.Error())
+			return
+		}
+		w.report(ctx, job, "done", "")
+	}
+}
+
+// report sends one report.
+func (w *work) report(ctx context.Context, job *pb.Job, state, detail string) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	job = proto.CloneOf(job)
+	w.mu.Lock()
+	p := w.tally
+	w.mu.Unlock()
+	job.State, job.Detail = state, text(detail)
+	job.Done, job.Total = uint64(p.Done), uint64(p.Ranges)
+	job.Bytes, job.Records = uint64(p.Bytes), uint64(p.Records)
+	_, _ = w.client.Admin().ReportJob(ctx, &pb.ReportJobRequest{Job: job})
+}
+
+// text is what of s a report may have.
+func text(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxReportText)], "")
+}

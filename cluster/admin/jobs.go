@@ -1,0 +1,215 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// This file tells what the cluster and its clients work on. Clients report jobs of their own
+// (backups, restores) to any node, which keeps the newest reports in memory, in Jobs; what the
+// cluster itself works on is read off the statuses that ClusterStatus has gathered, on the
+// goroutine of that call.
+
+// Kinds and states of jobs.
+const (
+	jobBackup   = "backup"
+	jobRestore  = "restore"
+	jobBackfill = "backfill"
+	jobDrain    = "drain"
+	jobMove     = "move"
+
+	jobRunning    = "running"
+	jobDone       = "done"
+	jobFailed     = "failed"
+	jobSilent     = "silent"
+	jobBlocked    = "blocked"
+	jobUnfinished = "unfinished"
+)
+
+// Bounds of what a node keeps: jobs, the bytes of a text of theirs, tables named by one, how
+// long one that has ended is shown, and after how long without a report one counts as silent.
+const (
+	maxJobs      = 32
+	maxJobText   = 512
+	maxJobTables = 64
+	keepJob      = time.Hour
+	silentJob    = 15 * time.Second
+)
+
+// Jobs are those that clients have reported to this node. Its methods may be called on any
+// goroutine.
+type Jobs struct {
+	mu   sync.Mutex
+	jobs []*pb.Job // the longest without a report first
+}
+
+// report takes a job's newest state.
+func (j *Jobs) report(job *pb.Job, now time.Time) error {
+	texts := []string{job.GetId(), job.GetSubject(), job.GetDetail(), job.GetUnit(), job.GetBy()}
+	texts = append(texts, job.GetTables()...)
+	long := func(s string) bool { return len(s) > maxJobText }
+	switch {
+	case job.GetKind() != jobBackup && job.GetKind() != jobRestore:
+		return refuse("the kind of a job that a client reports is %s or %s", jobBackup, jobRestore)
+	case job.State != jobRunning && job.State != jobDone && job.State != jobFailed:
+		return refuse("the state of a reported job is %s, %s or %s", jobRunning, jobDone, jobFailed)
+	case job.Id == "" || len(job.Tables) > maxJobTables || slices.ContainsFunc(texts, long):
+		return refuse("a job has an id, at most %d tables, and texts of at most %d bytes", maxJobTables,
+			maxJobText)
+	}
+	job = proto.CloneOf(job)
+	job.SeenUnixMs = now.UnixMilli()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	// This node's clock is the one that all its jobs are measured by.
+	job.StartedUnixMs = job.SeenUnixMs
+	j.jobs = slices.DeleteFunc(j.jobs, func(o *pb.Job) bool {
+		same := o.Kind == job.Kind && o.Id == job.Id
+		if same {
+			job.StartedUnixMs = o.StartedUnixMs
+		}
+		return same
+	})
+	if j.jobs = append(j.jobs, job); len(j.jobs) > maxJobs {
+		j.jobs = j.jobs[1:]
+	}
+	return nil
+}
+
+// All returns the jobs, without those that have ended, or fallen silent, too long ago.
+func (j *Jobs) All(now time.Time) []*pb.Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.jobs = slices.DeleteFunc(j.jobs, func(o *pb.Job) bool {
+		return now.Sub(time.UnixMilli(o.SeenUnixMs)) > keepJob
+	})
+	out := make([]*pb.Job, len(j.jobs))
+	for i, o := range j.jobs {
+		out[i] = proto.CloneOf(o)
+		if o.State == jobRunning && now.Sub(time.UnixMilli(o.SeenUnixMs)) > silentJob {
+			out[i].State = jobSilent
+			out[i].Detail = "its process does not report any more: if it was ended, run the same command again and it goes on"
+		}
+	}
+	return out
+}
+
+// ReportJob implements pb.AdminServer.
+func (s *Service) ReportJob(_ context.Context,
+	req *pb.ReportJobRequest) (*pb.ReportJobResponse, error) {
+	return &pb.ReportJobResponse{}, s.cfg.Jobs.report(req.GetJob(), time.Now())
+}
+
+// jobsOf returns all jobs that the status tells of, those that run first and the newest of
+// them first. restoring are the tables that are being restored.
+func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table) []*pb.Job {
+	var jobs []*pb.Job
+	for _, n := range out.Nodes {
+		for _, j := range n.GetStatus().GetJobs() {
+			j.NodeId = n.Node.NodeId
+			jobs = append(jobs, j)
+		}
+	}
+	jobs = latest(jobs)
+	for _, t := range restoring {
+		if !slices.ContainsFunc(jobs, func(j *pb.Job) bool {
+			all := len(j.Tables) == 0
+			return j.Kind == jobRestore && j.State == jobRunning && (all || slices.Contains(j.Tables, t.Name))
+		}) {
+			jobs = append(jobs, unfinished(t))
+		}
+	}
+	for _, o := range out.Observers {
+		if b := o.GetBackfill(); b != nil && !b.Done && !b.Cancelled {
+			jobs = append(jobs, backfillJob(b))
+		}
+	}
+	for _, n := range out.Nodes {
+		if n.Node.State == pb.NodeState_NODE_STATE_DRAINING {
+			jobs = append(jobs, drainJob(n.Node))
+		}
+		if p := n.GetStatus().GetPlacement(); p.GetChanging()+p.GetOrders() > 0 {
+			jobs = append(jobs, moveJob(n.Node.NodeId, p))
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b *pb.Job) int {
+		return cmp.Or(cmp.Compare(ended(a), ended(b)), cmp.Compare(b.StartedUnixMs, a.StartedUnixMs))
+	})
+	return jobs
+}
+
+// latest leaves the newest report of each job: one whose client has turned to another node
+// is known to two.
+func latest(jobs []*pb.Job) (out []*pb.Job) {
+	for _, j := range jobs {
+		i := slices.IndexFunc(out, func(o *pb.Job) bool { return o.Kind == j.Kind && o.Id == j.Id })
+		switch {
+		case i < 0:
+			out = append(out, j)
+		case out[i].SeenUnixMs < j.SeenUnixMs:
+			out[i] = j
+		}
+	}
+	return out
+}
+
+func ended(j *pb.Job) int {
+	if j.State == jobDone || j.State == jobFailed {
+		return 1
+	}
+	return 0
+}
+
+// unfinished is a restore that nobody works on: its table can't be opened.
+func unfinished(t *pb.Table) *pb.Job {
+	return &pb.Job{
+		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,
+		State: jobUnfinished, Tables: []string{t.Name},
+		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or give it up by `percolator table drop`",
+			t.Restoring.GetSource()),
+	}
+}
+
+func backfillJob(b *pb.Backfill) *pb.Job {
+	j := &pb.Job{
+		Kind: jobBackfill, Id: b.Name, Subject: "observer " + b.Name, State: jobRunning, Done: b.Rows,
+		Unit: "rows", StartedUnixMs: mvcc.Timestamp(b.Ts).Millis(),
+	}
+	if b.Error != "" {
+		j.State, j.Detail = jobBlocked, b.Error
+	}
+	return j
+}
+
+func drainJob(n *pb.Node) *pb.Job {
+	j := &pb.Job{
+		Kind: jobDrain, Id: fmt.Sprint(n.NodeId), Subject: fmt.Sprintf("node %d", n.NodeId),
+		State: jobRunning, Unit: "replicas", NodeId: n.NodeId,
+		Detail: fmt.Sprintf("%d replicas are still on it", n.Replicas),
+	}
+	if n.Blocked != "" {
+		j.State, j.Detail = jobBlocked, n.Blocked
+	}
+	return j
+}
+
+func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
+	j := &pb.Job{
+		Kind: jobMove, Id: fmt.Sprint(node), State: jobRunning, Done: p.Moves, Unit: "replicas", NodeId: node,
+		Subject: fmt.Sprintf("replicas of %d tablets are being changed, %d moves were ordered", p.Changing,
+			p.Orders),
+	}
+	if len(p.Blocked) > 0 {
+		j.State, j.Detail = jobBlocked, p.Blocked[0]
+	}
+	return j
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// `jobs` says what the cluster works on. The node that answers gathers it from all of them.
+
+// jobsCommand lists jobs.
+func jobsCommand(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List what the cluster works on: backups, restores, back-fills, drains, moves",
+		Long: `List what the cluster and its clients work on, and how far it has come: backups and restores, back-fills of
+observers, drains of nodes, moves of replicas. Those that run come first; backups and restores that have ended are shown
+for an hour, or until the node that they reported to is started anew.
+
+A job that has not been heard of for 15 seconds is silent: its process has been ended, or reaches no node. A restore that
+is unfinished keeps its table closed until the same restore is run again, or the table is dropped.`,
+		Example: "jobs\njobs -o json",
+	}
+	return d.client(cmd, listJobs)
+}
+
+// listJobs prints a line for each job, and why some do not go on.
+func listJobs(ctx context.Context, s *session, _ []string) error {
+	status, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	if err != nil {
+		return err
+	}
+	list := s.out.listing("JOB, STATE, ABOUT, DONE, RECORDS, SIZE, SINCE, HEARD, BY", 3, 4, 5, 6, 7)
+	now := time.UnixMilli(status.GetUnixMs())
+	var details strings.Builder
+	for _, j := range status.GetJobs() {
+		list.add(j, jobLine(j, now)...)
+		if j.Detail != "" {
+			fmt.Fprintf(&details, "%s, %s: %s\n", printable(j.Kind), printable(j.Subject), printable(j.Detail))
+		}
+	}
+	if err := list.end(); err != nil {
+		return err
+	}
+	if why := status.GetRestoresUnavailable(); why != "" {
+		s.out.note("restores that are unfinished may be missing, for meta does not answer: %s", printable(why))
+	}
+	if s.out.json() || details.Len() == 0 {
+		return nil
+	}
+	return s.out.print("%s", strings.TrimSuffix(details.String(), "\n"))
+}
+
+// jobLine is the line of one job.
+func jobLine(j *pb.Job, now time.Time) []any {
+	done, ago := "-", func(unixMs int64) string {
+		if unixMs == 0 {
+			return "-"
+		}
+		return span(max(0, now.Sub(time.UnixMilli(unixMs))))
+	}
+	switch {
+	case j.Total > 0:
+		done = fmt.Sprintf("%d of %d %s", j.Done, j.Total, printable(j.Unit))
+	case j.Done > 0:
+		done = fmt.Sprintf("%d %s", j.Done, printable(j.Unit))
+	}
+	records, size := "-", "-"
+	if j.Records > 0 {
+		records, size = fmt.Sprint(j.Records), byteText(int64(j.Bytes))
+	}
+	by := "-"
+	if j.By != "" {
+		by = printable(j.By)
+	}
+	return []any{
+		printable(j.Kind), printable(j.State), printable(j.Subject), done, records, size,
+		ago(j.StartedUnixMs), ago(j.SeenUnixMs), by,
+	}
+}
