@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/gossip"
@@ -115,7 +116,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 // votersWith returns the nodes, in order, that vote in the Raft groups of which the store
 // has a replica.
 func votersWith(st *store.Store) (nodes []uint64, err error) {
-	stored, err := tablet.StoredReplicas(st)
+	stored, err := snapshot.StoredReplicas(st)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}

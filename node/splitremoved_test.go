@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -69,7 +69,7 @@ func TestRunningNodeClearsARemovedSide(t *testing.T) {
 		t.Fatal(err, r)
 	}
 	marked := func() bool {
-		stored, err := tablet.StoredReplicas(n.store)
+		stored, err := snapshot.StoredReplicas(n.store)
 		if err != nil {
 			t.Fatal(err)
 		}

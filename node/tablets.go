@@ -13,6 +13,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -58,7 +59,7 @@ type tablets struct {
 	logs     *writers.Pair
 	readers  *tablet.ReadPool
 	sums     *tablet.Checksums
-	snapshot *tablet.SnapshotSender
+	snapshot *snapshot.Sender
 	ticker   *tablet.Ticker
 	board    tablet.Board
 	metrics  tablet.Metrics
@@ -86,9 +87,8 @@ func (t *tablets) open(stopped func() bool) {
 	// Twice as many readers as processors: they wait for the disk at times.
 	t.readers = tablet.NewReadPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
-	t.snapshot = tablet.NewSnapshotSender(t.others.sendChunk, tablet.SnapshotConfig{
-		Rate: t.cfg.Snapshots.Rate, AtOnce: t.cfg.Snapshots.AtOnce, Logger: logger,
-	})
+	t.snapshot = snapshot.NewSender(t.store, t.others.sendChunk, t.cfg.Snapshots.Rate,
+		t.cfg.Snapshots.AtOnce)
 	t.ticker = tablet.NewTicker(t.system, tablet.DefaultTick)
 	if stopped != nil {
 		t.ticker.StopWhile(stopped)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/store"
@@ -87,9 +88,10 @@ func (c *Checksums) begin(j *checksumJob) {
 // none.
 func (c *Checksums) run(j *checksumJob) {
 	defer j.snap.Close()
-	hash, n := newSum(), uint64(0)
+	var hash snapshot.Sum
+	n := uint64(0)
 	err := j.snap.Cursor(j.rows).Each(func(key, value []byte) bool {
-		hash.add(key, value)
+		hash.Add(key, value)
 		n++
 		return true
 	})
@@ -107,7 +109,7 @@ func (c *Checksums) run(j *checksumJob) {
 	}
 	kept := c.results[j.tablet]
 	kept = append(kept, &pb.ChecksumResponse{
-		Id: j.id, Done: true, Checksum: hash.hash.Sum64(), Index: j.index, Entries: n,
+		Id: j.id, Done: true, Checksum: hash.Sum64(), Index: j.index, Entries: n,
 	})
 	c.results[j.tablet] = kept[max(0, len(kept)-keptChecksums):]
 }
@@ -163,7 +165,7 @@ func (c *Checksums) fence(w *writers.Write, a *applied, d *pb.TabletDescriptor) 
 	if c == nil {
 		return
 	}
-	job := &checksumJob{tablet: d.TabletId, id: a.checksum, index: a.index, rows: rowsOf(d)}
+	job := &checksumJob{tablet: d.TabletId, id: a.checksum, index: a.index, rows: snapshot.Rows(d)}
 	done := w.Done
 	w.Fence = true
 	w.Done = func(err error) {

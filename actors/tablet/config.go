@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -42,7 +43,7 @@ type Config struct {
 	Alone *Alone
 	// Snapshots sends the tablet's state to replicas that lag too far; nil: nobody gets a
 	// snapshot.
-	Snapshots *SnapshotSender
+	Snapshots *snapshot.Sender
 	// Checksums computes what replicas are compared by; nil: nothing is computed here.
 	Checksums *Checksums
 	// Metrics is where the node's tablets measure; nil: nobody looks.

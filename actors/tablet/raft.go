@@ -4,9 +4,11 @@ import (
 	"errors"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -151,6 +153,49 @@ func (t *Tablet) onLeader() {
 	if t.group.LeaderKnown() && !t.group.Elected() {
 		t.drain.endTransfer(transferResponse(t.group.LeaderNode()))
 	}
+}
+
+// snapshotMetadata returns what raft needs to decide on a snapshot: the place of what is
+// visible now. What is sent later may be newer. While entries are replayed after a start
+// there is none: the rows may be ahead of the applied index.
+func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
+	if t.cfg.Snapshots == nil || t.failed != nil || t.group.Visible() < t.group.Replayed() {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	c, err := snapshot.Capture(t.store, t.id)
+	if err != nil {
+		t.fail(err) // raft would panic
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	c.Snap.Close()
+	return c.Place(), nil
+}
+
+// sendSnapshot has a snapshot sent by the node's sender; its end comes back as a
+// snapshotSent. If too many wait, the group is told at once, and asks again.
+func (t *Tablet) sendSnapshot(s group.Snapshot) {
+	if !t.cfg.Snapshots.Send(t.id, s, func(err error) {
+		t.self.send(&snapshotSent{to: s.To, err: err})
+	}) {
+		t.group.SnapshotEnded(s.To, false)
+	}
+}
+
+// snapshotSent reports the end of a snapshot's sending.
+type snapshotSent struct {
+	to  uint64
+	err error
+}
+
+// onSnapshotSent tells the group that the sending has ended. It finds out what the
+// replica has, whether or not there was an error.
+func (t *Tablet) onSnapshotSent(m *snapshotSent) {
+	if m.err != nil {
+		t.cfg.Logger.Warn("a snapshot was not installed; the replica is asked what it lacks",
+			"tablet", t.id, "replica", m.to, "error", m.err)
+	}
+	t.group.SnapshotEnded(m.to, true)
+	t.ready()
 }
 
 // append sends what is to be written to the log actor. Its responses, which acknowledge

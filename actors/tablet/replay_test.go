@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -31,14 +32,14 @@ type facts struct {
 
 func (m *member) facts(tablet uint64) facts {
 	m.g.tb.Helper()
-	c, err := captureSnapshot(m.store, tablet)
+	c, err := snapshot.Capture(m.store, tablet)
 	if err != nil {
 		m.g.tb.Fatal(err)
 	}
-	defer c.snap.Close()
-	f := facts{state: c.state, Applied: c.applied, rows: map[string]string{}}
+	defer c.Snap.Close()
+	f := facts{state: c.State, Applied: c.Applied, rows: map[string]string{}}
 	f.Index, f.Term = 0, 0
-	err = c.snap.Cursor(rowsOf(c.state.Tablet)).Each(func(key, value []byte) bool {
+	err = c.Snap.Cursor(snapshot.Rows(c.State.Tablet)).Each(func(key, value []byte) bool {
 		f.rows[string(key)] = string(value)
 		return true
 	})
@@ -202,9 +203,10 @@ func (g *cluster) staleEntry(m *member, index uint64) (term uint64) {
 	if err != nil {
 		g.tb.Fatal(err)
 	}
-	e := groupEntry(mvcc.GroupRaw, 16, "stale", "v")
+	cell := mvcc.Cell{Table: 16, Row: "stale", Column: "c"}
+	key := store.AppendKey(nil, mvcc.GroupRaw, cell, 9)
 	data, err := proto.Marshal(&wire.Command{
-		Epoch: 1, Effects: []*wire.Effect{{Key: e.Key, Value: e.Value}},
+		Epoch: 1, Effects: []*wire.Effect{{Key: key, Value: []byte("v")}},
 	})
 	if err != nil {
 		g.tb.Fatal(err)
@@ -247,7 +249,7 @@ func TestSplitReplayed(t *testing.T) {
 	m.imageState(image)
 	copyDir(t, m.dir, image) // all but the log
 	m.goBack(image)
-	stored, err := StoredReplicas(m.store)
+	stored, err := snapshot.StoredReplicas(m.store)
 	if len(stored) != 1 || stored[0].Tablet != groupTablet || stored[0].Descriptor.Epoch != 1 ||
 		err != nil {
 		t.Fatalf("after the crash the replicas are %v: %v", stored, err)
@@ -378,22 +380,21 @@ func TestReopenedAfterPanic(t *testing.T) {
 // TestNoSnapshotBeforeReplay: no snapshot is made of a store that may be ahead of what is
 // applied. What is not committed does not hold it up once another leader has replaced it.
 func TestNoSnapshotBeforeReplay(t *testing.T) {
-	here := newSite(t, "")
-	readers := NewReadPool(1)
-	defer readers.Close()
-	sender := NewSnapshotSender(nil, SnapshotConfig{})
-	defer sender.Close()
-	here.commit(func(b *store.Batch) {
-		Bootstrap(b, &pb.TabletDescriptor{TabletId: groupTablet, Epoch: 1, EndUnbounded: true}, 1)
-	})
+	const id = 3
+	here := newRig(t, store.Options{InMemory: true})
+	b := &store.Batch{}
+	Bootstrap(b, &pb.TabletDescriptor{TabletId: id, Epoch: 1, EndUnbounded: true}, 1)
+	if err := here.logs.Commit(b); err != nil {
+		t.Fatal(err)
+	}
 	var entries []*raftpb.Entry
 	for i := range uint64(10) {
 		entries = append(entries, logEntry(store.InitialIndex+1+i, nil))
 	}
-	appendTo(t, here.store, groupTablet, entries,
+	appendTo(t, here.store, id, entries,
 		&raftpb.HardState{Term: proto.Uint64(store.InitialTerm)})
-	tablet := newTablet(here.system, here.store, here.logs, readers, groupTablet, nil, Config{
-		Snapshots: sender, Logger: slog.New(slog.DiscardHandler),
+	tablet := newTablet(here.system, here.store, here.logs, here.readers, id, nil, Config{
+		Snapshots: &snapshot.Sender{}, Logger: slog.New(slog.DiscardHandler),
 	})
 	tablet.self.pid = here.system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
 	if err := tablet.open(); err != nil {
@@ -414,7 +415,7 @@ func TestNoSnapshotBeforeReplay(t *testing.T) {
 		e := &raftpb.Entry{Index: &index, Term: proto.Uint64(store.InitialTerm + 1)}
 		tablet.group.Step(&group.Incoming{
 			RaftMessage: &wire.RaftMessage{
-				TabletId: groupTablet, FromNode: 2, FromReplica: 2, ToReplica: 1,
+				TabletId: id, FromNode: 2, FromReplica: 2, ToReplica: 1,
 			},
 			Raft: &raftpb.Message{
 				Type: raftpb.MsgApp.Enum(), From: proto.Uint64(2), To: proto.Uint64(1),

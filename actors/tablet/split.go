@@ -3,6 +3,7 @@ package tablet
 import (
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -90,16 +91,12 @@ func childThere(b *store.Batch, st *store.Store, replica uint64,
 	right *pb.TabletDescriptor) (bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
-	if next, err := NextReplica(snap, right.TabletId); err != nil {
+	if next, err := snapshot.NextReplica(snap, right.TabletId); err != nil {
 		return false, err
 	} else if next > replica {
-		return true, PutClearing(b, right)
+		return true, snapshot.PutClearing(b, right)
 	}
-	data, ok, err := snap.TabletState(right.TabletId)
-	if !ok || err != nil {
-		return false, err
-	}
-	r, err := readReplica(right.TabletId, data)
+	r, _, err := snapshot.ReplicaIn(snap, right.TabletId)
 	return r.Descriptor.GetEpoch() > 0 || r.ReplicaID > replica, err
 }
 

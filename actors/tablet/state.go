@@ -9,6 +9,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -25,10 +26,7 @@ import (
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
 
-var (
-	errLost    = errors.New("another leader was elected")
-	errNoState = errors.New("the store holds no state of this tablet")
-)
+var errLost = errors.New("another leader was elected")
 
 // state is what all replicas of the tablet agree on as of index (design section 3, last
 // row of the table), and with it replica and sibling, which are this one's own.
@@ -109,18 +107,14 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 
 // open reads the replica's state and its log and makes its group.
 func (t *Tablet) open() error {
-	snap := t.store.Snap()
-	m, a, err := loadState(snap, t.id)
-	snap.Close()
+	c, err := snapshot.Capture(t.store, t.id)
 	if err != nil {
 		return err
 	}
-	replica, conf, err := identity(m)
-	if err != nil {
-		return err
-	}
+	c.Snap.Close()
+	m, a := c.State, c.Applied
 	t.state = state{
-		replica: replica, conf: conf, descriptor: m.Tablet, mark: m.OracleMark,
+		replica: m.ReplicaId, conf: c.Conf, descriptor: m.Tablet, mark: m.OracleMark,
 		appliedCatalogue: memory.NewCatalogue(m.Catalogue),
 		appliedBound:     mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
@@ -143,38 +137,4 @@ func (t *Tablet) open() error {
 	})
 	t.drain.group = t.group
 	return err
-}
-
-// loadState reads a replica's state and its applied index from one Snap, so that they fit
-// each other.
-func loadState(snap *store.Snap, id uint64) (*wire.TabletState, store.Applied, error) {
-	m := &wire.TabletState{}
-	data, ok, err := snap.TabletState(id)
-	if err != nil {
-		return nil, store.Applied{}, err
-	}
-	a, okApplied, err := snap.Applied(id)
-	switch {
-	case err != nil:
-	case !ok || !okApplied:
-		err = errNoState
-	default:
-		if err = proto.Unmarshal(data, m); err != nil {
-			err = fmt.Errorf("stored state cannot be read: %w", err)
-		}
-	}
-	return m, a, err
-}
-
-// identity returns which replica a stored state belongs to, and the group's
-// configuration. A state with neither is from before there were several replicas.
-func identity(m *wire.TabletState) (replica uint64, conf *raftpb.ConfState, err error) {
-	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
-		return group.FirstReplica, &raftpb.ConfState{Voters: []uint64{group.FirstReplica}}, nil
-	}
-	conf = &raftpb.ConfState{}
-	if err := proto.Unmarshal(m.ConfState, conf); err != nil {
-		return 0, nil, fmt.Errorf("stored configuration cannot be read: %w", err)
-	}
-	return max(m.ReplicaId, group.FirstReplica), conf, nil
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/store/raftlog"
 )
 
 // TestTruncatedToTheCheckpoint: the log keeps all behind the checkpoint, however much that is, and
@@ -60,5 +61,16 @@ func logEntry(index uint64, data []byte) *raftpb.Entry {
 	return &raftpb.Entry{
 		Index: &index, Term: proto.Uint64(store.InitialTerm), Type: raftpb.EntryNormal.Enum(),
 		Data: data,
+	}
+}
+
+// appendTo appends to the log of a tablet whose actor does not run.
+func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry,
+	hard *raftpb.HardState) {
+	t.Helper()
+	b := &raftlog.Batch{}
+	b.Append(tablet, entries, hard)
+	if err := st.Append(b); err != nil {
+		t.Fatal(err)
 	}
 }

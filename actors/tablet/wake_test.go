@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -221,14 +220,6 @@ func TestGarbageIsDropped(t *testing.T) {
 	g.write(groupTablet, "a", "2")
 	if got := g.read(groupTablet, "a"); got != "2" {
 		t.Errorf("a is %q", got)
-	}
-}
-
-// TestOldStateIsReplicaOne: a store from before there were several replicas holds the only voter.
-func TestOldStateIsReplicaOne(t *testing.T) {
-	replica, conf, err := identity(&wire.TabletState{Tablet: &pb.TabletDescriptor{TabletId: 2}})
-	if err != nil || replica != 1 || len(conf.Voters) != 1 || conf.Voters[0] != 1 {
-		t.Errorf("replica %d of %v, %v", replica, conf, err)
 	}
 }
 

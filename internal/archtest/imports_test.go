@@ -65,8 +65,11 @@ var layers = []layer{
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
-		pb, "actors/tablet", "actors/tablet/group", "actors/tablet/writers", "internal/wire",
-		"store",
+		pb, "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
+		"internal/wire", "store",
+	}},
+	{of: "actors/tablet/snapshot", may: []string{
+		pb, "actors/tablet/group", "actors/tablet/writers", "internal/wire", "store",
 	}},
 	{of: "actors/tablet/writers", may: []string{
 		"internal/actorkit", "internal/metrics", "store", "store/raftlog",
@@ -76,9 +79,9 @@ var layers = []layer{
 		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",
 	}},
 	{of: "actors/tablet", may: []string{
-		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/writers",
-		"internal/actorkit", "internal/evaluate", "internal/metrics", "internal/mvcc",
-		"internal/notify", "internal/wire", "store",
+		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/snapshot",
+		"actors/tablet/writers", "internal/actorkit", "internal/evaluate", "internal/metrics",
+		"internal/mvcc", "internal/notify", "internal/wire", "store",
 	}},
 	{of: "actors/...", may: []string{
 		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",

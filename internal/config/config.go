@@ -127,7 +127,7 @@ type Config struct {
 
 // Snapshots bounds what it costs a node to send states of tablets to replicas that are
 // new or have fallen behind the log (design section 5). Zero fields take the defaults of
-// actors/tablet.
+// actors/tablet/snapshot.
 type Snapshots struct {
 	// Rate is how many bytes a second the node sends of all its snapshots together, at
 	// least 64 KiB; default 64 MiB.

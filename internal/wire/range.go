@@ -36,6 +36,23 @@ func Holds(d *pb.TabletDescriptor, p Position) bool {
 	return !ok || p.Less(end)
 }
 
+// EmptyRange reports whether the tablet's range holds no rows, as that of a replica that
+// waits for its first snapshot.
+func EmptyRange(d *pb.TabletDescriptor) bool {
+	end, bounded := EndOf(d)
+	return bounded && !StartOf(d).Less(end)
+}
+
+// Overlap reports whether the ranges of both tablets have a row in common.
+func Overlap(a, b *pb.TabletDescriptor) bool {
+	if EmptyRange(a) || EmptyRange(b) {
+		return false
+	}
+	endA, boundedA := EndOf(a)
+	endB, boundedB := EndOf(b)
+	return (!boundedA || StartOf(b).Less(endA)) && (!boundedB || StartOf(a).Less(endB))
+}
+
 // Clip cuts the span to what the tablet holds of it; ok is false if that is nothing.
 func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	out = s

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/internal/wire"
-	"github.com/percolator-go/percolator/store"
 )
 
 // What arrives at once, and how long a sender may be silent.
@@ -41,9 +40,9 @@ type arrivals struct {
 // snapshot is used by who has set busy.
 type arrival struct {
 	id       string
-	snapshot *tablet.Arrival // nil: the first piece is being looked at
-	busy     bool            // a piece is being taken, or the whole installed
-	piece    uint64          // the piece that is being taken
+	snapshot *snapshot.Arrival // nil: the first piece is being looked at
+	busy     bool              // a piece is being taken, or the whole installed
+	piece    uint64            // the piece that is being taken
 	replies  []func(*wire.SnapshotAnswer)
 	last     time.Time
 	ending   bool // what is staged is being dropped
@@ -134,13 +133,13 @@ func (x *arrivals) beginLocked(
 // it may be here.
 func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	id := c.TabletId
-	snapshot, err := tablet.NewArrival(x.set.store, x.set.logs, x.set.node, c)
+	arrived, err := x.set.installer.Arrive(x.set.node, c)
 	needed := false
 	if err == nil {
-		needed, err = needs(x.set.store, snapshot)
+		needed, err = arrived.Needed()
 	}
 	if err == nil && needed {
-		err = x.set.ranges.reserve(id, snapshot.Descriptor(), false)
+		err = x.set.ranges.reserve(id, arrived.Descriptor(), false)
 	}
 	if err != nil || !needed { // nothing is staged, nothing reserved
 		x.remove(id)
@@ -153,38 +152,14 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 		return
 	}
 	// What one has left that a crash, or a silence, has ended.
-	if err := tablet.Unstage(x.set.store, x.set.logs, id); err != nil {
+	if err := x.set.installer.Unstage(id); err != nil {
 		x.fail(id, a, err)
 		return
 	}
 	x.mu.Lock()
-	a.snapshot = snapshot
+	a.snapshot = arrived
 	x.mu.Unlock()
 	x.stage(c, a)
-}
-
-// needs reports whether the replica lacks what the snapshot holds. One that has its last
-// entry does not: its leader only does not know yet.
-func needs(st *store.Store, snapshot *tablet.Arrival) (bool, error) {
-	id := snapshot.Descriptor().TabletId
-	snap := st.Snap()
-	applied, ok, err := snap.Applied(id)
-	snap.Close()
-	switch {
-	case err != nil:
-		return false, err
-	case !ok:
-		return false, errElsewhere
-	case applied.Index >= snapshot.Index():
-		return false, nil
-	}
-	// It lacks entries, unless they are in its log and only not applied yet.
-	log, err := st.OpenLog(id)
-	if err != nil {
-		return false, err
-	}
-	term, err := log.Term(snapshot.Index())
-	return err != nil || term != snapshot.Term(), nil
 }
 
 // stage writes a piece on a worker, and has the snapshot installed after the last one. Its
@@ -195,7 +170,7 @@ func (x *arrivals) stage(c *wire.SnapshotChunk, a *arrival) {
 		switch {
 		case err != nil:
 			x.fail(c.TabletId, a, err)
-		case a.snapshot.Whole():
+		case c.Last:
 			x.set.enqueue(c.TabletId, func() { x.install(c.TabletId, a) })
 		default:
 			x.answer(a, &wire.SnapshotAnswer{Next: c.Sequence + 1})
@@ -236,7 +211,7 @@ func (x *arrivals) endLocked(id uint64, a *arrival) {
 
 // drop ends an arrival: nothing of it is left in the store.
 func (x *arrivals) drop(id uint64) {
-	if err := tablet.Unstage(x.set.store, x.set.logs, id); err != nil {
+	if err := x.set.installer.Unstage(id); err != nil {
 		x.set.logger.Warn("a given up snapshot could not be dropped; the next start does it",
 			"tablet", id, "error", err)
 	}
@@ -292,19 +267,19 @@ func (x *arrivals) install(id uint64, a *arrival) {
 
 // replace stops the replica's actor, exchanges its state for the snapshot's, and opens a
 // new actor on it; false if the replica needs the snapshot no more.
-func (s *Set) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
+func (s *Set) replace(id uint64, a *snapshot.Arrival) (bool, error) {
 	have := s.current(id)
-	if have != snapshot.Replica() { // it was removed meanwhile
+	if have != a.Replica() { // it was removed meanwhile
 		return false, errElsewhere
 	}
-	if err := snapshot.Fits(); err != nil {
+	if err := a.Fits(); err != nil {
 		return false, err
 	}
 	needed, err := false, s.stop(id)
 	// The actor may have applied a split that it could not report any more.
 	s.openUnheard()
 	if err == nil { // else it may stop yet
-		needed, err = s.exchange(id, snapshot)
+		needed, err = s.exchange(id, a)
 	}
 	if err == nil {
 		err = s.open(id, have)
@@ -316,14 +291,14 @@ func (s *Set) replace(id uint64, snapshot *tablet.Arrival) (bool, error) {
 }
 
 // exchange installs the snapshot if the replica still needs it.
-func (s *Set) exchange(id uint64, snapshot *tablet.Arrival) (bool, error) {
-	before, ok, err := tablet.StoredReplica(s.store, id)
+func (s *Set) exchange(id uint64, a *snapshot.Arrival) (bool, error) {
+	before, ok, err := snapshot.StoredReplica(s.store, id)
 	if err != nil || !ok {
 		return false, errors.Join(errElsewhere, err)
 	}
-	needed, err := needs(s.store, snapshot)
+	needed, err := a.Needed()
 	if err != nil || !needed {
 		return false, err
 	}
-	return true, snapshot.Install(before.Descriptor)
+	return true, a.Install(before.Descriptor)
 }

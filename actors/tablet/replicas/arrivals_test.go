@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -127,7 +127,7 @@ func TestSnapshotIntoReplica(t *testing.T) {
 	if n := r.rows(); n != 10 {
 		t.Fatalf("%d rows", n)
 	}
-	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 ||
+	if s, _, _ := snapshot.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 4 ||
 		s.ReplicaID != 7 {
 		t.Fatalf("%v", s)
 	}

@@ -5,7 +5,8 @@
 // It is a package of its own beside the actor: it stops and starts actors and changes
 // their state in the store while they are stopped, so that nothing of it may run on an
 // actor's goroutine. Package tablet does not import it; what it needs of the actors is
-// the interface Owner, which the node fills in.
+// the interface Owner, which the node fills in. What snapshots hold, and how a replica's
+// state is replaced by one, is package snapshot's.
 //
 // Invariants:
 //  1. A replica's state in the store changes by others than its actor only while the

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -43,11 +43,11 @@ func (s *Set) reopen(id uint64) error {
 	if err := s.stop(id); err != nil {
 		return err
 	}
-	if err := tablet.FinishInstalling(s.store, s.logs, id); err != nil {
+	if err := s.installer.Finish(id); err != nil {
 		return err
 	}
 	// What is there now decides, not what was: an installation may have made it another.
-	r, ok, err := tablet.StoredReplica(s.store, id)
+	r, ok, err := snapshot.StoredReplica(s.store, id)
 	if err != nil || !ok {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *Set) reopen(id uint64) error {
 
 // openStored opens a replica that the store has. One that its tombstone forbids is
 // destroyed instead.
-func (s *Set) openStored(r tablet.Replica) error {
+func (s *Set) openStored(r snapshot.Replica) error {
 	err := s.checkTombstone(r.Tablet, r.ReplicaID)
 	if !errors.Is(err, errTombstone) {
 		if err != nil {
@@ -73,7 +73,7 @@ func (s *Set) openStored(r tablet.Replica) error {
 func (s *Set) checkTombstone(id, replica uint64) error {
 	snap := s.store.Snap()
 	defer snap.Close()
-	next, err := tablet.NextReplica(snap, id)
+	next, err := snapshot.NextReplica(snap, id)
 	if err == nil && next > replica {
 		err = errTombstone
 	}
@@ -83,7 +83,7 @@ func (s *Set) checkTombstone(id, replica uint64) error {
 // openUnheard opens what the store has and nobody has opened, after an actor has stopped
 // that may have applied a split without reporting it.
 func (s *Set) openUnheard() {
-	stored, err := tablet.StoredReplicas(s.store)
+	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
 		s.logger.Error("tablets that a split has made could not be looked for", "error", err)
 		return
@@ -149,7 +149,7 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 		return err
 	}
 	defer s.ranges.release(id)
-	if err := tablet.Create(s.logs, id, replica); err != nil {
+	if err := s.installer.Create(id, replica); err != nil {
 		return err
 	}
 	return s.open(id, replica)

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -32,7 +33,7 @@ var (
 func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stored, err := tablet.StoredReplicas(r.store)
+	stored, err := snapshot.StoredReplicas(r.store)
 	if err != nil {
 		return err
 	}
@@ -41,12 +42,12 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 		case s.Tablet == id && fresh:
 			return errUnsplit
 		// Markers are listed too, with the range that is being filled or cleared.
-		case s.Tablet != id && tablet.Overlap(s.Descriptor, d):
+		case s.Tablet != id && wire.Overlap(s.Descriptor, d):
 			return fmt.Errorf("%w: tablet %d", errOverlap, s.Tablet)
 		}
 	}
 	for other, taken := range r.reserved {
-		if other != id && tablet.Overlap(taken, d) {
+		if other != id && wire.Overlap(taken, d) {
 			return fmt.Errorf("%w: tablet %d, which is being made or filled", errOverlap, other)
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet"
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -54,7 +54,7 @@ func (s *Set) destroy(id, replica uint64) error {
 		}
 	}
 	// Also if none is here: the tombstone keeps late messages from making it.
-	if err := tablet.Destroy(s.store, s.logs, id, replica+1); err != nil {
+	if err := s.installer.Destroy(id, replica+1); err != nil {
 		return err
 	}
 	s.owner.Destroyed(id)
@@ -108,7 +108,7 @@ func (s *Set) askAbout(unheard map[uint64]uint64) {
 // missedRemoval reports whether d, meta's record of the tablet, shows that the replica
 // was removed.
 func (s *Set) missedRemoval(id, replica uint64, d *pb.TabletDescriptor) bool {
-	r, ok, err := tablet.StoredReplica(s.store, id)
+	r, ok, err := snapshot.StoredReplica(s.store, id)
 	if !ok || err != nil || r.ReplicaID != replica || d == nil {
 		return false
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -42,14 +42,15 @@ type Owner interface {
 // the other for each tablet. A tablet that has a task is busy: nothing is delivered to
 // it.
 type Set struct {
-	owner    Owner
-	store    *store.Store
-	logs     *writers.Pair
-	node     uint64
-	logger   *slog.Logger
-	queue    *queue
-	ranges   *ranges
-	arrivals *arrivals
+	owner     Owner
+	store     *store.Store
+	logs      *writers.Pair
+	installer *snapshot.Installer // changes replicas' states while their actors are stopped
+	node      uint64
+	logger    *slog.Logger
+	queue     *queue
+	ranges    *ranges
+	arrivals  *arrivals
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -95,7 +96,8 @@ var (
 func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 	logger *slog.Logger) *Set {
 	s := &Set{
-		owner: owner, store: st, logs: logs, node: node, logger: logger, queue: newQueue(),
+		owner: owner, store: st, logs: logs, installer: snapshot.NewInstaller(st, logs),
+		node: node, logger: logger, queue: newQueue(),
 		ranges: &ranges{store: st, reserved: map[uint64]*pb.TabletDescriptor{}},
 		held:   map[uint64]*replica{}, refused: map[name]time.Time{},
 	}
@@ -109,10 +111,10 @@ func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 // Close joins. Other nodes may send meanwhile: so that no message has a replica opened a
 // second time, all of them are busy before anything is taken from others.
 func (s *Set) Start(before func(tablets []uint64)) error {
-	if err := tablet.Recover(s.store, s.logs); err != nil {
+	if err := s.installer.Recover(); err != nil {
 		return fmt.Errorf("replicas: finish the installation of replicas: %w", err)
 	}
-	stored, err := tablet.StoredReplicas(s.store)
+	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
 		return fmt.Errorf("replicas: %w", err)
 	}

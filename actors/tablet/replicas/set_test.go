@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -189,7 +190,7 @@ func (r *replicaRig) settle() {
 
 func (r *replicaRig) replica(id uint64) uint64 {
 	r.t.Helper()
-	s, ok, err := tablet.StoredReplica(r.store, id)
+	s, ok, err := snapshot.StoredReplica(r.store, id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -316,7 +317,7 @@ func TestSplitOverWaiting(t *testing.T) {
 	}
 	r.SplitApplied(3) // the owner complains if it runs
 	r.settle()
-	if s, _, _ := tablet.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 2 {
+	if s, _, _ := snapshot.StoredReplica(r.store, 3); s.Descriptor.GetEpoch() != 2 {
 		t.Fatalf("%v", s)
 	}
 }
@@ -330,7 +331,7 @@ func TestSplitOfRemoved(t *testing.T) {
 	key := store.AppendKey(nil, mvcc.GroupWrite, mvcc.Cell{Table: 16, Row: "n", Column: "c"}, 0)
 	b := &store.Batch{}
 	b.Put(key, []byte("v"))
-	if err := tablet.PutClearing(b, child); err != nil {
+	if err := snapshot.PutClearing(b, child); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.store.StateWriter().Commit([]*store.Batch{b}); err != nil {
@@ -348,7 +349,7 @@ func TestSplitOfRemoved(t *testing.T) {
 	if _, ok, err := snap.Get(key); ok || err != nil {
 		t.Fatalf("the row is still there: %v", err)
 	}
-	if stored, err := tablet.StoredReplicas(r.store); len(stored) != 1 || err != nil {
+	if stored, err := snapshot.StoredReplicas(r.store); len(stored) != 1 || err != nil {
 		t.Fatalf("%v %v", stored, err)
 	}
 }

@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"errors"
@@ -68,22 +68,14 @@ func TestInstallCutShort(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				reached, seen := false, 0
-				err = a.install(&installer{store: here.store, logs: here.logs,
-					cut: func(s string) error {
-						if s == step {
-							if seen++; seen > skip {
-								reached = true
-								return errCrash
-							}
-						}
-						return nil
-					}}, before)
-				if reached != errors.Is(err, errCrash) {
+				here.cutAt(step, skip, errCrash)
+				err = a.Install(before)
+				reached := errors.Is(err, errCrash)
+				if err != nil && !reached {
 					t.Fatal(err)
 				}
 				here.reopen()
-				if err := Recover(here.store, here.logs); err != nil {
+				if err := here.installer.Recover(); err != nil {
 					t.Fatal(err)
 				}
 				if step == "marker" && reached {
@@ -124,35 +116,35 @@ func TestSnapshotRefused(t *testing.T) {
 	}{
 		{"a changed value", edit(1, func(c *wire.SnapshotChunk) {
 			c.Entries[0].Value = []byte("other")
-		}), ErrSnapshotDamaged},
+		}), ErrDamaged},
 		{"a lost entry", edit(1, func(c *wire.SnapshotChunk) {
 			c.Entries = c.Entries[1:]
-		}), ErrSnapshotDamaged},
+		}), ErrDamaged},
 		{"another whole", edit(last, func(c *wire.SnapshotChunk) {
 			c.Total++
-		}), ErrSnapshotDamaged},
-		{"a lost piece", slices.Concat(good[:2], good[3:]), ErrSnapshotOrder},
-		{"a doubled piece", slices.Concat(good[:2], good[1:]), ErrSnapshotOrder},
-		{"no first piece", good[1:], ErrSnapshotOrder},
+		}), ErrDamaged},
+		{"a lost piece", slices.Concat(good[:2], good[3:]), ErrOrder},
+		{"a doubled piece", slices.Concat(good[:2], good[1:]), ErrOrder},
+		{"no first piece", good[1:], ErrOrder},
 		{"pieces of another", edit(2, func(c *wire.SnapshotChunk) {
 			c.Id = "other"
-		}), ErrSnapshotOrder},
+		}), ErrOrder},
 		{"a row of another tablet", edit(1, func(c *wire.SnapshotChunk) {
 			c.Entries = []*wire.Effect{{Key: outside.Key, Value: outside.Value}}
 			c.Checksum = sumOf(c.Entries)
 		}), store.ErrForeignEntry},
 		{"another tablet", edit(0, func(c *wire.SnapshotChunk) {
 			c.TabletId++
-		}), ErrSnapshotForeign},
+		}), ErrForeign},
 		{"another replica", edit(0, func(c *wire.SnapshotChunk) {
 			c.ToReplica = 1
-		}), ErrSnapshotDamaged},
+		}), ErrDamaged},
 		{"another index", edit(0, func(c *wire.SnapshotChunk) {
 			c.Header.Index++
-		}), ErrSnapshotDamaged},
+		}), ErrDamaged},
 		{"a state that is none", edit(0, func(c *wire.SnapshotChunk) {
 			c.Header.State = []byte{1, 2, 3}
-		}), ErrSnapshotDamaged},
+		}), ErrDamaged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			here := newSite(t, "")
@@ -161,7 +153,7 @@ func TestSnapshotRefused(t *testing.T) {
 			if _, err := here.arrive(c.pieces); !errors.Is(err, c.want) {
 				t.Fatalf("%v, want %v", err, c.want)
 			}
-			if err := Recover(here.store, here.logs); err != nil {
+			if err := here.installer.Recover(); err != nil {
 				t.Fatal(err)
 			}
 			if got := here.contents(before); !slices.Equal(got, want) {
@@ -173,7 +165,7 @@ func TestSnapshotRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewArrival(nil, nil, hereNode+1, good[0]); !errors.Is(err, ErrSnapshotForeign) {
+	if _, err := (&Installer{}).Arrive(hereNode+1, good[0]); !errors.Is(err, ErrForeign) {
 		t.Errorf("on another node: %v", err)
 	}
 }
@@ -184,17 +176,12 @@ func TestDestroyCutShort(t *testing.T) {
 		t.Run("at "+step, func(t *testing.T) {
 			here := newSite(t, t.TempDir())
 			before := here.old()
-			i := &installer{store: here.store, logs: here.logs, cut: func(s string) error {
-				if s == step {
-					return errCrash
-				}
-				return nil
-			}}
-			if err := i.destroy(sentTablet, 3); (step == "") != (err == nil) {
+			here.cutAt(step, 0, errCrash)
+			if err := here.installer.Destroy(sentTablet, 3); (step == "") != (err == nil) {
 				t.Fatal(err)
 			}
 			here.reopen()
-			if err := Recover(here.store, here.logs); err != nil {
+			if err := here.installer.Recover(); err != nil {
 				t.Fatal(err)
 			}
 			if step == "tombstone" {
@@ -225,7 +212,7 @@ func TestDestroyCutShort(t *testing.T) {
 func TestTombstoneGrows(t *testing.T) {
 	here := newSite(t, "")
 	for _, next := range []uint64{5, 3, 8} {
-		if err := Destroy(here.store, here.logs, sentTablet, next); err != nil {
+		if err := here.installer.Destroy(sentTablet, next); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,27 +223,11 @@ func TestTombstoneGrows(t *testing.T) {
 	}
 }
 
-func TestOverlap(t *testing.T) {
-	d := func(start, end string) *pb.TabletDescriptor {
-		return &pb.TabletDescriptor{
-			StartTable: 16, StartRow: []byte(start), EndTable: 16, EndRow: []byte(end),
-			EndUnbounded: end == "",
-		}
-	}
-	for _, c := range []struct {
-		a, b *pb.TabletDescriptor
-		want bool
-	}{
-		{d("a", "m"), d("m", "z"), false},
-		{d("a", "m"), d("l", "z"), true},
-		{d("a", ""), d("m", "z"), true},
-		{d("a", ""), d("b", ""), true},
-		{d("a", "b"), d("b", ""), false},
-		{d("m", "m"), d("a", "z"), false}, // of no rows
-		{&pb.TabletDescriptor{TabletId: 3}, d("a", ""), false},
-	} {
-		if got := Overlap(c.a, c.b); got != c.want || Overlap(c.b, c.a) != c.want {
-			t.Errorf("%v and %v: %v", c.a, c.b, got)
-		}
+// A store from before there were several replicas holds the only voter.
+func TestOldStateIsReplicaOne(t *testing.T) {
+	state := &wire.TabletState{Tablet: &pb.TabletDescriptor{TabletId: 2}}
+	conf, err := confOf(state)
+	if err != nil || state.ReplicaId != 1 || !slices.Equal(conf.Voters, []uint64{1}) {
+		t.Errorf("replica %d of %v, %v", state.ReplicaId, conf, err)
 	}
 }

@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"errors"
@@ -19,32 +19,41 @@ import (
 // sees to it that one goroutine at a time uses an Arrival. Pieces that were taken may
 // still be on their way to the disk; the function given to Take tells when each is there.
 
+// Reasons to refuse a snapshot. The sender is told the text.
+var (
+	// ErrDamaged: a checksum does not fit, or something cannot be read.
+	ErrDamaged = errors.New("snapshot: damaged")
+	// ErrOrder: the piece is not the one that is expected.
+	ErrOrder = errors.New("snapshot: piece out of order")
+	// ErrForeign: the snapshot is not one for a replica that is here.
+	ErrForeign = errors.New("snapshot: not for this replica")
+	// ErrTooEarly: it does not know the replica yet. The next one will.
+	ErrTooEarly = errors.New("snapshot: from before the replica was added")
+)
+
 // Arrival is a snapshot whose pieces are arriving. They are checked and staged, and
 // change nothing until Install.
 type Arrival struct {
-	store  *store.Store
-	logs   *writers.Pair
-	writes *writers.Stream
-	id     string
-	marker *wire.Installing
-	next   uint64
-	filled *store.Filling
-	total  *sum
-	bytes  uint64 // of what is staged
-	whole  bool
+	installer *Installer
+	writes    writers.Stream
+	id        string
+	marker    *wire.Installing
+	next      uint64 // the number of the piece that is expected
+	filled    *store.Filling
+	total     Sum
+	bytes     uint64 // of what is staged
+	whole     bool   // all pieces were taken
 }
 
-// NewArrival checks the header in a snapshot's first piece, for the tablet's replica on
-// the node. An error is permanent for this snapshot. The tablet must have nothing staged.
-func NewArrival(st *store.Store, logs *writers.Pair, node uint64,
-	first *wire.SnapshotChunk) (*Arrival, error) {
+// Arrive checks the header in a snapshot's first piece, for the tablet's replica on the
+// node. An error is permanent for this snapshot. The tablet must have nothing staged.
+func (i *Installer) Arrive(node uint64, first *wire.SnapshotChunk) (*Arrival, error) {
 	marker, err := readHeader(node, first)
 	if err != nil {
 		return nil, err
 	}
 	return &Arrival{
-		store: st, logs: logs, writes: &writers.Stream{}, id: first.Id, marker: marker,
-		filled: store.NewFilling(rowsOf(marker.Tablet)), total: newSum(),
+		installer: i, id: first.Id, marker: marker, filled: store.NewFilling(Rows(marker.Tablet)),
 	}, nil
 }
 
@@ -53,38 +62,38 @@ func NewArrival(st *store.Store, logs *writers.Pair, node uint64,
 func readHeader(node uint64, first *wire.SnapshotChunk) (*wire.Installing, error) {
 	h, message, state := first.GetHeader(), &raftpb.Message{}, &wire.TabletState{}
 	if h == nil || first.Sequence != 0 {
-		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrSnapshotOrder,
+		return nil, fmt.Errorf("%w: a snapshot begins with piece %d", ErrOrder,
 			first.Sequence)
 	}
 	if err := errors.Join(proto.Unmarshal(h.Message, message),
 		proto.Unmarshal(h.State, state)); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrSnapshotDamaged, err)
+		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}
-	_, conf, err := identity(state)
+	conf, err := confOf(state)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	to := group.Replica(state.Tablet, first.ToReplica)
 	place := message.GetSnapshot().GetMetadata()
 	switch {
 	case state.GetTablet().GetTabletId() != first.TabletId || first.TabletId == 0 ||
-		EmptyRange(state.Tablet):
-		return nil, fmt.Errorf("%w: it is of tablet %d", ErrSnapshotForeign,
+		wire.EmptyRange(state.Tablet):
+		return nil, fmt.Errorf("%w: it is of tablet %d", ErrForeign,
 			state.GetTablet().GetTabletId())
 	case place.GetIndex() != h.Index || place.GetTerm() != h.Term || h.Index == 0 ||
 		message.GetTo() != first.ToReplica:
-		return nil, fmt.Errorf("%w: header and message do not agree", ErrSnapshotDamaged)
+		return nil, fmt.Errorf("%w: header and message do not agree", ErrDamaged)
 	case to.GetNodeId() != node:
-		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrSnapshotForeign,
+		return nil, fmt.Errorf("%w: replica %d of it is on node %d", ErrForeign,
 			first.ToReplica, to.GetNodeId())
 	case !inConf(conf, first.ToReplica):
-		return nil, ErrSnapshotTooEarly
+		return nil, ErrTooEarly
 	}
 	// The state was the sender's: here it becomes that of the receiving replica.
 	state.ReplicaId = first.ToReplica
 	own, err := proto.Marshal(state)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return &wire.Installing{
 		TabletId: first.TabletId, ReplicaId: first.ToReplica, Tablet: state.Tablet, State: own,
@@ -98,21 +107,36 @@ func (a *Arrival) Descriptor() *pb.TabletDescriptor { return a.marker.Tablet }
 // Replica returns the id of the replica that the snapshot is for.
 func (a *Arrival) Replica() uint64 { return a.marker.ReplicaId }
 
-// Index returns the index of the last entry whose effects the snapshot holds.
-func (a *Arrival) Index() uint64 { return a.marker.Index }
-
-// Term returns the term of that entry.
-func (a *Arrival) Term() uint64 { return a.marker.Term }
-
 // Next returns the number of the piece that is expected.
 func (a *Arrival) Next() uint64 { return a.next }
 
-// Whole reports whether all pieces were taken.
-func (a *Arrival) Whole() bool { return a.whole }
+// Needed reports whether the replica lacks what the snapshot holds. One that has its last
+// entry does not: its leader only does not know yet.
+func (a *Arrival) Needed() (bool, error) {
+	id, st := a.marker.TabletId, a.installer.store
+	snap := st.Snap()
+	applied, ok, err := snap.Applied(id)
+	snap.Close()
+	switch {
+	case err != nil:
+		return false, err
+	case !ok:
+		return false, ErrForeign
+	case applied.Index >= a.marker.Index:
+		return false, nil
+	}
+	// It lacks entries, unless they are in its log and only not applied yet.
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return false, err
+	}
+	term, err := log.Term(a.marker.Index)
+	return err != nil || term != a.marker.Term, nil
+}
 
 // Fits returns store.ErrDiskFull, wrapped, if the store has no room to install what is
 // staged: it is copied then.
-func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
+func (a *Arrival) Fits() error { return a.installer.store.Room(a.bytes) }
 
 // Take checks a piece and stages it. then is called once the piece is staged, on the
 // state actor's goroutine, and must not block. After an error, of Take or given to then,
@@ -122,17 +146,17 @@ func (a *Arrival) Fits() error { return a.store.Room(a.bytes) }
 func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	switch {
 	case a.whole || c.Sequence != a.next || c.Id != a.id || c.ToReplica != a.marker.ReplicaId:
-		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrSnapshotOrder, c.Sequence,
+		return fmt.Errorf("%w: %d of %q where %d of %q is expected", ErrOrder, c.Sequence,
 			c.Id, a.next, a.id)
 	case sumOf(c.Entries) != c.Checksum:
-		return fmt.Errorf("%w: checksum of piece %d", ErrSnapshotDamaged, c.Sequence)
+		return fmt.Errorf("%w: checksum of piece %d", ErrDamaged, c.Sequence)
 	}
 	piece := uint64(proto.Size(c))
 	a.total.addPiece(c.Checksum)
-	if c.Last && a.total.hash.Sum64() != c.Total {
-		return fmt.Errorf("%w: checksum of all pieces", ErrSnapshotDamaged)
+	if c.Last && a.total.Sum64() != c.Total {
+		return fmt.Errorf("%w: checksum of all pieces", ErrDamaged)
 	}
-	if err := a.store.Room(piece); err != nil {
+	if err := a.installer.store.Room(piece); err != nil {
 		return fmt.Errorf("tablet %d: a snapshot is not staged: %w", a.marker.TabletId, err)
 	}
 	batches, err := a.stage(c.Entries)
@@ -144,10 +168,15 @@ func (a *Arrival) Take(c *wire.SnapshotChunk, then func(error)) error {
 	a.whole = c.Last
 	for _, b := range batches[:len(batches)-1] {
 		// An error of this one stops the stream, so the last brings it.
-		a.logs.Send(&writers.Write{Batch: b, Stream: a.writes, Done: func(error) {}})
+		a.send(b, func(error) {})
 	}
-	a.logs.Send(&writers.Write{Batch: batches[len(batches)-1], Stream: a.writes, Done: then})
+	a.send(batches[len(batches)-1], then)
 	return nil
+}
+
+// send has the state actor write a batch, unless one before it was refused.
+func (a *Arrival) send(b *store.Batch, done func(error)) {
+	a.installer.writers.Send(&writers.Write{Batch: b, Stream: &a.writes, Done: done})
 }
 
 // stage puts the entries into as many batches as the store's limits require. They need no
@@ -158,10 +187,10 @@ func (a *Arrival) stage(entries []*wire.Effect) ([]*store.Batch, error) {
 		entry := store.Entry{Key: e.Key, Value: e.Value}
 		err := a.filled.Check(entry)
 		if err == nil && e.Delete {
-			err = ErrSnapshotDamaged
+			err = ErrDamaged
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrSnapshotDamaged, err)
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		all.room(store.StageCost(entry)).Stage(a.marker.TabletId, entry)
 	}

@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -23,12 +24,13 @@ import (
 
 // site is a store with its writers, without tablets.
 type site struct {
-	t      *testing.T
-	dir    string
-	store  *store.Store
-	system *actor.ActorSystem
-	logs   *writers.Pair
-	free   uint64 // the store's watermark; 0: a low one
+	t         *testing.T
+	dir       string
+	store     *store.Store
+	system    *actor.ActorSystem
+	logs      *writers.Pair
+	installer *Installer
+	free      uint64 // the store's watermark; 0: a low one
 }
 
 func newSite(t *testing.T, dir string) *site {
@@ -51,6 +53,7 @@ func (s *site) open() {
 	}
 	s.system = actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	s.logs = writers.Spawn(s.system, s.store, actorkit.BatchConfig{}, slog.New(slog.DiscardHandler))
+	s.installer = NewInstaller(s.store, s.logs)
 }
 
 func (s *site) close() {
@@ -61,6 +64,19 @@ func (s *site) close() {
 		s.t.Error(err)
 	}
 	s.system.Shutdown()
+}
+
+// cutAt has the installer fail at a step, after it has been gone over skip times.
+func (s *site) cutAt(step string, skip int, err error) {
+	s.installer.cut = func(at string) error {
+		if at != step {
+			return nil
+		}
+		if skip--; skip < 0 {
+			return err
+		}
+		return nil
+	}
 }
 
 // reopen is what a crash and a restart are for what was committed.
@@ -84,7 +100,7 @@ func (s *site) contents(d *pb.TabletDescriptor) (out []string) {
 	s.t.Helper()
 	snap := s.store.Snap()
 	defer snap.Close()
-	err := snap.Cursor(rowsOf(d)).Each(func(key, value []byte) bool {
+	err := snap.Cursor(Rows(d)).Each(func(key, value []byte) bool {
 		out = append(out, fmt.Sprintf("%q=%q", key, value[:min(len(value), 16)]))
 		return true
 	})
@@ -163,8 +179,11 @@ func (s *site) fill(d *pb.TabletDescriptor) {
 	})
 }
 
-// job is a snapshot's sending, with its end.
-func (s *site) job() (*snapshotJob, chan error) {
+// sendTo sends a snapshot in pieces of so many bytes, and returns how it has ended.
+func (s *site) sendTo(ask Ask, bytes int) error {
+	sender := NewSender(s.store, ask, 0, 0)
+	defer sender.Close()
+	sender.pieceBytes = bytes
 	end := make(chan error, 1)
 	m := &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: proto.Uint64(1), To: proto.Uint64(sentReplica),
@@ -173,28 +192,22 @@ func (s *site) job() (*snapshotJob, chan error) {
 			Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(38), Term: proto.Uint64(6)},
 		},
 	}
-	return &snapshotJob{
-		store: s.store, id: sentTablet, to: sentReplica, node: hereNode, message: m, index: 38,
-		done: func(err error) {
-			end <- err
-		},
-	}, end
+	what := group.Snapshot{To: sentReplica, Node: hereNode, Message: m, Index: 38}
+	if !sender.Send(sentTablet, what, func(err error) { end <- err }) {
+		s.t.Fatal("not taken on")
+	}
+	return <-end
 }
 
 // pieces are those of a snapshot.
 func (s *site) pieces(bytes int) (out []*wire.SnapshotChunk) {
 	s.t.Helper()
-	sender := NewSnapshotSender(func(_ uint64, _ time.Time, c *wire.SnapshotChunk,
+	err := s.sendTo(func(_ uint64, _ time.Time, c *wire.SnapshotChunk,
 		then func(*wire.SnapshotAnswer, error)) {
 		out = append(out, proto.CloneOf(c))
 		then(&wire.SnapshotAnswer{Next: c.Sequence + 1, Installed: c.Last}, nil)
-	}, SnapshotConfig{PieceBytes: bytes})
-	defer sender.Close()
-	job, end := s.job()
-	if !sender.send(job) {
-		s.t.Fatal("not taken on")
-	}
-	if err := <-end; err != nil {
+	}, bytes)
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return out
@@ -202,7 +215,7 @@ func (s *site) pieces(bytes int) (out []*wire.SnapshotChunk) {
 
 // arrive stages the pieces.
 func (s *site) arrive(pieces []*wire.SnapshotChunk) (*Arrival, error) {
-	a, err := NewArrival(s.store, s.logs, hereNode, pieces[0])
+	a, err := s.installer.Arrive(hereNode, pieces[0])
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +261,12 @@ func (s *site) old() *pb.TabletDescriptor {
 			Index: proto.Uint64(i), Term: proto.Uint64(5), Data: []byte("e"),
 		})
 	}
-	appendTo(s.t, s.store, sentTablet, entries,
+	log := &raftlog.Batch{}
+	log.Append(sentTablet, entries,
 		&raftpb.HardState{Term: proto.Uint64(9), Vote: proto.Uint64(1), Commit: proto.Uint64(12)})
+	if err := s.store.Append(log); err != nil {
+		s.t.Fatal(err)
+	}
 	s.commit(func(b *store.Batch) {
 		b.PutApplied(sentTablet, store.Applied{Index: 12, Term: 5, Epoch: 3})
 	})
@@ -269,21 +286,21 @@ func (s *site) checkInstalled(want []string) {
 			s.t.Fatalf("left outside of the range: %s", e)
 		}
 	}
-	c, err := captureSnapshot(s.store, sentTablet)
+	c, err := Capture(s.store, sentTablet)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer c.snap.Close()
-	if c.applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) ||
-		c.state.ReplicaId != sentReplica || c.state.Bound != 5 ||
-		c.state.Catalogue.GetVersion() != 3 ||
-		!slices.Equal(c.conf.Learners, []uint64{sentReplica}) {
-		s.t.Fatalf("installed %v at %v", c.state, c.applied)
+	defer c.Snap.Close()
+	if c.Applied != (store.Applied{Index: 40, Term: 6, Epoch: 4, Bytes: 4711}) ||
+		c.State.ReplicaId != sentReplica || c.State.Bound != 5 ||
+		c.State.Catalogue.GetVersion() != 3 ||
+		!slices.Equal(c.Conf.Learners, []uint64{sentReplica}) {
+		s.t.Fatalf("installed %v at %v", c.State, c.Applied)
 	}
-	if _, ok, _ := c.snap.Installing(sentTablet); ok {
+	if _, ok, _ := c.Snap.Installing(sentTablet); ok {
 		s.t.Fatal("the marker is still there")
 	}
-	if ids, err := c.snap.StagedTablets(); len(ids) > 0 || err != nil {
+	if ids, err := c.Snap.StagedTablets(); len(ids) > 0 || err != nil {
 		s.t.Fatalf("staged entries of %v are left: %v", ids, err)
 	}
 	log, err := s.store.OpenLog(sentTablet)
@@ -295,16 +312,5 @@ func (s *site) checkInstalled(want []string) {
 	hs, _, _ := log.InitialState()
 	if first != 41 || last != 40 || hs.GetCommit() != 40 || hs.GetTerm() != 9 || hs.GetVote() != 1 {
 		s.t.Fatalf("log (%d, %d] with %v", first-1, last, hs)
-	}
-}
-
-// appendTo appends to the log of a tablet whose actor does not run.
-func appendTo(t testing.TB, st *store.Store, tablet uint64, entries []*raftpb.Entry,
-	hard *raftpb.HardState) {
-	t.Helper()
-	b := &raftlog.Batch{}
-	b.Append(tablet, entries, hard)
-	if err := st.Append(b); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"errors"
@@ -16,20 +16,20 @@ func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	between := 0
-	err = a.install(&installer{store: here.store, logs: here.logs, cut: func(step string) error {
+	here.installer.cut = func(step string) error {
 		if step == "log" || step == "fill" || step == "flip" {
 			between++
-			if c, err := captureSnapshot(here.store, sentTablet); err == nil {
+			if c, err := Capture(here.store, sentTablet); err == nil {
 				t.Errorf("before %q: a snapshot as of entry %d, of %d entries", step,
-					c.applied.Index, len(here.contents(c.state.Tablet)))
-				c.snap.Close()
+					c.Applied.Index, len(here.contents(c.State.Tablet)))
+				c.Snap.Close()
 			} else if !errors.Is(err, errReplaced) {
 				t.Error(err)
 			}
 		}
 		return nil
-	}}, before)
-	if err != nil || between == 0 {
+	}
+	if err := a.Install(before); err != nil || between == 0 {
 		t.Fatal(between, err)
 	}
 	here.checkInstalled(source.contents(sentDescriptor()))

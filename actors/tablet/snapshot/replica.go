@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
-	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
@@ -15,8 +14,7 @@ import (
 
 // This file lists, creates and destroys the replicas that a store holds, whether or not
 // their actors run. Package replicas and the start of a node call it, never a tablet's
-// turn, save for a split, which adds to its own batch. A tombstone remembers which ids
-// were removed, so that no late message makes such a replica again.
+// turn, save for a split, which adds to its own batch.
 
 // Replica is what a store holds of a tablet's replica.
 type Replica struct {
@@ -36,7 +34,7 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 	defer snap.Close()
 	for e, err := range snap.TabletStates() {
 		if err != nil {
-			return nil, fmt.Errorf("tablet: list the store's replicas: %w", err)
+			return nil, fmt.Errorf("snapshot: list the store's replicas: %w", err)
 		}
 		r, err := readReplica(e.Tablet, e.State)
 		if err != nil {
@@ -46,11 +44,11 @@ func StoredReplicas(st *store.Store) (out []Replica, err error) {
 	}
 	for e, err := range snap.Installings() {
 		if err != nil {
-			return nil, fmt.Errorf("tablet: list the store's markers: %w", err)
+			return nil, fmt.Errorf("snapshot: list the store's markers: %w", err)
 		}
 		marker := &wire.Installing{}
 		if err := proto.Unmarshal(e.State, marker); err != nil {
-			return nil, fmt.Errorf("tablet: marker of an installation: %w", err)
+			return nil, fmt.Errorf("snapshot: marker of an installation: %w", err)
 		}
 		out = append(out, Replica{
 			Tablet: e.Tablet, ReplicaID: marker.ReplicaId, Descriptor: marker.Tablet, Marked: true,
@@ -66,13 +64,20 @@ func readReplica(id uint64, data []byte) (Replica, error) {
 	if err := proto.Unmarshal(data, state); err != nil {
 		return Replica{}, fmt.Errorf("tablet %d: stored state cannot be read: %w", id, err)
 	}
-	return Replica{Tablet: id, ReplicaID: max(state.ReplicaId, group.FirstReplica), Descriptor: state.Tablet}, nil
+	return Replica{
+		Tablet: id, ReplicaID: max(state.ReplicaId, group.FirstReplica), Descriptor: state.Tablet,
+	}, nil
 }
 
 // StoredReplica returns the tablet's replica. It reports false if the store holds none.
 func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 	snap := st.Snap()
 	defer snap.Close()
+	return ReplicaIn(snap, tablet)
+}
+
+// ReplicaIn is StoredReplica as of a Snap.
+func ReplicaIn(snap *store.Snap, tablet uint64) (Replica, bool, error) {
 	data, ok, err := snap.TabletState(tablet)
 	if !ok || err != nil {
 		return Replica{}, false, err
@@ -85,7 +90,7 @@ func StoredReplica(st *store.Store, tablet uint64) (Replica, bool, error) {
 // entries and belongs to no configuration. So it never asks to be elected, but it may vote,
 // and must where a group was made by a split that has not come here. The store must hold
 // neither a replica of the tablet nor a marker.
-func Create(logs *writers.Pair, tablet, replica uint64) error {
+func (i *Installer) Create(tablet, replica uint64) error {
 	// An empty configuration is read as that of the one voter 1; this one differs from
 	// it.
 	nobody, err := proto.Marshal(&raftpb.ConfState{AutoLeave: proto.Bool(false)})
@@ -103,7 +108,7 @@ func Create(logs *writers.Pair, tablet, replica uint64) error {
 	b.PutTabletState(tablet, state)
 	b.PutApplied(tablet, store.Applied{Rough: true})
 	b.InitialLog(tablet, 0, 0)
-	return logs.Commit(b)
+	return i.write("create", b)
 }
 
 // NextReplica returns the lowest id that a replica of the tablet may have here. Those
@@ -122,15 +127,11 @@ func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
 
 // Destroy removes the tablet's replica with all that it holds, and makes sure that none
 // with an id below next is made here again. Its actor must have stopped, and its writes
-// be done. It waits for the disk.
-func Destroy(st *store.Store, logs *writers.Pair, tablet, next uint64) error {
-	return (&installer{store: st, logs: logs}).destroy(tablet, next)
-}
-
-func (i *installer) destroy(tablet, next uint64) error {
+// be done.
+func (i *Installer) Destroy(tablet, next uint64) error {
 	// An installation that was cut short may have brought rows outside of the replica's
 	// range.
-	if err := i.finishOne(tablet); err != nil {
+	if err := i.Finish(tablet); err != nil {
 		return err
 	}
 	snap := i.store.Snap()
@@ -166,7 +167,7 @@ func (i *installer) destroy(tablet, next uint64) error {
 
 // PutClearing adds to the batch a marker under which the rows of a tablet without a
 // replica here are cleared. A split needs it if the tombstone says that the new tablet's
-// replica was removed before it came to be. FinishInstalling, or the next start, clears
+// replica was removed before it came to be. Finish, or the next start, clears
 // them.
 func PutClearing(b *store.Batch, d *pb.TabletDescriptor) error {
 	return putInstalling(b, &wire.Installing{TabletId: d.TabletId, Tablet: d})

@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestSnapshotKeepsFreeSpace(t *testing.T) {
 	if err := a.Fits(); !errors.Is(err, store.ErrDiskFull) {
 		t.Errorf("more than is free fits: %v", err)
 	}
-	if err := Unstage(here.store, here.logs, sentTablet); err != nil {
+	if err := here.installer.Unstage(sentTablet); err != nil {
 		t.Fatal(err)
 	}
 	here.free = 2 * free // below the watermark, above the reserve
@@ -58,15 +58,11 @@ func cutShort(t *testing.T, step string) (here *site, want []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = a.install(&installer{store: here.store, logs: here.logs, cut: func(s string) error {
-		if s == step {
-			return store.ErrDiskFull
-		}
-		return nil
-	}}, before)
-	if !errors.Is(err, store.ErrDiskFull) {
+	here.cutAt(step, 0, store.ErrDiskFull)
+	if err := a.Install(before); !errors.Is(err, store.ErrDiskFull) {
 		t.Fatal(err)
 	}
+	here.installer.cut = nil
 	return here, source.contents(sentDescriptor())
 }
 
@@ -75,11 +71,11 @@ func cutShort(t *testing.T, step string) (here *site, want []string) {
 func TestInstallGoesOn(t *testing.T) {
 	for _, step := range []string{"clear", "fill", "flip"} {
 		here, want := cutShort(t, step)
-		if err := Unstage(here.store, here.logs, sentTablet); !errors.Is(err, ErrUnfinished) {
+		if err := here.installer.Unstage(sentTablet); !errors.Is(err, ErrUnfinished) {
 			t.Fatalf("%s: what the installation needs is dropped: %v", step, err)
 		}
 		for range 2 {
-			if err := FinishInstalling(here.store, here.logs, sentTablet); err != nil {
+			if err := here.installer.Finish(sentTablet); err != nil {
 				t.Fatalf("%s: %v", step, err)
 			}
 		}
@@ -92,7 +88,7 @@ func TestInstallGoesOn(t *testing.T) {
 func TestDestroyUnfinished(t *testing.T) {
 	for _, step := range []string{"clear", "fill", "flip"} {
 		here, _ := cutShort(t, step)
-		if err := Destroy(here.store, here.logs, sentTablet, 3); err != nil {
+		if err := here.installer.Destroy(sentTablet, 3); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
 		d := sentDescriptor()

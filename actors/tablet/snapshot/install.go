@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"errors"
@@ -17,40 +17,43 @@ import (
 // whole snapshot is staged in the store before; then
 //
 //  1. a durable marker says that the range is being filled, and with what state;
-//  2. the range is cleared, and the staged entries copied into the range, in as many batches as it takes;
-//  3. one batch brings the state, the Applied record and the log's new place into force, and takes the marker away;
+//  2. the range is cleared, and the staged entries copied into the range, in as many
+//     batches as it takes;
+//  3. one batch brings the state, the Applied record and the log's new place into force,
+//     and takes the marker away;
 //  4. the staged entries are deleted.
 //
 // A crash before 1 leaves the replica as it was; one after it finds the marker at the
-// next start, before any replica is opened, and begins again with 2. So a replica never
-// goes back behind what it has acknowledged to its leader: Raft takes the loss of
-// acknowledged entries for a broken log, and a leader that knows of them would not send
-// them again. What was voted stays: HardState is not touched.
+// next start, and begins again with 2. Raft takes the loss of acknowledged entries for a
+// broken log, and a leader that knows of them would not send them again.
 //
 // Removing a replica is the same without a snapshot: 1 takes its state away and leaves a
 // tombstone beside the marker, 2 clears, 3 takes the marker away.
 
-// installer carries out the steps, on the goroutine of whoever calls it; its writes go
-// through the state actor. Tests cut the steps short.
-type installer struct {
-	store *store.Store
-	logs  *writers.Pair
-	cut   func(step string) error // called before each write; nil: goes on
+// Installer replaces, makes and removes the replicas of a store, on the goroutine of
+// whoever calls it; its writes go through the state actor. All its methods wait for the
+// disk, except Arrive.
+type Installer struct {
+	store   *store.Store
+	writers *writers.Pair
+	cut     func(step string) error // tests: called before each write; nil: goes on
 }
 
-// Install brings the staged snapshot of an Arrival into force; before is the replica's
-// descriptor so far, whose range must hold the snapshot's. It waits for the disk. After
-// an error the replica must not be opened before Recover has succeeded.
+// NewInstaller returns the installer of a store.
+func NewInstaller(st *store.Store, w *writers.Pair) *Installer {
+	return &Installer{store: st, writers: w}
+}
+
+// Install brings the staged snapshot into force; before is the replica's descriptor so
+// far, whose range must hold the snapshot's. After an error the replica must not be opened
+// before Finish, or Recover, has succeeded.
 func (a *Arrival) Install(before *pb.TabletDescriptor) error {
-	return a.install(&installer{store: a.store, logs: a.logs}, before)
-}
-
-func (a *Arrival) install(i *installer, before *pb.TabletDescriptor) error {
+	i := a.installer
 	if !a.whole {
-		return fmt.Errorf("%w: it is not whole", ErrSnapshotOrder)
+		return fmt.Errorf("%w: it is not whole", ErrOrder)
 	}
 	marker := proto.CloneOf(a.marker)
-	if before != nil && !EmptyRange(before) {
+	if before != nil && !wire.EmptyRange(before) {
 		marker.Tablet = before // what a split has taken from it since goes too
 	}
 	b := &store.Batch{}
@@ -74,22 +77,22 @@ func putInstalling(b *store.Batch, marker *wire.Installing) error {
 }
 
 // write commits a batch in the state actor's order and waits for it.
-func (i *installer) write(step string, b *store.Batch) error {
+func (i *Installer) write(step string, b *store.Batch) error {
 	if i.cut != nil {
 		if err := i.cut(step); err != nil {
 			return err
 		}
 	}
-	return i.logs.Commit(b)
+	return i.writers.Commit(b)
 }
 
 // finish does what a marker asks for, from the beginning: each step may have been done
 // already, in part or as a whole.
-func (i *installer) finish(marker *wire.Installing) error {
+func (i *Installer) finish(marker *wire.Installing) error {
 	id := marker.TabletId
 	snap := i.store.Snap()
 	defer snap.Close()
-	if err := i.clear("clear", snap.Cursor(rowsOf(marker.Tablet))); err != nil {
+	if err := i.clear("clear", snap.Cursor(Rows(marker.Tablet))); err != nil {
 		return err
 	}
 	b := &store.Batch{}
@@ -117,7 +120,7 @@ func (i *installer) finish(marker *wire.Installing) error {
 }
 
 // clear deletes what the cursor finds, a batch at a time.
-func (i *installer) clear(step string, c *store.Cursor) error {
+func (i *Installer) clear(step string, c *store.Cursor) error {
 	for {
 		b := &store.Batch{}
 		n, err := c.Delete(b)
@@ -131,9 +134,9 @@ func (i *installer) clear(step string, c *store.Cursor) error {
 }
 
 // fill copies the staged entries to their place in the range.
-func (i *installer) fill(staged *store.Cursor) error {
+func (i *Installer) fill(staged *store.Cursor) error {
 	for {
-		entries, err := staged.Next(maxPieceEntries, DefaultSnapshotPiece)
+		entries, err := staged.Next(maxPieceEntries, defaultPiece)
 		if len(entries) == 0 || err != nil {
 			return err
 		}
@@ -152,11 +155,7 @@ func (i *installer) fill(staged *store.Cursor) error {
 // Recover completes the installations that a crash has cut short, and drops what was
 // staged for none. Call it before any replica is opened, and again after an Install that
 // failed.
-func Recover(st *store.Store, logs *writers.Pair) error {
-	return (&installer{store: st, logs: logs}).recoverAll()
-}
-
-func (i *installer) recoverAll() error {
+func (i *Installer) Recover() error {
 	snap := i.store.Snap()
 	defer snap.Close()
 	for e, err := range snap.Installings() {
@@ -181,23 +180,19 @@ func (i *installer) recoverAll() error {
 	return nil
 }
 
-func (i *installer) recoverRange(record []byte) error {
+func (i *Installer) recoverRange(record []byte) error {
 	marker := &wire.Installing{}
 	if err := proto.Unmarshal(record, marker); err != nil {
-		return fmt.Errorf("tablet: marker of an installation: %w", err)
+		return fmt.Errorf("snapshot: marker of an installation: %w", err)
 	}
 	return i.finish(marker)
 }
 
-// FinishInstalling does for one tablet what Recover does for all; without a marker it
-// does nothing. It is needed where an installation failed for want of space, and after a
-// split that made a tablet whose replica here had been removed before: its rows are
-// cleared under a marker. The tablet must not be open.
-func FinishInstalling(st *store.Store, logs *writers.Pair, tablet uint64) error {
-	return (&installer{store: st, logs: logs}).finishOne(tablet)
-}
-
-func (i *installer) finishOne(tablet uint64) error {
+// Finish does for one tablet what Recover does for all; without a marker it does nothing.
+// It is needed where an installation failed for want of space, and after a split that made
+// a tablet whose replica here had been removed before: its rows are cleared under a
+// marker. The tablet must not be open.
+func (i *Installer) Finish(tablet uint64) error {
 	snap := i.store.Snap()
 	record, ok, err := snap.Installing(tablet)
 	snap.Close()
@@ -208,16 +203,16 @@ func (i *installer) finishOne(tablet uint64) error {
 }
 
 // ErrUnfinished means that an installation has begun and needs what is staged to be
-// completed. FinishInstalling does that, or the next start.
-var ErrUnfinished = errors.New("tablet: an installation is not finished")
+// completed. Finish does that, or the next start.
+var ErrUnfinished = errors.New("snapshot: an installation is not finished")
 
 // Unstage drops what is staged for a tablet. It returns ErrUnfinished if an installation
 // still needs it.
-func Unstage(st *store.Store, logs *writers.Pair, tablet uint64) error {
-	snap := st.Snap()
+func (i *Installer) Unstage(tablet uint64) error {
+	snap := i.store.Snap()
 	defer snap.Close()
 	if _, marked, err := snap.Installing(tablet); marked || err != nil {
 		return errors.Join(ErrUnfinished, err)
 	}
-	return (&installer{store: st, logs: logs}).clear("unstage", snap.Staged(tablet))
+	return i.clear("unstage", snap.Staged(tablet))
 }

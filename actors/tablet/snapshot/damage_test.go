@@ -1,4 +1,4 @@
-package tablet
+package snapshot
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestSnapshotBitFlips(t *testing.T) {
 			} else {
 				value[at-len(key)] ^= 1 << (at % 8)
 			}
-			if err := a.Take(bad, func(error) {}); !errors.Is(err, ErrSnapshotDamaged) {
+			if err := a.Take(bad, func(error) {}); !errors.Is(err, ErrDamaged) {
 				t.Fatalf("UNNOTICED: byte %d of entry %d: %v", at, i, err)
 			}
 			tried++
@@ -74,13 +74,7 @@ func TestSnapshotOfDamagedTable(t *testing.T) {
 		}
 		then(&wire.SnapshotAnswer{Next: c.Sequence + 1, Installed: c.Last}, nil)
 	}
-	sender := NewSnapshotSender(ask, SnapshotConfig{PieceBytes: 200})
-	defer sender.Close()
-	job, end := source.job()
-	if !sender.send(job) {
-		t.Fatal("not taken")
-	}
-	if err := <-end; !errors.Is(err, store.ErrDamaged) {
+	if err := source.sendTo(ask, 200); !errors.Is(err, store.ErrDamaged) {
 		t.Errorf("BIT-ROT: sent: %v, want ErrDamaged", err)
 	}
 }

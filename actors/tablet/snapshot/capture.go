@@ -1,0 +1,142 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet/group"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// This file has what both ends share: what a snapshot is of, and its checksums. All of it
+// may be called on any goroutine.
+
+// maxPieceEntries limits the entries of a piece, beside its bytes.
+const maxPieceEntries = 4096
+
+var (
+	// errReplaced means that the replica's range is being filled or cleared: its state is
+	// still the old one, its rows belong to neither.
+	errReplaced = errors.New("snapshot: the replica is being replaced")
+	errNoState  = errors.New("snapshot: the store holds no state of this tablet")
+)
+
+// Rows returns the tablet's range as the store has it.
+func Rows(d *pb.TabletDescriptor) store.Rows {
+	start := wire.StartOf(d)
+	end, bounded := wire.EndOf(d)
+	return store.Rows{
+		Table: start.Table, Row: start.Row, EndTable: end.Table, EndRow: end.Row, Bounded: bounded,
+	}
+}
+
+// Captured is a replica's state as of one entry. Whoever captures it closes Snap, through
+// which its rows can be read until then.
+type Captured struct {
+	Snap    *store.Snap
+	State   *wire.TabletState
+	Conf    *raftpb.ConfState // of State
+	Applied store.Applied
+}
+
+// Capture opens a Snap and reads which entry it is of. The records are in the Txn of the
+// effects, so they agree, unless a marker stands: a sender whose replica led when it was
+// asked may get to it when that replica is being replaced itself.
+func Capture(st *store.Store, id uint64) (_ *Captured, err error) {
+	c := &Captured{Snap: st.Snap(), State: &wire.TabletState{}}
+	defer func() {
+		if err != nil {
+			c.Snap.Close()
+		}
+	}()
+	if _, marked, err := c.Snap.Installing(id); marked || err != nil {
+		return nil, errors.Join(errReplaced, err)
+	}
+	data, ok, err := c.Snap.TabletState(id)
+	if err != nil {
+		return nil, err
+	}
+	applied, okApplied, err := c.Snap.Applied(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok || !okApplied:
+		return nil, errNoState
+	}
+	if err := proto.Unmarshal(data, c.State); err != nil {
+		return nil, fmt.Errorf("stored state cannot be read: %w", err)
+	}
+	c.Applied = applied
+	c.Conf, err = confOf(c.State)
+	return c, err
+}
+
+// confOf returns the group's configuration of a stored state. One that names neither its
+// replica nor a configuration is from before there were several replicas, and one that
+// names no replica is the first's: confOf sets its id.
+func confOf(m *wire.TabletState) (*raftpb.ConfState, error) {
+	conf := &raftpb.ConfState{}
+	if m.ReplicaId == 0 && len(m.ConfState) == 0 {
+		conf.Voters = []uint64{group.FirstReplica}
+	} else if err := proto.Unmarshal(m.ConfState, conf); err != nil {
+		return nil, fmt.Errorf("stored configuration cannot be read: %w", err)
+	}
+	m.ReplicaId = max(m.ReplicaId, group.FirstReplica)
+	return conf, nil
+}
+
+// inConf reports whether the replica belongs to the configuration.
+func inConf(conf *raftpb.ConfState, replica uint64) bool {
+	for _, ids := range [][]uint64{conf.Voters, conf.Learners, conf.VotersOutgoing,
+		conf.LearnersNext} {
+		if slices.Contains(ids, replica) {
+			return true
+		}
+	}
+	return false
+}
+
+// Place returns the captured state's own place in the log, as raft asks for it.
+func (c *Captured) Place() *raftpb.Snapshot {
+	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+		Index: &c.Applied.Index, Term: &c.Applied.Term, ConfState: c.Conf,
+	}}
+}
+
+// Sum is a checksum over entries. Their lengths are part of it, so that no other entries
+// have the same bytes. The zero value is that of none.
+type Sum struct {
+	xxh3.Hasher
+	prefix [2 * binary.MaxVarintLen64]byte
+}
+
+// Add adds an entry.
+func (s *Sum) Add(key, value []byte) {
+	b := binary.AppendUvarint(s.prefix[:0], uint64(len(key)))
+	b = binary.AppendUvarint(b, uint64(len(value)))
+	_, _ = s.Write(b) // a hash takes everything
+	_, _ = s.Write(key)
+	_, _ = s.Write(value)
+}
+
+// sumOf returns the checksum of one piece.
+func sumOf(entries []*wire.Effect) uint64 {
+	var s Sum
+	for _, e := range entries {
+		s.Add(e.Key, e.Value)
+	}
+	return s.Sum64()
+}
+
+// addPiece adds a piece's checksum to that of the whole snapshot.
+func (s *Sum) addPiece(checksum uint64) {
+	_, _ = s.Write(binary.BigEndian.AppendUint64(s.prefix[:0], checksum))
+}
