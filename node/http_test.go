@@ -48,6 +48,14 @@ func TestHTTPAnswersToItsNames(t *testing.T) {
 	if got := get(profiled, "localhost", "/debug/pprof/heap"); got != 200 {
 		t.Errorf("a profile: %d", got)
 	}
+	// Nobody can log in yet, so that rows are for who is on the machine of a node without
+	// certificates, where every client can read them.
+	if got := get(n, "localhost", "/api/v1/rows?table=t"); got != 401 {
+		t.Errorf("rows of a node with certificates: %d", got)
+	}
+	if got := get(profiled, "localhost", "/api/v1/rows?table=none"); got != 400 {
+		t.Errorf("rows of no table: %d", got)
+	}
 	if got := get(profiled, "evil.test", "/debug/pprof/heap"); got != 421 {
 		t.Errorf("a profile for another's site: %d", got)
 	}

@@ -49,8 +49,8 @@ func (n *Node) openHTTP() (err error) {
 	}
 	n.servers.http, err = httpd.Open(httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
-		Figures: n.figures,
-		Hosts:   func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
+		Figures: n.figures, Questions: n.questions(), MayRead: n.mayRead,
+		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
 				return nil, nil

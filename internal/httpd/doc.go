@@ -1,7 +1,7 @@
 // Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, the
 // console at / with what it shows of the whole cluster (/api/v1/cluster, as a stream at
-// /api/v1/cluster/stream, and /api/v1/history), and, where the operator has asked for them,
-// profiles under /debug/pprof/.
+// /api/v1/cluster/stream, and /api/v1/history), what its pages ask for beside that (Question),
+// and, where the operator has asked for them, profiles under /debug/pprof/.
 //
 // Invariants:
 //  1. It only looks: no request changes anything, and methods other than GET and HEAD are refused.
@@ -13,6 +13,8 @@
 //  5. The cluster is asked only while somebody looks, once for all who do. What it says
 //     reaches a document as text, never as markup (console/dom.js); documents load and run
 //     nothing that another host serves.
+//  6. Rows and values go to nobody whom Options.MayRead refuses. Questions of pages are few at
+//     once and bounded in time; what they answer is bounded by who answers.
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.
 package httpd

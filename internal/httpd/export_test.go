@@ -7,6 +7,7 @@ const (
 	MaxConnections = maxConnections
 	MaxListeners   = maxListeners
 	HistoryPoints  = historyPoints
+	MaxQuestions   = maxQuestions
 )
 
 // OpenQuick is Open with a time of its own for everything that takes long.

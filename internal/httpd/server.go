@@ -33,6 +33,10 @@ type Options struct {
 	// gathered, or says why it can't. It is called while somebody listens, one call at a
 	// time; nil: the node can't tell.
 	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
+	// Questions are what pages ask for beside that, by name.
+	Questions map[string]Question
+	// MayRead says why who asks may not see rows and values; nil: everybody may.
+	MayRead func(*http.Request) error
 	// Figures are read every ten seconds, for the lines over the last hour; nil: there are none.
 	Figures func() Figures
 	// Ready is nil while the node serves, else why it does not.
@@ -155,6 +159,7 @@ func handler(o Options, watch *clusterWatch, past *history) http.Handler {
 		_, _ = w.Write(append(body, '\n'))
 	})
 	watch.serve(mux)
+	serveQuestions(mux, o)
 	mux.HandleFunc("GET /api/v1/history", past.serve)
 	serveConsole(mux)
 	if o.Profiles {

@@ -1,5 +1,7 @@
 // The console: listens to the node, and shows the page that the address names. A page is a
-// function from what is known to elements; it keeps nothing.
+// function from what is known, and from what stands in the address, to elements; it keeps
+// nothing. One with "show" is drawn anew with each event; one with "ask" asks the node for
+// what it shows, when the address changes and, if it has "every", after so many milliseconds.
 
 import {element, replace} from "./dom.js";
 import {nodeName, parse, span} from "./format.js";
@@ -9,6 +11,7 @@ import {tablets} from "./tablets.js";
 import {observers} from "./observers.js";
 import {locks} from "./locks.js";
 import {internals} from "./internals.js";
+import {cells} from "./cells.js";
 
 const pages = new Map([
   ["overview", {title: "Overview", show: overview}],
@@ -16,6 +19,7 @@ const pages = new Map([
   ["tablets", {title: "Tablets", show: tablets}],
   ["observers", {title: "Observers", show: observers}],
   ["locks", {title: "Locks", show: locks}],
+  ["cells", {title: "Cells", ask: cells}],
   ["internals", {title: "Internals", show: internals}],
 ]);
 
@@ -28,13 +32,16 @@ const lostAfter = 3000;
 
 const known = {
   status: null, // a ClusterStatusResponse
-  tables: new Map(), // names by number; kept while meta does not tell
+  tables: new Map(), // names by number, of dropped ones too; kept while meta does not tell
+  names: [], // of the tables that there are
   error: "",
   history: {every_ms: 10000, points: []},
 };
 let heard = 0; // when this page was told last; 0: never
 let lost = false; // the stream has ended, and has not told anything since
 let held = false;
+let asked = 0; // how often a page has asked: only the last answer is shown
+let again = 0; // the timer of the next time
 
 const place = (id) => document.getElementById(id);
 
@@ -52,17 +59,52 @@ function links() {
   }, page.title)));
 }
 
-// show draws everything anew, unless somebody has text of the page selected.
-function show() {
+// drawVerdict says in one line how the cluster is, above each page.
+function drawVerdict() {
   const says = verdict(known);
   const line = place("verdict");
   line.className = says.class;
   // A text that is set again would be read out again.
   if (line.textContent !== says.text) line.textContent = says.text;
+}
+
+// show draws the page from what is known, unless somebody has text of it selected.
+function show() {
+  drawVerdict();
+  const {name, question} = route();
+  const page = pages.get(name);
+  if (known.status === null) return;
+  if (page.ask) {
+    if (asked === 0) ask();
+    return;
+  }
   const selection = getSelection();
   if (!selection.isCollapsed && place("page").contains(selection.anchorNode)) return;
+  replace(place("page"), page.show(known, question));
+}
+
+// ask has the page ask, and shows what it makes of the answer, or why there is none.
+async function ask() {
+  clearTimeout(again);
+  const mine = ++asked;
   const {name, question} = route();
-  if (known.status !== null) replace(place("page"), pages.get(name).show(known, question));
+  const page = pages.get(name);
+  let elements;
+  try {
+    elements = await page.ask(known, question);
+  } catch (failure) {
+    elements = [element("h2", {}, page.title),
+      element("p", {class: "critical", role: "alert"}, failure.message)];
+  }
+  if (mine !== asked) return;
+  replace(place("page"), elements);
+  if (page.every) again = setTimeout(repeat, page.every);
+}
+
+// repeat asks anew, unless somebody is at a field of the page, or has held it.
+function repeat() {
+  if (!held && !document.activeElement?.matches("#page :is(input, select)")) ask();
+  else again = setTimeout(repeat, 1000);
 }
 
 function freshness() {
@@ -88,7 +130,10 @@ function listen() {
     lost = false;
     known.error = told.error;
     if (told.status !== null) known.status = told.status;
-    if (told.tables.length > 0) known.tables = new Map(told.tables.map((t) => [t.id, t.name]));
+    if (told.tables.length > 0) {
+      known.tables = new Map(told.tables.map((t) => [t.id, t.name]));
+      known.names = told.tables.filter((t) => t.dropped_ts === 0).map((t) => t.name).sort();
+    }
     show();
     freshness();
   };
@@ -116,8 +161,11 @@ place("hold").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => {
   getSelection().removeAllRanges();
+  clearTimeout(again);
+  asked++; // an answer that is still to come is for another page
   links();
-  show();
+  if (known.status !== null && pages.get(route().name).ask) ask();
+  else show();
 });
 setInterval(freshness, 1000);
 links();

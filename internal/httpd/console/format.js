@@ -52,12 +52,31 @@ export function since(timestamp, now) {
   return timestamp === 0 ? "—" : span(Math.max(0, now - millis(timestamp)));
 }
 
-// bytes writes a row or column, which is text or, as the API marks it, base64.
+// unclear are characters that can't be seen, or that change how others are shown.
+const unclear = /[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]/gu;
+
+// bytes writes a row, column or value, which is text or, as the API marks it, base64: text as
+// it is where that is clear, else as a string of Go, which the node reads back.
 export function bytes(value) {
-  if (typeof value === "string") return value;
+  if (typeof value === "string") {
+    return value.search(unclear) < 0 && !value.startsWith('"') ? value
+      : JSON.stringify(value).replace(unclear, (c) => (
+        "\\U" + c.codePointAt(0).toString(16).padStart(8, "0")));
+  }
   const raw = atob(value?.base64 ?? "");
   return '"' + [...raw].map((c) => (c >= " " && c <= "~" && c !== '"' && c !== "\\")
     ? c : "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0")).join("") + '"';
+}
+
+// moment writes milliseconds since 1970 as a time in UTC.
+export function moment(ms) {
+  return new Date(Number(ms)).toISOString().replace("T", " ").replace("Z", "");
+}
+
+// compare puts timestamps in order, which may be numbers or strings of digits.
+export function compare(a, b) {
+  const [x, y] = [String(a), String(b)];
+  return x.length - y.length || (x < y ? -1 : x > y ? 1 : 0);
 }
 
 // shell quotes a word of a command line, if it needs that.

@@ -1,0 +1,95 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// What pages ask for beside how the cluster is, such as rows and the chain of a change: the
+// node answers, and this file keeps the answers bounded and to whom they may go. It owns the
+// room for questions under way; everything runs on the goroutine of the request.
+
+// A Question is one kind of what pages ask for, at GET /api/v1/ and its name.
+type Question struct {
+	// Answer returns what is sent as JSON. An error that wraps ErrQuestion is the asker's
+	// fault; others are the cluster's.
+	Answer func(ctx context.Context, form url.Values) (any, error)
+	// Data says that the answer has rows or values, which Options.MayRead decides about.
+	Data bool
+}
+
+// ErrQuestion is wrapped by errors of an Answer that asking again will not mend.
+var ErrQuestion = errors.New("httpd: bad question")
+
+const (
+	// maxQuestions bounds the answers in the making at once: each may read many tablets.
+	maxQuestions = 8
+	// questionPatience is how long one may take.
+	questionPatience = 5 * time.Second
+)
+
+// serveQuestions adds their paths.
+func serveQuestions(mux *http.ServeMux, o Options) {
+	room := make(chan struct{}, maxQuestions)
+	for name, q := range o.Questions {
+		mux.HandleFunc("GET /api/v1/"+name, ownSite(func(w http.ResponseWriter, req *http.Request) {
+			if q.Data && o.MayRead != nil {
+				if err := o.MayRead(req); err != nil {
+					fault(w, http.StatusUnauthorized, "LOGIN", err)
+					return
+				}
+			}
+			select {
+			case room <- struct{}{}:
+				defer func() { <-room }()
+			default:
+				w.Header().Set("Retry-After", "1")
+				fault(w, http.StatusTooManyRequests, "TOO_MANY",
+					fmt.Errorf("httpd: %d questions are being answered: try again", maxQuestions))
+				return
+			}
+			answer(w, req, q)
+		}))
+	}
+}
+
+// answer asks, and sends what comes.
+func answer(w http.ResponseWriter, req *http.Request, q Question) {
+	form, err := url.ParseQuery(req.URL.RawQuery)
+	if err != nil {
+		fault(w, http.StatusBadRequest, "INVALID", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), questionPatience)
+	defer cancel()
+	found, err := q.Answer(ctx, form)
+	var body []byte
+	if err == nil {
+		body, err = json.Marshal(found)
+	}
+	switch {
+	case errors.Is(err, ErrQuestion):
+		fault(w, http.StatusBadRequest, "INVALID", err)
+	case err != nil:
+		fault(w, http.StatusServiceUnavailable, "UNAVAILABLE", err)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n'))
+	}
+}
+
+// fault answers with an error, for people and for programs.
+func fault(w http.ResponseWriter, status int, code string, err error) {
+	body, failed := json.Marshal(map[string]string{"error": err.Error(), "code": code})
+	if failed != nil { // of two strings
+		body = []byte(`{}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}

@@ -1,0 +1,161 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// Pages of rows, for who looks around, and one row with all that it holds. Both are bounded in
+// rows, cells and bytes, since a page can't show more.
+
+const (
+	pageRows    = 50
+	pageCells   = 500
+	listedBytes = 200     // of a value in a page of rows
+	shownBytes  = 4 << 10 // of a value in a row's page
+	rowEntries  = 1000
+)
+
+// A RowsQuery says which rows are wanted.
+type RowsQuery struct {
+	Table, Prefix string
+	After         *string        // rows behind this one; nil: from the first
+	At            mvcc.Timestamp // 0: now
+}
+
+// Rows are a page of rows as of a time.
+type Rows struct {
+	At   uint64  `json:"at_ts"`
+	Rows []RowAt `json:"rows"`
+	More bool    `json:"more"` // there may be rows behind the last one
+}
+
+// RowAt is one row of them.
+type RowAt struct {
+	Row   pbjson.Bytes `json:"row"`
+	Cells []CellAt     `json:"cells"`
+	More  bool         `json:"more"` // it has cells that are left out
+}
+
+// CellAt is a cell as of a time.
+type CellAt struct {
+	Column   pbjson.Bytes `json:"column"`
+	Value    pbjson.Bytes `json:"value"` // its beginning
+	Bytes    int          `json:"bytes"` // of all of it
+	CommitTS uint64       `json:"commit_ts"`
+}
+
+// ReadRows returns a page of rows. It reads as any snapshot does: it waits for transactions
+// that are committing, and resolves what dead ones have left.
+func ReadRows(ctx context.Context, db *percolator.DB, q RowsQuery) (_ *Rows, err error) {
+	var snapshot *percolator.Snapshot
+	if q.At == 0 {
+		snapshot, err = db.Snapshot(ctx)
+	} else {
+		snapshot, err = db.SnapshotAt(ctx, percolator.Timestamp(q.At))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = snapshot.Close() }()
+	span := percolator.Rows(q.Table).Prefix(q.Prefix).Limit(pageRows + 1)
+	if q.After != nil {
+		span = span.From(*q.After + "\x00")
+	}
+	out, cells := &Rows{At: uint64(snapshot.Timestamp()), Rows: []RowAt{}}, 0
+	for c, err := range snapshot.Scan(ctx, span) {
+		if err != nil {
+			return nil, err
+		}
+		last := len(out.Rows) - 1
+		if next := last < 0 || string(out.Rows[last].Row) != c.Row; next {
+			if len(out.Rows) == pageRows || cells >= pageCells {
+				out.More = true
+				return out, nil
+			}
+			out.Rows, last = append(out.Rows, RowAt{Row: pbjson.Bytes(c.Row)}), last+1
+		} else if cells >= pageCells {
+			out.More, out.Rows[last].More = true, true
+			return out, nil
+		}
+		cells++
+		out.Rows[last].Cells = append(out.Rows[last].Cells, CellAt{
+			Column: pbjson.Bytes(c.Column.Name), CommitTS: uint64(c.CommitTS),
+			Value: pbjson.Bytes(c.Value[:min(len(c.Value), listedBytes)]), Bytes: len(c.Value),
+		})
+	}
+	return out, nil
+}
+
+// StoredRow is all that a row holds.
+type StoredRow struct {
+	At      uint64        `json:"at_ts"` // the oracle's time when it was read
+	Entries []StoredEntry `json:"entries"`
+	More    bool          `json:"more"` // it may hold more
+}
+
+// StoredEntry is an Entry of which the value may be cut.
+type StoredEntry struct {
+	Entry
+	Bytes int `json:"bytes"` // of all of the value
+}
+
+// ReadRow returns what a row of a table holds, past locks and without resolving them.
+func ReadRow(ctx context.Context, client *txn.Client, table, row string) (*StoredRow, error) {
+	id, names, err := Table(ctx, client, table)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := Row(ctx, client, id, row, rowEntries+1)
+	if err != nil {
+		return nil, err
+	}
+	at, err := client.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &StoredRow{At: uint64(at), Entries: []StoredEntry{}, More: Bounded(entries)}
+	if len(entries) > rowEntries {
+		entries, out.More = entries[:rowEntries], true
+	}
+	for _, e := range entries {
+		stored := StoredEntry{Entry: NewEntry(e, names)}
+		if v := stored.Value; v != nil {
+			cut := (*v)[:min(len(*v), shownBytes)]
+			stored.Bytes, stored.Value = len(*v), &cut
+		}
+		out.Entries = append(out.Entries, stored)
+	}
+	return out, nil
+}
+
+// Table returns the id of a table, and how the names of tables are found. ErrNoTable if there
+// is none.
+func Table(ctx context.Context, client *txn.Client, name string) (mvcc.TableID, Names, error) {
+	tables, err := client.Transport().Tables(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	byID, found := map[uint32]*pb.Table{}, mvcc.TableID(0)
+	for _, t := range tables {
+		byID[t.Id] = t
+		if t.Name == name && t.DroppedTs == 0 {
+			found = mvcc.TableID(t.Id)
+		}
+	}
+	if found == 0 {
+		return 0, nil, fmt.Errorf("%w: %q", percolator.ErrNoTable, name)
+	}
+	return found, func(id uint32) string {
+		if t := byID[id]; t != nil {
+			return t.Name
+		}
+		return fmt.Sprintf("table %d", id)
+	}, nil
+}

@@ -1,0 +1,102 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/browser"
+)
+
+// evil is a row, column or value that would set window.pwned, if a browser took it for more
+// than text.
+const evil = `<img src=x onerror="window.pwned=1"><svg onload=window.pwned=2>`
+
+// quoted is a text as JavaScript writes it.
+func quoted(text string) string {
+	q, _ := json.Marshal(text) // which no string fails
+	return string(q)
+}
+
+// visitor looks at the console of a node.
+type visitor struct {
+	*testing.T
+	b       *browser.Browser
+	address string
+}
+
+// sees waits until the page has the text.
+func (v visitor) sees(what, text string) {
+	v.Helper()
+	took := v.b.Await(what, "document.body.innerText.includes("+quoted(text)+")")
+	v.Logf("%s: after %v", what, took.Round(10e6))
+}
+
+// goes opens a page and waits for a text.
+func (v visitor) goes(page, text string) {
+	v.Helper()
+	v.b.Open(v.address + "#/" + page)
+	v.sees(page, text)
+}
+
+// looks checks what holds for every page: texts are no markup and can be read, and nothing is
+// wider than the screen; and keeps a picture.
+func (v visitor) looks(name string) {
+	v.Helper()
+	if browser.Eval[bool](v.b, `window.pwned !== undefined || document.querySelector("main img") !== null`) {
+		v.Errorf("%s: a name became markup", name)
+	}
+	if wide := browser.Eval[int](v.b, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
+		v.Errorf("%s is %d pixels wider than a laptop's screen", name, wide)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		v.b.Scheme(scheme)
+		v.b.Screenshot(name + "-" + scheme)
+		if faint := v.b.Faint(4.5); len(faint) > 0 {
+			v.Errorf("%s, %s: hard to read: %q", name, scheme, faint)
+		}
+	}
+}
+
+// reaches presses Tab until the focus is on what has this key.
+func (v visitor) reaches(key string) {
+	v.Helper()
+	for range 100 {
+		at := v.b.Tab()
+		if browser.Eval[bool](v.b, `document.activeElement.dataset.key === `+quoted(key)) {
+			if !at.Visible {
+				v.Errorf("nothing shows that the focus is on %s", key)
+			}
+			return
+		}
+	}
+	v.Errorf("%s is not reached by Tab", key)
+}
+
+// seesCells: the rows of a table, one row with its versions, and the row as it was, by
+// keyboard.
+func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
+	column := percolator.Column{Table: "input", Name: "amount " + evil}
+	row := "bob " + evil + "\x00\xff"
+	for _, value := range []string{"first", "second " + evil} {
+		if err := set(ctx, db, row, column, []byte(value)); err != nil {
+			v.Fatal(err)
+		}
+	}
+	v.goes("cells?table=input&prefix=bob", "second <img")
+	v.looks("cells")
+	v.reaches(`row "bob <img src=x onerror=\x22window.pwned=1\x22><svg onload=window.pwned=2>\x00\xff"`)
+	v.b.Press(kb.Enter)
+	v.sees("a row", "change 2 of 2")
+	v.looks("row")
+	v.reaches("change")
+	v.b.Press(kb.ArrowLeft)
+	v.sees("the slider", "change 1 of 2")
+	v.b.Await("the row as it was", `document.querySelector("[data-key='The row as of then']")`+
+		`.innerText.includes("first")`)
+	v.goes("cells?table=none", `"none"`)
+	v.goes(`cells?table=input&prefix=%22x`, "read as a string of Go")
+}
