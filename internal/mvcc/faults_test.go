@@ -127,10 +127,6 @@ func readFaults() map[string]faultOperation {
 	return map[string]faultOperation{
 		"get newest": {2, func(v View) (bool, error) { _, err := Get(v, a, 9); return false, err }},
 		"get older":  {3, func(v View) (bool, error) { _, err := Get(v, a, 6); return false, err }},
-		"multi-get": {4, func(v View) (bool, error) {
-			_, err := MultiGet(v, []Cell{a, a}, 9)
-			return false, err
-		}},
 		"scan": {3, func(v View) (bool, error) {
 			_, err := Scan(v, ScanRequest{Span: Span{Table: testTable}, At: 6})
 			return false, err

@@ -270,9 +270,9 @@ func (h *history) resolveAll() {
 func (h *history) undecided(below Timestamp) []LockInfo {
 	var list []LockInfo
 	for _, view := range h.tablets {
-		for c, l := range view.locks.all() {
-			if l.StartTS < below {
-				list = append(list, LockInfo{Cell: c, Lock: l})
+		for _, e := range view.groups[GroupLock] {
+			if e.Lock.StartTS < below {
+				list = append(list, LockInfo{Cell: e.Cell, Lock: *e.Lock})
 			}
 		}
 		for _, i := range view.AllIntents() {

@@ -32,7 +32,7 @@ type model struct {
 	notified map[Cell]Timestamp // the newest change that an observer must hear of
 	direct   map[Timestamp]bool // timestamps of notifications that are not a transaction's
 	cleared  map[Cell]Timestamp // up to where a run may have cleared
-	runs     map[cellAt]Timestamp
+	runs     map[CellAt]Timestamp
 	gone     map[Cell]Timestamp // acks that went with their cell: up to which commit timestamp
 }
 
@@ -71,7 +71,7 @@ func newModel() *model {
 		versions: make(map[Cell][]version),
 		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool),
 		cleared: make(map[Cell]Timestamp),
-		runs:    make(map[cellAt]Timestamp), gone: make(map[Cell]Timestamp),
+		runs:    make(map[CellAt]Timestamp), gone: make(map[Cell]Timestamp),
 	}
 }
 
@@ -111,7 +111,7 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 			version{commit: ts, start: t.start, deleted: w.Kind == KindDelete, value: valueOf(&w)})
 	}
 	if t.seen != 0 {
-		change := cellAt{t.observed, t.seen}
+		change := CellAt{t.observed, t.seen}
 		if other, ok := m.runs[change]; ok {
 			return faultf(assertOnce, "%s changed at %d: runs %d and %d both commit",
 				show(t.observed), t.seen, other, t.start)

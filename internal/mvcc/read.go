@@ -26,18 +26,6 @@ func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	return readAt(v, c, newest, at)
 }
 
-// MultiGet reads cells one by one, in order.
-func MultiGet(v View, cells []Cell, at Timestamp) ([]ReadResult, error) {
-	results := make([]ReadResult, len(cells))
-	for i, c := range cells {
-		var err error
-		if results[i], err = Get(v, c, at); err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
-}
-
 // readAt reads what is visible at a timestamp of a cell whose newest record is given and
 // whose lock is not in the way.
 func readAt(v View, c Cell, newest Write, at Timestamp) (ReadResult, error) {
