@@ -3,7 +3,6 @@ package observer
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +43,6 @@ type dispatcherActor struct {
 	cfg     Config
 	base    context.Context
 	stopped chan struct{}
-	rng     *rand.Rand
 	props   *actor.Props // of an invocation actor
 
 	byTarget atomic.Pointer[map[notify.Target]*linked] // the map does not change
@@ -63,7 +61,7 @@ type dispatcherActor struct {
 
 func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) *dispatcherActor {
 	a := &dispatcherActor{
-		cfg: cfg, base: cfg.Context(ctx), stopped: stopped, rng: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		cfg: cfg, base: cfg.Context(ctx), stopped: stopped,
 		props:   actor.PropsFromProducer(func() actor.Actor { return invocation{} }),
 		entries: make(map[mvcc.Cell]*entry), runs: make(map[*run]*entry),
 	}

@@ -72,9 +72,7 @@ type Config struct {
 	// RetryMax limits the jittered backoff after a conflict, or when a node does not answer.
 	// It begins with retryBase.
 	RetryMax time.Duration
-	// Seed is the seed of the jitter; if 0 it is taken from the clock.
-	Seed   uint64
-	Logger *slog.Logger
+	Logger   *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -92,9 +90,6 @@ func (c Config) withDefaults() Config {
 	positive(&c.FailureBase, DefaultFailureBase)
 	positive(&c.FailureMax, DefaultFailureMax)
 	positive(&c.RetryMax, DefaultRetryMax)
-	if c.Seed == 0 {
-		c.Seed = uint64(time.Now().UnixNano())
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

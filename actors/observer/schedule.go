@@ -7,6 +7,7 @@ package observer
 import (
 	"container/heap"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -105,7 +106,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 				e.obs.spec.Name, "row", e.cell.Row,
 				"retries", e.retries, "error", fmt.Sprint(out.err))
 		}
-		a.delay(e, a.jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
+		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
 	case failed:
 		a.log("observer: run failed", e, out)
 		e.charged = 0
@@ -141,7 +142,7 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 		// The change is too new for the run's snapshot. The next run sees it. The pause is for
 		// a clock that stands still.
 		e.retries = again + 1
-		a.delay(e, a.jitter(backoff(retryBase, a.cfg.RetryMax, again)))
+		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:
 		a.enqueue(e)
 	}
@@ -204,8 +205,8 @@ func (a *dispatcherActor) arm(c actor.Context) {
 
 // jitter returns a random duration between half of d and d, so that runs that conflicted do not
 // meet again.
-func (a *dispatcherActor) jitter(d time.Duration) time.Duration {
-	return d/2 + time.Duration(a.rng.Int64N(int64(d/2)+1))
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1)
 }
 
 // drain forgets all cells that are not running. idle is closed when no run is left.

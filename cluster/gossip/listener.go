@@ -15,7 +15,7 @@ import (
 
 // This file binds gossip's port and bounds the connections to it. The transport is
 // memberlist's, with its own goroutines. One goroutine of this package passes connections
-// on (streams.go); Shutdown joins it.
+// on; Shutdown joins it.
 
 // Listener is gossip's TCP and UDP port. It is bound before the node knows its cluster,
 // because a node that asks to join says where it gossips. The Gossip owns it after Open has
@@ -25,7 +25,7 @@ type Listener struct {
 	ip      net.IP
 	ctx     context.Context // ends with Close: no connection is made or accepted any more
 	cancel  context.CancelFunc
-	streams *inboundStreams
+	streams chan net.Conn // the connections of others, for memberlist
 	drained chan struct{} // closed when no connection can come in any more
 	done    sync.WaitGroup
 }
@@ -58,17 +58,45 @@ func Listen(bind string, logger *slog.Logger) (*Listener, error) {
 // newListener returns a Listener over a bound transport, and starts its goroutine.
 func newListener(t *memberlist.NetTransport, ip net.IP) *Listener {
 	l := &Listener{
-		NetTransport: t, ip: ip, drained: make(chan struct{}),
-		streams: &inboundStreams{out: make(chan net.Conn)},
+		NetTransport: t, ip: ip, drained: make(chan struct{}), streams: make(chan net.Conn),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.done.Go(func() { l.streams.run(t.StreamCh(), l.ctx.Done(), l.drained) })
+	l.done.Go(l.passStreams)
 	return l
 }
 
 // StreamCh implements memberlist.Transport. It delivers the connections that others make,
 // within maxStreams.
-func (l *Listener) StreamCh() <-chan net.Conn { return l.streams.out }
+func (l *Listener) StreamCh() <-chan net.Conn { return l.streams }
+
+// maxStreams limits the connections of others to the gossip port. Each is one exchange of a
+// few milliseconds; memberlist closes them after TCPTimeout (2 s) at the latest.
+const maxStreams = 64
+
+// passStreams passes connections on from memberlist's transport, which accepts without
+// bound, and closes each when maxStreams more have come: a member sends its request at
+// once, so the oldest connections are silent ones, and members get through even while a
+// stranger opens as many as it can. Most are closed already, and closed again in vain. From
+// the end of ctx on it closes what comes, until drained is closed.
+func (l *Listener) passStreams() {
+	var recent [maxStreams]net.Conn
+	for i := 0; ; i = (i + 1) % maxStreams {
+		select {
+		case c := <-l.NetTransport.StreamCh():
+			if recent[i] != nil {
+				_ = recent[i].Close()
+			}
+			recent[i] = c
+			select {
+			case l.streams <- c:
+			case <-l.ctx.Done():
+				_ = c.Close()
+			}
+		case <-l.drained:
+			return
+		}
+	}
+}
 
 // Shutdown implements memberlist.Transport. It is called once.
 func (l *Listener) Shutdown() error {

@@ -149,5 +149,5 @@ func (d *Door) hold(ctx context.Context, why string) error {
 		"with confirms that its directory is no old copy",
 		"missing", why)
 	d.cfg.Waiting(why)
-	return d.pause(ctx, d.cfg.Timing.Round)
+	return d.pause(ctx, roundPause)
 }

@@ -71,37 +71,28 @@ type DoorConfig struct {
 	// compared.
 	Clock       func() time.Time
 	MaxClockOff time.Duration
-	Timing      DoorTiming
-	Logger      *slog.Logger // nil: discarded
-}
-
-// DoorTiming holds the door's intervals and timeouts. Zero fields take the defaults.
-type DoorTiming struct {
-	Round time.Duration // between two rounds of questions to all addresses; default 250 ms
-	Call  time.Duration // how long one answer is waited for; default 2 s
-	Fresh time.Duration // for how long an answer of a fresh node counts; default 3 s
-	// how much longer each next node waits before it founds instead of those before it;
-	// default 3 s
-	Rank time.Duration
-	// how long a node that comes back looks for one that registers it; default 2 s
-	ComeBack time.Duration
-	// how long it asks again when another process seems to have its identity: its own
-	// last one may just have ended; default 15 s
-	Duplicate time.Duration
-	// between two looks at who is in the cluster, for the next start; default 30 s
+	// Upkeep is the time between two looks at who is in the cluster, for the next start;
+	// default 30 s.
 	Upkeep time.Duration
-	Log    time.Duration // between two lines that say the same; default 30 s
+	Logger *slog.Logger // nil: discarded
 }
 
-func (t DoorTiming) withDefaults() DoorTiming {
-	return DoorTiming{
-		Round: cmp.Or(t.Round, 250*time.Millisecond), Call: cmp.Or(t.Call, 2*time.Second),
-		Fresh: cmp.Or(t.Fresh, 3*time.Second),
-		Rank:  cmp.Or(t.Rank, 3*time.Second), ComeBack: cmp.Or(t.ComeBack, 2*time.Second),
-		Duplicate: cmp.Or(t.Duplicate, 15*time.Second),
-		Upkeep:    cmp.Or(t.Upkeep, 30*time.Second), Log: cmp.Or(t.Log, 30*time.Second),
-	}
-}
+// The door's intervals and timeouts.
+const (
+	roundPause    = 250 * time.Millisecond // between two rounds of questions to all addresses
+	callTimeout   = 2 * time.Second        // how long one answer is waited for
+	freshFor      = 3 * time.Second        // for how long an answer of a fresh node counts
+	defaultUpkeep = 30 * time.Second
+	// rankPause is how much longer each next node waits before it founds instead of those
+	// before it.
+	rankPause = 3 * time.Second
+	// comeBackPause is how long a node that comes back looks for one that registers it.
+	comeBackPause = 2 * time.Second
+	// duplicatePause is how long it asks again when another process seems to have its
+	// identity: its own last one may just have ended.
+	duplicatePause = 15 * time.Second
+	logPause       = 30 * time.Second // between two lines that say the same
+)
 
 // Door brings a node into a cluster (Enter) and lets others in: it serves Membership from
 // before the node belongs to a cluster until it stops. The package's documentation says
@@ -135,9 +126,9 @@ func NewDoor(cfg DoorConfig) *Door {
 	if cfg.Waiting == nil {
 		cfg.Waiting = func(string) {}
 	}
-	cfg.Timing = cfg.Timing.withDefaults()
+	cfg.Upkeep = cmp.Or(cfg.Upkeep, defaultUpkeep)
 	return &Door{
-		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, cfg.Timing.Fresh),
+		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, freshFor),
 		again: make(chan struct{}, 1),
 	}
 }

@@ -70,7 +70,7 @@ func (d *Door) withdraw(ctx context.Context, set []*freshNode, req *pb.FoundRequ
 	if err := d.cfg.Self.Withdraw(req.Founder, req.Attempt); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	back := proto.CloneOf(req)
 	back.Withdraw = true
@@ -97,7 +97,7 @@ func (d *Door) promise(ctx context.Context, f *freshNode,
 	if f.node.NodeId == req.Founder {
 		return d.cfg.Self.Promise(req.Founder, req.Attempt)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := d.cfg.Contact.Found(ctx, f.node.Listen, req)
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *Door) expected() (set []*freshNode, turn bool) {
 		d.say("waiting to found a cluster: there are more nodes than expected", "expect",
 			d.cfg.Expect, "here", strings.Join(addrs, ","))
 	default:
-		return set, since >= time.Duration(rank)*d.cfg.Timing.Rank
+		return set, since >= time.Duration(rank)*rankPause
 	}
 	return set, false
 }

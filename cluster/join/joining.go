@@ -46,7 +46,7 @@ func (d *Door) Enter(ctx context.Context) error {
 			if suspect.IsZero() {
 				suspect = time.Now()
 			}
-			if time.Since(suspect) < d.cfg.Timing.Duplicate {
+			if time.Since(suspect) < duplicatePause {
 				d.say("waiting: the identity seems to be in use", "error", err)
 				done, err = false, nil
 			}
@@ -54,7 +54,7 @@ func (d *Door) Enter(ctx context.Context) error {
 		if done || err != nil {
 			return err
 		}
-		if err := d.pause(ctx, d.cfg.Timing.Round); err != nil {
+		if err := d.pause(ctx, roundPause); err != nil {
 			return fmt.Errorf("join: waiting to join: %w", err)
 		}
 	}
@@ -121,10 +121,10 @@ func (d *Door) targets() []string {
 	return slices.Compact(out)
 }
 
-// greet says Hello to all addresses at once, waits for the answers at most Timing.Call,
+// greet says Hello to all addresses at once, waits for the answers at most callTimeout,
 // and remembers what they say. It returns one greeting per address.
 func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timing.Call)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	id := d.cfg.Self.Identity()
 	req := &pb.HelloRequest{
@@ -175,7 +175,7 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 		Starts: d.cfg.Self.Starts(),
 	}
 	for _, g := range in {
-		calling, cancel := context.WithTimeout(ctx, 2*d.cfg.Timing.Call)
+		calling, cancel := context.WithTimeout(ctx, 2*callTimeout)
 		r, err := d.cfg.Contact.Join(calling, g.addr, req)
 		cancel()
 		if err == nil {
@@ -217,7 +217,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 	began := time.Now()
 	for {
 		addrs := d.acquainted()
-		asking, cancel := context.WithTimeout(ctx, d.cfg.Timing.ComeBack)
+		asking, cancel := context.WithTimeout(ctx, comeBackPause)
 		done, err := d.join(asking, d.ofCluster(d.greet(asking, addrs)))
 		cancel()
 		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
@@ -226,9 +226,9 @@ func (d *Door) comeBack(ctx context.Context) error {
 			return fmt.Errorf("join: coming back: %w", context.Cause(ctx))
 		case done:
 			return nil
-		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < d.cfg.Timing.Duplicate:
+		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < duplicatePause:
 			d.say("waiting: the identity seems to be in use", "error", err)
-			err = d.pause(ctx, d.cfg.Timing.Round)
+			err = d.pause(ctx, roundPause)
 		case isRefusal(err):
 			return err
 		// Not registered, but safe to vote: meta may need this very node to get its
@@ -272,7 +272,7 @@ func (d *Door) acquainted() []string {
 // incarnation is registered or ctx ends. Until meta is reached nobody else tells it of
 // addresses that have changed since it last ran.
 func (d *Door) Seek(ctx context.Context) {
-	for d.pause(ctx, d.cfg.Timing.ComeBack) == nil && !d.registered.Load() {
+	for d.pause(ctx, comeBackPause) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
 	}
 }
@@ -310,7 +310,7 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 // if the node is refused, and must stop.
 func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 	for {
-		wait := d.cfg.Timing.Upkeep
+		wait := d.cfg.Upkeep
 		err := d.Register(ctx, r)
 		if isRefusal(err) {
 			return err
@@ -320,14 +320,14 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			d.say("meta is not reached yet", "error", err)
-			wait = d.cfg.Timing.Round
+			wait = roundPause
 		} else {
 			// One that comes back and waits for others may know nobody: it asks back who
 			// calls. So may one of those that were to found the cluster together, if the
 			// others' Join names it.
 			d.greet(ctx, d.acquainted())
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
-				wait = 10 * d.cfg.Timing.Round
+				wait = 10 * roundPause
 			}
 		}
 		if d.pauseUnless(ctx, wait, d.again) != nil {
@@ -354,11 +354,11 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 }
 
 // say logs what the node waits for: at once if it is something new, else every
-// Timing.Log.
+// logPause.
 func (d *Door) say(text string, args ...any) {
 	d.mu.Lock()
 	now := time.Now()
-	again := d.said == text && now.Sub(d.saidAt) < d.cfg.Timing.Log
+	again := d.said == text && now.Sub(d.saidAt) < logPause
 	if !again {
 		d.said, d.saidAt = text, now
 	}

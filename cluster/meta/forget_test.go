@@ -47,7 +47,7 @@ func TestForgottenIsRefused(t *testing.T) {
 		}
 		return join.NewDoor(join.DoorConfig{
 			Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
-			Timing: join.DoorTiming{Upkeep: time.Millisecond},
+			Upkeep: time.Millisecond,
 		}), self.Identity()
 	}
 	d, self := start()

@@ -29,30 +29,30 @@ type Config struct {
 	// BatchMessages and BatchBytes close a batch; defaults, which are also the most:
 	// 1,000 and 16 MiB.
 	BatchMessages, BatchBytes int
-	// Linger is how long a batch waits for more messages. With 0 it does not wait.
-	Linger time.Duration
 	// InFlight and InFlightBytes bound the requests without an answer; defaults 16,384
 	// and 64 MiB. Those beyond it fail.
 	InFlight, InFlightBytes int
 	// RaftLimit and RaftBytes bound the Raft messages that wait; defaults 16,384 and 64
 	// MiB. Those beyond it are dropped.
 	RaftLimit, RaftBytes int
-	// Incoming and IncomingBytes bound the requests that are handled for one node;
-	// defaults 16,384 and 128 MiB. Those beyond it are answered with CODE_OVERLOADED.
-	Incoming, IncomingBytes int
+	// Incoming bounds the requests that are handled for one node; default 16,384. Those
+	// beyond it, and beyond incomingBytes, are answered with CODE_OVERLOADED.
+	Incoming int
 	// AnswerBytes bounds the answers that wait; default 128 MiB. An answer beyond it is
 	// replaced by CODE_UNKNOWN, as is one of more than 64 KiB beyond half of it.
 	AnswerBytes int
-	// Timeout is how long a request without a deadline waits, at the asking and at the
-	// answering node; default 30 s.
-	Timeout time.Duration
-	Logger  *slog.Logger
+	Logger      *slog.Logger
 }
 
 // The largest batch.
 const (
 	maxBatchMessages = 1000
 	maxBatchBytes    = 16 << 20
+	// defaultTimeout is how long a request without a deadline waits, at the asking and at
+	// the answering node.
+	defaultTimeout = 30 * time.Second
+	// incomingBytes bounds the requests that are handled for one node.
+	incomingBytes = 128 << 20
 	// maxTimeout limits the timeout that another node may give a request.
 	maxTimeout = 10 * time.Minute
 	// largeAnswer is the size in bytes above which an answer counts as large. Only reads
@@ -80,11 +80,7 @@ func (c Config) withDefaults() Config {
 	positive(&c.RaftLimit, 16<<10)
 	positive(&c.RaftBytes, 64<<20)
 	positive(&c.Incoming, 16<<10)
-	positive(&c.IncomingBytes, 128<<20)
 	positive(&c.AnswerBytes, 128<<20)
-	if c.Timeout <= 0 {
-		c.Timeout = 30 * time.Second
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -86,7 +86,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		return
 	}
 	// One request alone always fits, whatever its size.
-	if total := box.incomingBytes.Add(h.bytes); total > int64(p.cfg.IncomingBytes) &&
+	if total := box.incomingBytes.Add(h.bytes); total > incomingBytes &&
 		total > h.bytes {
 		box.incomingBytes.Add(-h.bytes)
 		box.incoming.Add(-1)
@@ -94,7 +94,7 @@ func (p *Peers) take(box *outbox, req *wire.PeerRequest) {
 		return
 	}
 	p.counts.handled.Add(1)
-	timeout := p.cfg.Timeout
+	timeout := defaultTimeout
 	if ms := req.GetTimeoutMs(); ms > 0 {
 		timeout = min(time.Duration(ms)*time.Millisecond, maxTimeout)
 	}

@@ -10,8 +10,15 @@ import "github.com/percolator-go/percolator/internal/wire"
 // between processes; tests use one in memory (package memlink).
 type Link interface {
 	// Send hands a batch over. It does not block. An error means that the batch was
-	// surely not sent.
-	Send(node uint64, b *wire.PeerBatch) error
+	// surely not sent. If Send returns nil, then is called once, on any goroutine and
+	// perhaps before Send returns: with nil when the batch is on its way, with an error if
+	// it surely will not be sent. Until then further messages wait in the outbox, where
+	// they are batched. then must not block.
+	Send(node uint64, b *wire.PeerBatch, then func(error)) error
+	// Lost sets the function that is called when a connection to a node has ended, so that
+	// batches on their way may not have arrived. It must be called before the first Send.
+	// The function must not block.
+	Lost(func(node uint64))
 	// Receive sets the function that takes batches for this node. It must be called before
 	// the first batch arrives. The function is called on any goroutine, for one batch of
 	// each sending node at a time, and must not block.
@@ -20,19 +27,4 @@ type Link interface {
 	// to be sent to it.
 	Down(node, incarnation uint64)
 	Close() error
-}
-
-// Paced is a Link that reports when it has sent a batch, so that further messages wait in
-// the outbox, where they are batched, and not in the link. With any other Link a batch
-// counts as sent once Send has returned.
-type Paced interface {
-	Link
-	// SendThen is like Send. If it returns nil, then is called once, on any goroutine and
-	// perhaps before SendThen returns: with nil when the batch is on its way, with an error
-	// if it surely will not be sent. then must not block.
-	SendThen(node uint64, b *wire.PeerBatch, then func(error)) error
-	// Lost sets the function that is called when a connection to a node has ended, so that
-	// batches on their way may not have arrived. It must be called before the first Send.
-	// The function must not block.
-	Lost(func(node uint64))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// slowLink is a paced link that lets go of batches when it is told to.
+// slowLink is a link that lets go of batches when it is told to.
 type slowLink struct {
 	mu   sync.Mutex
 	held []held
@@ -26,13 +26,9 @@ type held struct {
 	then  func(error)
 }
 
-var _ peer.Paced = (*slowLink)(nil)
+var _ peer.Link = (*slowLink)(nil)
 
-func (l *slowLink) Send(uint64, *wire.PeerBatch) error {
-	panic("a paced link is sent to by SendThen")
-}
-
-func (l *slowLink) SendThen(_ uint64, b *wire.PeerBatch, then func(error)) error {
+func (l *slowLink) Send(_ uint64, b *wire.PeerBatch, then func(error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = append(l.held, held{b, then})

@@ -37,7 +37,6 @@ type Handler interface {
 // in flight to its node.
 type Peers struct {
 	link    Link
-	paced   Paced // the link, if it is
 	self    Self
 	handler Handler
 	cfg     Config
@@ -64,10 +63,7 @@ func New(link Link, self Self, handler Handler, cfg Config) *Peers {
 	// Numbers differ between incarnations, so that an answer to the last incarnation is not
 	// taken for one to this.
 	p.ids.Store(self.Incarnation << 40)
-	if paced, ok := link.(Paced); ok {
-		p.paced = paced
-		paced.Lost(p.lost)
-	}
+	link.Lost(p.lost)
 	link.Receive(p.receive)
 	return p
 }
@@ -101,7 +97,7 @@ func (p *Peers) Call(ctx context.Context, node uint64,
 }
 
 // Tell is like Call but does not wait. It calls then once, on any goroutine and perhaps
-// before it returns; then must not block. A zero deadline means Config.Timeout.
+// before it returns; then must not block. A zero deadline means defaultTimeout.
 func (p *Peers) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	then func(*wire.PeerResponse, error)) {
 	p.tell(node, deadline, req, then)
@@ -116,7 +112,7 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 		return nil
 	}
 	if deadline.IsZero() {
-		deadline = time.Now().Add(p.cfg.Timeout)
+		deadline = time.Now().Add(defaultTimeout)
 	}
 	w := &waiting{
 		box: box, id: p.ids.Add(1), body: req, bytes: proto.Size(req), deadline: deadline,

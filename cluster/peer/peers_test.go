@@ -357,7 +357,7 @@ func TestForeignBatches(t *testing.T) {
 				ClusterId: cluster, FromNode: from, FromIncarnation: incarnation, ToNode: to,
 				Raft: []*wire.RaftMessage{m},
 			}
-			if err := raw.Send(1, b); err != nil {
+			if err := raw.Send(1, b, func(error) {}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -369,7 +369,7 @@ func TestForeignBatches(t *testing.T) {
 		send("c", 1, 0, 9)
 		send("c", 1, 2, 4)
 		if err := raw.Send(1, &wire.PeerBatch{ClusterId: "c", FromNode: 2, FromIncarnation: 5,
-			ToNode: 1, Responses: make([]*wire.PeerResponse, 1001)}); err != nil {
+			ToNode: 1, Responses: make([]*wire.PeerResponse, 1001)}, func(error) {}); err != nil {
 			t.Fatal(err)
 		}
 		send("c", 1, 2, 6)

@@ -12,7 +12,7 @@ import (
 )
 
 // This file makes batches. A sender is an actor: its fields belong to the goroutine that
-// runs its mailbox, one message at a time. A paced link has at most maxInLink batches and
+// runs its mailbox, one message at a time. The link has at most maxInLink batches and
 // reports the outcome of each. All other messages wait in the sender's queues and its
 // mailbox, within the outbox's bounds.
 
@@ -31,7 +31,7 @@ type batchDone struct{}
 func newSender(box *outbox) *sender {
 	cfg := box.peers.cfg
 	return &sender{box: box, batch: actorkit.NewBatcher[*outgoing](actorkit.BatchConfig{
-		MaxMessages: cfg.BatchMessages, MaxBytes: cfg.BatchBytes, Linger: cfg.Linger,
+		MaxMessages: cfg.BatchMessages, MaxBytes: cfg.BatchBytes,
 	})}
 }
 
@@ -147,13 +147,8 @@ func (s *sender) hand(b *wire.PeerBatch, requests []*waiting) {
 			p.counts.unsent.Add(1)
 		}
 	}
-	// A link that is not paced reports no outcome: what Send has taken counts as sent.
-	if p.paced == nil {
-		outcome(p.link.Send(s.box.node, b))
-		return
-	}
 	s.inLink++
-	err := p.paced.SendThen(s.box.node, b, func(err error) {
+	err := p.link.Send(s.box.node, b, func(err error) {
 		outcome(err)
 		if !s.box.stopped.Load() {
 			p.system.Root.Send(s.box.pid, batchDone{})

@@ -16,7 +16,7 @@ import (
 
 // This file holds the connections that this node makes. An endpoint lives from the first
 // batch for a node's address until its connection, or the attempt at one, has failed. The
-// batches in its waiting set are in flight between the caller of SendThen and the library's
+// batches in its waiting set are in flight between the caller of Send and the library's
 // writer goroutine. Exactly one of Serialize, ended and the library's dead letters settles
 // each, by an atomic swap.
 
@@ -44,10 +44,10 @@ type endpoint struct {
 
 	mu      sync.Mutex
 	dead    bool
-	waiting map[*outgoing]struct{} // given to SendThen and not settled
+	waiting map[*outgoing]struct{} // given to Send and not settled
 }
 
-// outgoing is a batch that was given to SendThen.
+// outgoing is a batch that was given to Send.
 type outgoing struct {
 	batch    *wire.PeerBatch
 	endpoint *endpoint

@@ -46,7 +46,7 @@ type Config struct {
 
 // Link is this node's end of the remoting.
 //
-// SendThen runs on its callers' goroutines and gives batches to the library's actors. One
+// Send runs on its callers' goroutines and gives batches to the library's actors. One
 // actor receives batches (take), one after the other. The mutex guards the fields below it
 // and is not held while callbacks run.
 type Link struct {
@@ -67,7 +67,7 @@ type Link struct {
 	closed    bool
 }
 
-var _ peer.Paced = (*Link)(nil)
+var _ peer.Link = (*Link)(nil)
 
 // target is what is known of one other node, with or without a connection.
 type target struct {
@@ -176,7 +176,7 @@ func (l *Link) Receive(fn func(*wire.PeerBatch)) {
 	l.receive = fn
 }
 
-// Lost implements peer.Paced.
+// Lost implements peer.Link.
 func (l *Link) Lost(fn func(node uint64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,12 +184,7 @@ func (l *Link) Lost(fn func(node uint64)) {
 }
 
 // Send implements peer.Link.
-func (l *Link) Send(node uint64, b *wire.PeerBatch) error {
-	return l.SendThen(node, b, func(error) {})
-}
-
-// SendThen implements peer.Paced.
-func (l *Link) SendThen(node uint64, b *wire.PeerBatch, then func(error)) error {
+func (l *Link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	addr, ok := l.cfg.Resolve(node)
 	if !ok || addr == "" {
 		return fmt.Errorf("%w: %d", ErrNoAddress, node)

@@ -28,6 +28,10 @@ type background struct {
 	old  []*generation // sealed and not finished yet
 }
 
+// maxBackground limits the secondary commits and rollbacks that run after their callers
+// were answered. Beyond it callers do that work themselves.
+const maxBackground = 256
+
 // generation counts the work begun between two calls of flush, so that a flush ends even
 // if new work keeps beginning.
 type generation struct {
@@ -38,7 +42,7 @@ type generation struct {
 
 func newBackground(cfg *Config) *background {
 	b := &background{
-		timeout: cfg.OperationTimeout, room: make(chan struct{}, cfg.Background),
+		timeout: cfg.OperationTimeout, room: make(chan struct{}, maxBackground),
 		now: newGeneration(),
 	}
 	b.ctx, b.end = context.WithCancel(context.Background())

@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// backoff doubles a wait from base up to max, with jitter. It is ready once base and max are
-// set.
-type backoff struct {
-	base, max time.Duration
-	n         int
-}
+// The waits between attempts double from backoffBase up to backoffMax.
+const (
+	backoffBase = time.Millisecond
+	backoffMax  = 100 * time.Millisecond
+)
 
-// next returns the next wait: between half of base·2ⁿ and all of it, at most max.
+// backoff is how often somebody has waited already.
+type backoff int
+
+// next returns the next wait, with jitter.
 func (b *backoff) next() time.Duration {
-	d := b.max
-	if b.n < 30 && b.base<<b.n < b.max {
-		d = b.base << b.n
-	}
-	b.n++
+	d := min(backoffBase<<min(*b, 30), backoffMax)
+	*b++
 	return jitter(d)
 }
 
@@ -56,7 +55,6 @@ func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error
 	// Most operations succeed at once, so the clock is read only when one has failed.
 	if p.since.IsZero() {
 		p.since = time.Now()
-		p.wait = backoff{base: cfg.BackoffBase, max: cfg.BackoffMax}
 		if v == wrongTablet && ctx.Err() == nil {
 			return nil // the map has just been healed: the next attempt knows better
 		}

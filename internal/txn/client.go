@@ -45,8 +45,8 @@ func NewClient(transport Transport, cfg Config) *Client {
 	c.oracle = newOracle(transport, &c.cfg)
 	c.meta = &meta{transport: transport, cfg: &c.cfg, work: c.work}
 	c.meta.names.asking = make(chan struct{}, 1)
-	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names}
-	c.router.tablets.max = c.cfg.MaxTablets
+	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names,
+		tablets: tabletMap{max: maxTablets}}
 	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
 	c.observers = &observers{cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
 	c.beats = &heartbeats{
@@ -131,7 +131,7 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 // if there was nothing to write.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
-	wait := backoff{base: c.cfg.BackoffBase, max: c.cfg.BackoffMax}
+	var wait backoff
 	renamed := false // a table was looked up again
 	for {
 		ts, again, err := c.runOnce(ctx, o, fn)

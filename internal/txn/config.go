@@ -52,26 +52,15 @@ type Config struct {
 	// SettleTimeout bounds how long a commit with a lost reply tries to find out what
 	// happened; default 5 s. It counts apart from the caller's context (invariant 8).
 	SettleTimeout time.Duration
-	// BackoffBase and BackoffMax bound the jittered exponential waits between attempts;
-	// default 1 ms and 200 ms.
-	BackoffBase time.Duration
-	BackoffMax  time.Duration
-	// Background limits the secondary commits and rollbacks that run after their callers
-	// were answered; default 256. Beyond it callers do that work themselves.
-	Background int
 	// LeaseTTL is how long a lease on history outlives a client that died; default 30 s.
 	LeaseTTL time.Duration
-	// MaxTablets bounds the cached part of the tablet map; default 65536 descriptors.
-	MaxTablets int
 	// ReadCacheBytes bounds each transaction's read cache; default 16 MiB.
 	ReadCacheBytes int
 	// TwoPhaseOnly never commits in one phase; for benchmarks.
 	TwoPhaseOnly bool
 	// TransactionBytes bounds what one transaction buffers; default 128 MiB.
 	TransactionBytes int
-	// NoPrefetch turns prefetching off.
-	NoPrefetch bool
-	Logger     *slog.Logger
+	Logger           *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -85,10 +74,6 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.OperationTimeout, 20*time.Second)
 	orDefault(&c.SettleTimeout, 5*time.Second)
 	orDefault(&c.LeaseTTL, 30*time.Second)
-	orDefault(&c.BackoffBase, time.Millisecond)
-	orDefault(&c.BackoffMax, 200*time.Millisecond)
-	orDefault(&c.Background, 256)
-	orDefault(&c.MaxTablets, 1<<16)
 	orDefault(&c.ReadCacheBytes, 16<<20)
 	orDefault(&c.TransactionBytes, 128<<20)
 	if c.Logger == nil {

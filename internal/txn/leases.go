@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// leaseShards keeps callers that open and close snapshots out of each other's way.
-	leaseShards = 16
+
 	// firstLeaseAge is how old a snapshot gets before meta is asked for the first time;
 	// its answer says how long history is kept, and from then on a quarter of that
 	// counts.
@@ -42,9 +41,10 @@ type leases struct {
 
 	holder string // as operators see it
 	token  []byte // without which nobody ends the lease
-	shards [leaseShards]leaseShard
-	wake   chan struct{} // capacity 1
-	asleep atomic.Bool   // the loop waits for wake, for nothing was open when it looked
+	mu     sync.Mutex
+	open   map[mvcc.Timestamp]int // how many snapshots are open, by timestamp
+	wake   chan struct{}          // capacity 1
+	asleep atomic.Bool            // the loop waits for wake, for nothing was open when it looked
 
 	// The loop's own.
 	after   time.Duration  // the age at which a snapshot needs a lease
@@ -52,37 +52,24 @@ type leases struct {
 	renewAt time.Time
 }
 
-// leaseShard is some of the open snapshots: by timestamp, how many.
-type leaseShard struct {
-	mu   sync.Mutex
-	open map[mvcc.Timestamp]int
-	_    [40]byte // a cache line each
-}
-
 func newLeases(transport Transport, cfg *Config, oracle *oracle, worker mvcc.Worker) *leases {
 	l := &leases{
 		transport: transport, cfg: cfg, oracle: oracle, wake: make(chan struct{}, 1),
-		after:  firstLeaseAge,
+		open: make(map[mvcc.Timestamp]int), after: firstLeaseAge,
 		holder: fmt.Sprintf("client %016x", rand.Uint64()), token: []byte(cryptorand.Text()),
 	}
 	if worker.Node != 0 {
 		l.holder = fmt.Sprintf("node %d, start %d, %s", worker.Node, worker.Incarnation, l.holder)
 	}
-	for i := range l.shards {
-		l.shards[i].open = make(map[mvcc.Timestamp]int)
-	}
 	l.asleep.Store(true)
 	return l
 }
 
-func (l *leases) shard(ts mvcc.Timestamp) *leaseShard { return &l.shards[ts%leaseShards] }
-
 // add registers an open snapshot. An old one, of the past, wants its lease at once.
 func (l *leases) add(ts mvcc.Timestamp, old bool) {
-	s := l.shard(ts)
-	s.mu.Lock()
-	s.open[ts]++
-	s.mu.Unlock()
+	l.mu.Lock()
+	l.open[ts]++
+	l.mu.Unlock()
 	if old || (l.asleep.Load() && l.asleep.CompareAndSwap(true, false)) {
 		select {
 		case l.wake <- struct{}{}:
@@ -93,11 +80,10 @@ func (l *leases) add(ts mvcc.Timestamp, old bool) {
 
 // remove forgets a snapshot that is closed.
 func (l *leases) remove(ts mvcc.Timestamp) {
-	s := l.shard(ts)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[ts]--; s.open[ts] <= 0 {
-		delete(s.open, ts)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[ts]--; l.open[ts] <= 0 {
+		delete(l.open, ts)
 	}
 }
 
@@ -105,17 +91,14 @@ func (l *leases) remove(ts mvcc.Timestamp) {
 // are forgotten: their reads are refused already, and somebody may have forgotten to
 // close them.
 func (l *leases) oldest(bound mvcc.Timestamp) (oldest mvcc.Timestamp) {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		for ts := range s.open {
-			if ts < bound {
-				delete(s.open, ts)
-			} else if oldest == 0 || ts < oldest {
-				oldest = ts
-			}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ts := range l.open {
+		if ts < bound {
+			delete(l.open, ts)
+		} else if oldest == 0 || ts < oldest {
+			oldest = ts
 		}
-		s.mu.Unlock()
 	}
 	return oldest
 }

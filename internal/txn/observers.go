@@ -3,17 +3,10 @@ package txn
 import (
 	"context"
 	"fmt"
-	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
-)
-
-// Waits between the passes of WaitIdle.
-const (
-	idleWaitBase = 2 * time.Millisecond
-	idleWaitMax  = 200 * time.Millisecond
 )
 
 // observers is what a client does about the work that waits for observers, of all tablets:
@@ -40,7 +33,7 @@ type pass struct {
 // has written notify entries, so two walks with nothing pending and the same counters
 // mean that nothing was pending between them.
 func (o *observers) WaitIdle(ctx context.Context) error {
-	wait := backoff{base: idleWaitBase, max: idleWaitMax}
+	var wait backoff
 	var before pass
 	unlinked, err := o.unlinked(ctx)
 	if err != nil {

@@ -79,7 +79,7 @@ func (o *oracle) get(ctx context.Context) (mvcc.Timestamp, error) {
 			return 0, ErrClosed
 		}
 		return 0, &OverloadedError{
-			RetryAfter: o.cfg.BackoffMax, Message: "too many wait for timestamps",
+			RetryAfter: backoffMax, Message: "too many wait for timestamps",
 		}
 	}
 	o.queue = append(o.queue, w)

@@ -127,7 +127,7 @@ type tracedRow struct {
 
 // note records that the cell is read, and returns what to ask for in the same message.
 func (l *prefetchLog) note(r *reader, cell mvcc.Cell) []string {
-	if r.c.cfg.NoPrefetch || cell.Class != mvcc.ClassData {
+	if cell.Class != mvcc.ClassData {
 		return nil
 	}
 	for i := range l.rows {

@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// Bounds of resolution: the first wait for a live lock and the longest, and how many
-// decisions are remembered.
 const (
-	lockWaitBase = time.Millisecond
-	lockWaitMax  = 100 * time.Millisecond
+	// maxDecisions is how many decisions are remembered.
 	maxDecisions = 4096
 	// maxResolveRounds is how often a commit resolves locks in its way before it gives up
 	// and is run again.
@@ -174,7 +170,7 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 		// Most locks that are met belong to commits that end within a millisecond or so.
 		// An expired lock, or one of a dead worker, is not worth waiting for, unless it
 		// lives all the same: heartbeats move the expiry of the primary only.
-		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+		b := backoff(round)
 		first := f.key.wait && !dead && r.oracle.estimate() <= l.Lock.Expiry
 		if first {
 			if err := Sleep(ctx, b.next()); err != nil {
@@ -200,7 +196,7 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	if f.key.wait && errors.Is(err, ErrPermission) {
 		// This client may read only. It waits for the lock's owner, for others that meet it, or
 		// for the sweeper of the node that leads the tablet.
-		b := backoff{base: lockWaitBase, max: lockWaitMax, n: min(round, 16)}
+		b := backoff(round)
 		return true, Sleep(ctx, b.next())
 	}
 	return false, err

@@ -11,6 +11,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
+// maxTablets bounds the cached part of the tablet map.
+const maxTablets = 1 << 16
+
 // tabletMap caches part of the tablet map: which tablet holds a position. Readers take no
 // lock: the list is replaced, never changed. A descriptor that turned out wrong is
 // replaced by what the tablet answered (CODE_WRONG_TABLET).

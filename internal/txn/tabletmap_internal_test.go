@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -98,10 +99,11 @@ func TestRowBelow(t *testing.T) {
 
 // TestBackoff: the wait before an attempt grows, with jitter, up to the maximum.
 func TestBackoff(t *testing.T) {
-	b := backoff{base: 10, max: 1000}
-	for _, full := range []int64{10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
-		if d := int64(b.next()); d < full/2 || d > full {
-			t.Errorf("%d, want %d to %d", d, full/2, full)
+	var b backoff
+	for _, n := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 100, 100} {
+		full := n * time.Millisecond
+		if d := b.next(); d < full/2 || d > full {
+			t.Errorf("%v, want %v to %v", d, full/2, full)
 		}
 	}
 }

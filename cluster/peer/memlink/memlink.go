@@ -171,16 +171,23 @@ type link struct {
 
 var _ peer.Link = (*link)(nil)
 
-// Send implements peer.Link.
-func (l *link) Send(node uint64, b *wire.PeerBatch) error {
+// Send implements peer.Link: what the network takes is on its way.
+func (l *link) Send(node uint64, b *wire.PeerBatch, then func(error)) error {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
 	if closed || !l.current() {
 		return fmt.Errorf("%w: this one is closed", ErrUnreachable)
 	}
-	return l.network.send(l.node, node, b)
+	err := l.network.send(l.node, node, b)
+	if err == nil {
+		then(nil)
+	}
+	return err
 }
+
+// Lost implements peer.Link: there are no connections.
+func (l *link) Lost(func(uint64)) {}
 
 // current reports whether the link has not been replaced.
 func (l *link) current() bool {

@@ -58,7 +58,7 @@ func TestInOrderAndByCuts(t *testing.T) {
 		defer b.Close()
 		send := func(l peer.Link, from, to, number uint64) {
 			t.Helper()
-			if err := l.Send(to, batch(from, number)); err != nil {
+			if err := l.Send(to, batch(from, number), func(error) {}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestInOrderAndByCuts(t *testing.T) {
 		if n.Lost() != 3+4+4 {
 			t.Errorf("%d lost", n.Lost())
 		}
-		if err := a.Send(7, batch(1, 1)); !errors.Is(err, memlink.ErrUnreachable) {
+		if err := a.Send(7, batch(1, 1), func(error) {}); !errors.Is(err, memlink.ErrUnreachable) {
 			t.Error(err)
 		}
 	})
@@ -104,7 +104,7 @@ func TestFilter(t *testing.T) {
 		defer b.Close()
 		// 8, 7: twice and once after 2 s; 6 never; 5, 4 after 1 s; 2, 1 at once
 		for i := uint64(8); i > 0; i-- {
-			if err := a.Send(2, batch(1, i)); err != nil {
+			if err := a.Send(2, batch(1, i), func(error) {}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -129,11 +129,11 @@ func TestBeginsAnew(t *testing.T) {
 		}
 		a, as := add(n, 1)
 		old, _ := add(n, 2)
-		if err := a.Send(2, batch(1, 1)); err != nil {
+		if err := a.Send(2, batch(1, 1), func(error) {}); err != nil {
 			t.Error(err)
 		}
 		b, bs := add(n, 2)
-		if err := old.Send(1, batch(2, 1)); !errors.Is(err, memlink.ErrUnreachable) {
+		if err := old.Send(1, batch(2, 1), func(error) {}); !errors.Is(err, memlink.ErrUnreachable) {
 			t.Error(err)
 		}
 		<-time.After(2 * time.Second)
