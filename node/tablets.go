@@ -55,6 +55,7 @@ type tablets struct {
 	// What start is given: where tablets get timestamps, and report to.
 	oracles  *route.Oracles
 	reported *meta.TabletMap
+	asking   sync.WaitGroup // requests for timestamps
 
 	logs     *writers.Pair
 	readers  *tablet.ReadPool
@@ -140,6 +141,7 @@ func (t *tablets) close() error {
 	for _, id := range t.router.Held() {
 		errs = append(errs, t.stop(id))
 	}
+	t.asking.Wait() // life has ended
 	t.ticker.Close()
 	errs = append(errs, t.logs.Stop())
 	t.snapshot.Close()
@@ -178,14 +180,16 @@ var errFewTimestamps = errors.New("node: the oracle gave fewer timestamps than w
 // cells of one-phase commits, which ask for most of them, are reserved already.
 func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 	ask := func() {
-		t.oracles.Tell(n, time.Now().Add(stampTimeout), true,
-			func(first mvcc.Timestamp, got int, err error) {
-				// The tablet hands out all n; a part of them is of no use.
-				if err == nil && got < n {
-					err = errFewTimestamps
-				}
-				then(first, err)
-			})
+		t.asking.Go(func() {
+			ctx, cancel := context.WithTimeout(t.life, stampTimeout)
+			defer cancel()
+			first, got, err := t.oracles.Ask(ctx, n, true)
+			// The tablet hands out all n; a part of them is of no use.
+			if err == nil && got < n {
+				err = errFewTimestamps
+			}
+			then(first, err)
+		})
 	}
 	if t.ask == nil {
 		ask()

@@ -25,9 +25,6 @@ type Caller interface {
 	// Call waits for the answer. Its error wraps txn.ErrNotSent if the request was surely
 	// not sent.
 	Call(ctx context.Context, node uint64, req *wire.PeerRequest) (*wire.PeerResponse, error)
-	// Tell is like Call but does not wait: it calls then once, on any goroutine.
-	Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
-		then func(*wire.PeerResponse, error))
 }
 
 // Carrier sends operations to tablets, whichever node leads them. It has no state of its
@@ -279,12 +276,18 @@ func (f *forward) learn(node uint64, r *pb.TabletResponse) {
 		f.hint = s.GetLeaderNode()
 		f.last = serverError(pb.Error_CODE_NOT_LEADER, "tablet %d: no leader is known", id)
 	}
-	// If it names no other node, all that it says is that this one does not lead.
-	if f.hint != 0 && f.hint != node {
-		f.router.HintLeader(id, f.hint)
+	f.follow(node, f.hint)
+}
+
+// follow stores whom a node that does not lead has named as the leader. If that is no
+// other node, all that it says is that this one does not lead.
+func (f *forward) follow(node, leader uint64) {
+	f.hint = leader
+	if leader != 0 && leader != node {
+		f.router.HintLeader(f.d.GetTabletId(), leader)
 		return
 	}
-	f.router.ForgetLeader(id, node)
+	f.router.ForgetLeader(f.d.GetTabletId(), node)
 }
 
 // mayTryAnother reports whether the replica that answered has surely not done the

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -40,13 +39,6 @@ func (o *others) Call(ctx context.Context, node uint64,
 		return nil, ctx.Err()
 	}
 	return r, err
-}
-
-func (o *others) Tell(node uint64, deadline time.Time, req *wire.PeerRequest,
-	then func(*wire.PeerResponse, error)) {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	then(o.Call(ctx, node, req))
 }
 
 func (o *others) took() []uint64 {
@@ -245,7 +237,7 @@ func TestOraclesFollowTheLeader(t *testing.T) {
 	oracles := NewOracles(carrier, func() *OraclePort {
 		return nil
 	}, func(int) (mvcc.Timestamp, bool) { return 0, false })
-	first, n, err := oracles.Ask(t.Context(), 4)
+	first, n, err := oracles.Ask(t.Context(), 4, false)
 	if err != nil || first != 100 || n != 4 {
 		t.Fatalf("%d timestamps from %d: %v", n, first, err)
 	}
@@ -253,16 +245,16 @@ func TestOraclesFollowTheLeader(t *testing.T) {
 		t.Errorf("the greatest seen is %d, want 103", got)
 	}
 	o.took()
-	if _, _, err := oracles.Ask(t.Context(), 1); err != nil ||
+	if _, _, err := oracles.Ask(t.Context(), 1, false); err != nil ||
 		!slices.Equal(o.took(), []uint64{3}) {
 		t.Errorf("the second question did not go to the leader: %v", err)
 	}
 	o.nodes[3] = away(0)
-	if _, _, err := oracles.Ask(t.Context(), 1); err == nil {
+	if _, _, err := oracles.Ask(t.Context(), 1, false); err == nil {
 		t.Error("timestamps from nobody")
 	}
 	o.nodes[2] = gives(200)
-	if first, _, err := oracles.Ask(t.Context(), 1); err != nil || first != mvcc.Timestamp(200) {
+	if first, _, err := oracles.Ask(t.Context(), 1, false); err != nil || first != mvcc.Timestamp(200) {
 		t.Errorf("after the change of the leader: %d, %v", first, err)
 	}
 }

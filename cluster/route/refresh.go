@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -18,18 +17,12 @@ import (
 // refreshPace is the shortest time between two readings of the tablet map from meta.
 const refreshPace = 50 * time.Millisecond
 
-// refresh is the state of Router.Refresh. The mutex guards flight and last.
+// refresh is the state of Router.Refresh. last and err belong to whoever holds turn.
 type refresh struct {
-	mu sync.Mutex
 	// read returns the map as meta has it; nil: it cannot be read.
-	read   func(context.Context) ([]*pb.TabletDescriptor, error)
-	flight *reading  // the reading under way; nil: none is
-	last   time.Time // when the last one ended
-}
-
-// reading is one reading of the map; err is set before done is closed.
-type reading struct {
-	done chan struct{}
+	read func(context.Context) ([]*pb.TabletDescriptor, error)
+	turn chan struct{} // capacity 1: held while the map is read
+	last time.Time     // when the last reading ended, and how
 	err  error
 }
 
@@ -44,56 +37,30 @@ var errNoMap = errors.New("route: there is nowhere to read the tablet map from")
 // Refresh reads the tablet map from meta. A caller that comes during a reading shares its
 // result. Readings are at least refreshPace apart: a caller that comes too soon waits.
 func (r *Router) Refresh(ctx context.Context) error {
-	n := &r.refresh
+	n, came := &r.refresh, time.Now()
 	if n.read == nil {
 		return errNoMap
 	}
-	for {
-		n.mu.Lock()
-		f := n.flight
-		pause := refreshPace - time.Since(n.last)
-		// Nobody reads and the last reading is old enough: this caller reads for all.
-		if f == nil && pause <= 0 {
-			f = &reading{done: make(chan struct{})}
-			n.flight = f
-			n.mu.Unlock()
-			r.readMap(ctx, f)
-			return f.err
-		}
-		n.mu.Unlock()
-		// It is too soon to read again. After the pause another caller may be reading.
-		if f == nil {
-			if err := txn.Sleep(ctx, pause); err != nil {
-				return err
-			}
-			continue
-		}
-		select {
-		case <-f.done:
-			// If only the reader's context has ended, this caller tries by itself.
-			if f.err == nil || ctx.Err() != nil ||
-				!(errors.Is(f.err, context.Canceled) ||
-					errors.Is(f.err, context.DeadlineExceeded)) {
-				return f.err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case n.turn <- struct{}{}:
+		defer func() { <-n.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-}
-
-// readMap reads the map for all callers that wait for f. Descriptors that were read before
-// an error are stored as well.
-func (r *Router) readMap(ctx context.Context, f *reading) {
-	tablets, err := r.refresh.read(ctx)
-	for _, d := range tablets {
+	// If only the reader's context has ended, this caller tries by itself.
+	if n.last.After(came) && !errors.Is(n.err, context.Canceled) &&
+		!errors.Is(n.err, context.DeadlineExceeded) {
+		return n.err
+	}
+	if err := txn.Sleep(ctx, refreshPace-time.Since(n.last)); err != nil {
+		return err
+	}
+	tablets, err := n.read(ctx)
+	for _, d := range tablets { // those that were read before an error too
 		r.Update(d)
 	}
-	f.err = err
-	r.refresh.mu.Lock()
-	r.refresh.flight, r.refresh.last = nil, time.Now()
-	r.refresh.mu.Unlock()
-	close(f.done)
+	n.last, n.err = time.Now(), err
+	return err
 }
 
 // Find is like Locate but reads the map again if no known tablet holds the row. An empty

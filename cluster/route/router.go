@@ -45,7 +45,9 @@ type route struct {
 const maxRoutes = 1 << 20
 
 // NewRouter returns an empty map.
-func NewRouter() *Router { return &Router{routes: map[uint64]route{}} }
+func NewRouter() *Router {
+	return &Router{routes: map[uint64]route{}, refresh: refresh{turn: make(chan struct{}, 1)}}
+}
 
 // Attach makes a replica of this node reachable.
 func (r *Router) Attach(id uint64, p *TabletPort) {

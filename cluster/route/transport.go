@@ -40,7 +40,7 @@ func (t *Transport) Send(ctx context.Context, d *pb.TabletDescriptor,
 // Timestamps implements txn.Transport.
 func (t *Transport) Timestamps(ctx context.Context,
 	count int) (first mvcc.Timestamp, n int, err error) {
-	return t.oracles.Ask(ctx, count)
+	return t.oracles.Ask(ctx, count, false)
 }
 
 // TimestampsNow implements txn.AtOnce.
