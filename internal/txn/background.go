@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,34 +21,28 @@ type background struct {
 	closed  atomic.Bool
 	loops   sync.WaitGroup // of loop
 
-	room chan struct{} // one place per goroutine of run
-	mu   sync.Mutex
-	now  *generation   // what begins now belongs to it
-	old  []*generation // sealed and not finished yet
+	room  chan struct{} // one place per goroutine of run
+	count atomic.Int64  // work begun and not ended
+
+	// A flush waits for the work of its generation, so that it ends even if new work keeps
+	// beginning, and for the flush before it.
+	flushing sync.Mutex
+	mu       sync.Mutex
+	now      *sync.WaitGroup // the generation of what begins now
 }
 
 // maxBackground limits the secondary commits and rollbacks that run after their callers
 // were answered. Beyond it callers do that work themselves.
 const maxBackground = 256
 
-// generation counts the work begun between two calls of flush, so that a flush ends even
-// if new work keeps beginning.
-type generation struct {
-	n      int
-	sealed bool
-	idle   chan struct{} // closed when it is sealed and n is 0
-}
-
 func newBackground(cfg *Config) *background {
 	b := &background{
 		timeout: cfg.OperationTimeout, room: make(chan struct{}, maxBackground),
-		now: newGeneration(),
+		now: &sync.WaitGroup{},
 	}
 	b.ctx, b.end = context.WithCancel(context.Background())
 	return b
 }
-
-func newGeneration() *generation { return &generation{idle: make(chan struct{})} }
 
 // loop runs fn on a goroutine of its own. fn returns when its context ends, which is when
 // the client is closed.
@@ -57,22 +50,16 @@ func (b *background) loop(fn func(context.Context)) {
 	b.loops.Go(func() { fn(b.ctx) })
 }
 
-// begin counts work that flush has to wait for, until done is called with the generation
-// returned.
-func (b *background) begin() *generation {
+// begin counts work that flush has to wait for, until the function returned is called.
+func (b *background) begin() (done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.now.n++
-	return b.now
-}
-
-// done ends work counted by begin.
-func (b *background) done(g *generation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if g.n--; g.n == 0 && g.sealed {
-		close(g.idle)
-		b.old = slices.DeleteFunc(b.old, func(o *generation) bool { return o == g })
+	generation := b.now
+	generation.Add(1)
+	b.count.Add(1)
+	return func() {
+		b.count.Add(-1)
+		generation.Done()
 	}
 }
 
@@ -80,9 +67,9 @@ func (b *background) done(g *generation) {
 // ends after the timeout, or when the client is closed.
 func (b *background) run(fn func(context.Context)) {
 	// Count it before it starts, so that a concurrent flush can't miss it.
-	g := b.begin()
+	done := b.begin()
 	work := func() {
-		defer b.done(g)
+		defer done()
 		ctx, cancel := context.WithTimeout(b.ctx, b.timeout)
 		defer cancel()
 		fn(ctx)
@@ -100,27 +87,16 @@ func (b *background) run(fn func(context.Context)) {
 	}
 }
 
-// flush returns when all work begun before it has ended, or after the timeout.
+// flush returns when all work begun before it has ended, each after the timeout at the
+// latest.
 func (b *background) flush() {
-	// Under steady load the current count may never reach zero; that of a closed
-	// generation will.
+	b.flushing.Lock()
+	defer b.flushing.Unlock()
 	b.mu.Lock()
-	if b.now.n > 0 {
-		b.now.sealed = true
-		b.old = append(b.old, b.now)
-		b.now = newGeneration()
-	}
-	waiting := slices.Clone(b.old)
+	generation := b.now
+	b.now = &sync.WaitGroup{}
 	b.mu.Unlock()
-	timer := time.NewTimer(b.timeout)
-	defer timer.Stop()
-	for _, g := range waiting {
-		select {
-		case <-g.idle:
-		case <-timer.C:
-			return
-		}
-	}
+	generation.Wait()
 }
 
 // close waits for work under way, cancels what is left after the timeout, and joins all
@@ -135,15 +111,4 @@ func (b *background) close() bool {
 	b.flush() // what was cut off
 	b.loops.Wait()
 	return true
-}
-
-// running returns how much work has begun and not ended.
-func (b *background) running() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.now.n
-	for _, g := range b.old {
-		n += g.n
-	}
-	return n
 }

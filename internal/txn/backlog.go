@@ -22,12 +22,13 @@ const (
 // empty). It has no goroutine: a loader that finds the answer too old asks again, and the
 // others wait for it, or go on if there was room.
 type backlog struct {
+	turn chan struct{} // capacity 1: held by the loader that asks
+
 	mu       sync.Mutex
-	flight   chan struct{} // of the question under way, closed at its end; nil: none is
-	runnable uint64        // the last answer
-	since    uint64        // loads let through since that answer
-	soonest  time.Time     // when the next question may be asked
-	stale    time.Time     // when the answer is too old; zero: there was none
+	runnable uint64    // the last answer
+	since    uint64    // loads let through since that answer
+	soonest  time.Time // when the next question may be asked
+	stale    time.Time // when the answer is too old; zero: there was none
 }
 
 // AwaitBacklog waits until at most most notifications wait for observers that can run:
@@ -37,77 +38,62 @@ type backlog struct {
 // the cluster cannot tell, it does not wait. It returns ctx's error if ctx ends first, and
 // ErrClosed if closed is closed.
 func (o *observers) AwaitBacklog(ctx context.Context, most uint64, closed <-chan struct{}) error {
-	for {
-		wait, pass := o.backlog.admit(most, time.Now())
-		if pass {
-			return nil
-		}
-		if wait.flight == nil && wait.pause == 0 {
-			if err := o.askBacklog(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		var timer <-chan time.Time
-		if wait.pause > 0 {
-			timer = time.After(wait.pause)
-		}
+	b := &o.backlog
+	if b.admit(most, len(b.turn) > 0) {
+		return nil
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for !b.admit(most, false) {
+		b.mu.Lock()
+		pause := time.Until(b.soonest)
+		b.mu.Unlock()
 		select {
-		case <-wait.flight: // nil, hence never, when it is the pause that is waited for
-		case <-timer:
+		case <-time.After(pause):
 		case <-closed:
 			return ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		if err := o.askBacklog(ctx); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-// backlogWait is what a load that may not pass has to do: wait for flight to end, pause,
-// or, if both are zero, ask.
-type backlogWait struct {
-	flight chan struct{}
-	pause  time.Duration
-}
-
-// admit lets one load pass or says what it has to do. A caller that has to ask owns the
-// flight, and ends it in askBacklog.
-func (b *backlog) admit(most uint64, now time.Time) (w backlogWait, pass bool) {
+// admit lets one load through if there is room by the last answer and that is not too old,
+// which does not matter while somebody asks.
+func (b *backlog) admit(most uint64, asking bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Before the first answer no room is known.
-	heard := !b.stale.IsZero()
-	room := heard && b.runnable+b.since < most
-	switch {
-	case room && (now.Before(b.stale) || b.flight != nil):
+	room := !b.stale.IsZero() && b.runnable+b.since < most
+	if room = room && (asking || time.Now().Before(b.stale)); room {
 		b.since++
-		return w, true
-	case b.flight != nil:
-		return backlogWait{flight: b.flight}, false
-	case now.Before(b.soonest):
-		return backlogWait{pause: b.soonest.Sub(now)}, false
 	}
-	b.flight = make(chan struct{})
-	return w, false
+	return room
 }
 
-// askBacklog asks on behalf of all loaders and ends the flight, which the caller owns. Its only
-// error is ctx's.
+// askBacklog asks on behalf of all loaders. The caller holds turn. Its only error is ctx's.
 func (o *observers) askBacklog(ctx context.Context) error {
 	b, began := &o.backlog, time.Now()
 	b.mu.Lock()
 	before := b.since
 	b.mu.Unlock()
 	runnable, err := o.runnable(ctx)
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.flight)
-	b.flight = nil
 	// This loader gave up, which says nothing about the cluster. The next one asks.
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	// The loads let through since the question may not be in the answer yet.
 	b.runnable, b.since = runnable, b.since-before
 	b.soonest = now.Add(max(backlogGap, min(backlogCost*now.Sub(began), backlogBlind)))

@@ -48,7 +48,7 @@ func NewClient(transport Transport, cfg Config) *Client {
 	c.router = &router{transport: transport, cfg: &c.cfg, names: &c.meta.names,
 		tablets: tabletMap{max: maxTablets}}
 	c.resolver = newResolver(&c.cfg, c.router, c.oracle, c.work, c.worker)
-	c.observers = &observers{cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
+	c.observers = &observers{backlog: backlog{turn: make(chan struct{}, 1)}, cfg: &c.cfg, meta: c.meta, router: c.router, oracle: c.oracle}
 	c.beats = &heartbeats{
 		router: c.router, oracle: c.oracle, work: c.work, every: c.cfg.LockTTL / 3,
 	}

@@ -123,9 +123,9 @@ func (r *resolver) join(l mvcc.LockInfo, round int, wait bool) *flight {
 	var ctx context.Context
 	ctx, f.cancel = context.WithTimeout(r.work.ctx, r.cfg.OperationTimeout)
 	r.flights[key] = f
-	g := r.work.begin()
+	done := r.work.begin()
 	go func() {
-		defer r.work.done(g)
+		defer done()
 		r.fly(ctx, f, l, round)
 	}()
 	return f

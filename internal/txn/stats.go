@@ -141,7 +141,7 @@ func (c *Client) Stats() Stats {
 		Unknown: s.latencies.count(Unknown), Settled: c.resolver.settled.Load(),
 		Retries: s.retries.Load(), RolledBack: s.rolledBack.Load(), Heartbeats: c.beats.sent.Load(),
 		Leases: c.leases.asked.Load(), Secondaries: s.secondaries.Load(),
-		InBackground: uint64(c.work.running()),
+		InBackground: uint64(c.work.count.Load()),
 		Timestamps:   c.oracle.received.Load(), TimestampRequests: c.oracle.requests.Load(),
 		TimestampsRefused: c.oracle.refused.Load(),
 		Reads:             s.reads.Load(), ReadCells: s.readCells.Load(),
