@@ -54,11 +54,10 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own := e.newProposal()
 	own.command.Catalogue = message
 	own.answer(call, response)
-	before := e.memory.Catalogue
 	e.memory.Catalogue = memory.NewCatalogue(message)
-	// Raft has not taken it, so nothing may go by it.
+	// If Raft has not taken it, nothing may go by it.
 	if !e.ownEntry(own) {
-		e.memory.Catalogue = before
+		e.restore()
 	}
 }
 

@@ -87,7 +87,7 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 		t.self.send(a)
 	}
 	batch.PutApplied(t.id, record)
-	w := &writers.Write{Batch: batch, Stream: t.writes, Done: done}
+	w := &writers.Write{Batch: batch, Stream: &t.writes, Done: done}
 	if a.checksum != 0 && a.index > t.group.Replayed() {
 		t.cfg.Checksums.fence(w, a, t.descriptor)
 	}
@@ -198,6 +198,9 @@ func (t *Tablet) drop(p *proposal) {
 	changed := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again",
 		t.id)
 	t.lose(p, changed)
+	if p.collects {
+		t.history.stepLost()
+	}
 	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
 	t.restore()
 	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil) {

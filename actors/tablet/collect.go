@@ -268,7 +268,7 @@ func (t *Tablet) makeStep(p *pass) {
 	begin := time.Now()
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal()}
+	e := t.evaluate(snap)
 	list := p.list[:min(len(p.list), stepGarbage)]
 	step, done, err := mvcc.CollectCells(e.view, list,
 		mvcc.CollectLimits{Entries: stepEntries, Bytes: stepBytes, Looked: stepLooked})

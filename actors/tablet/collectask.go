@@ -75,14 +75,14 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 
 // restore sets the bound, the safepoint and the catalogue back to what is applied or
 // still in flight, after a proposal that raised one of them was lost.
-func (t *Tablet) restore() {
-	t.memory.Bound, t.memory.Safepoint, t.memory.Catalogue = t.appliedBound, t.appliedSafepoint,
-		t.appliedCatalogue
-	for _, p := range t.pipeline.inflight {
-		t.memory.Bound = max(t.memory.Bound, mvcc.Timestamp(p.command.Bound))
-		t.memory.Safepoint = max(t.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
-		if p.command.Catalogue.GetVersion() > t.memory.Catalogue.Version() {
-			t.memory.Catalogue = memory.NewCatalogue(p.command.Catalogue)
+func (o *proposer) restore() {
+	o.memory.Bound, o.memory.Safepoint, o.memory.Catalogue = o.appliedBound, o.appliedSafepoint,
+		o.appliedCatalogue
+	for _, p := range o.pipeline.inflight {
+		o.memory.Bound = max(o.memory.Bound, mvcc.Timestamp(p.command.Bound))
+		o.memory.Safepoint = max(o.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
+		if p.command.Catalogue.GetVersion() > o.memory.Catalogue.Version() {
+			o.memory.Catalogue = memory.NewCatalogue(p.command.Catalogue)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
 )
 
 // This file evaluates mutations. A batch is evaluated in one turn of the tablet, in
@@ -17,11 +18,19 @@ import (
 
 // evaluation is the handling of one batch of mutations. It lives for one turn.
 type evaluation struct {
-	*Tablet
+	*proposer
+	reads    *reads // learn of a raised safepoint; have workers confirm
 	view     *memory.EvalView
 	proposal *proposal
 	granting []*onePhase // checked and reserved; they need a commit timestamp
 	full     error       // the store takes no new writes
+}
+
+// evaluate begins an evaluation against the Snap, which stays open until its end.
+func (t *Tablet) evaluate(snap *store.Snap) *evaluation {
+	return &evaluation{
+		proposer: &t.proposer, reads: &t.reads, view: t.memory.View(snap), proposal: t.newProposal(),
+	}
 }
 
 // mutate evaluates the calls and proposes their effects, in one turn.
@@ -36,10 +45,9 @@ func (t *Tablet) mutate(calls []*Call) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{
-		Tablet: t, view: t.memory.View(snap), proposal: t.newProposal().roomFor(len(calls)),
-		full: t.store.WriteBlocked(),
-	}
+	e := t.evaluate(snap)
+	e.proposal.roomFor(len(calls))
+	e.full = t.store.WriteBlocked()
 	for i, call := range calls {
 		t.counters.mutations++
 		e.one(call)
@@ -143,22 +151,4 @@ func boundWait(call *Call, most time.Duration) {
 	if limit := time.Now().Add(most); call.Deadline.IsZero() || call.Deadline.After(limit) {
 		call.Deadline = limit
 	}
-}
-
-// stillOurs returns the calls that may still be evaluated, in place. It answers the
-// others: those whose range a split has taken away while they waited, those that come too
-// late, and all of them if this replica leads no more.
-func (t *Tablet) stillOurs(calls []*Call) []*Call {
-	kept, now := calls[:0], time.Now()
-	for _, call := range calls {
-		if tooLate(call, now) {
-			continue
-		}
-		if refusal := t.refusal(wire.OperationOf(call.Req), call.Req); refusal != nil {
-			call.Reply(refusal)
-			continue
-		}
-		kept = append(kept, call)
-	}
-	return kept
 }

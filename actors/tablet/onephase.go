@@ -177,7 +177,7 @@ func (t *Tablet) onGranted(m *granted) {
 	}
 	snap := t.store.Snap()
 	defer snap.Close()
-	e := &evaluation{Tablet: t, view: t.memory.View(snap), proposal: t.newProposal()}
+	e := t.evaluate(snap)
 	for i, o := range m.waiting {
 		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
 	}

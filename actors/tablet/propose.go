@@ -6,7 +6,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -18,6 +20,32 @@ import (
 // tablet. From then on it is in pipeline.inflight until its effects are visible
 // (apply.go) or stepDown loses it. Its answers wait that long, since its evaluation may
 // have read all that was in flight before.
+
+// proposer is the part of a tablet that mutations are judged and evaluated by, and that
+// proposes their effects: nothing of the mailbox, of reads or of the collection of history.
+// Only the tablet's turns touch its fields, except for those that never change after
+// newTablet.
+type proposer struct {
+	cfg   Config
+	host  Host
+	store *store.Store
+	logs  *writers.Pair
+	fail  func(error) // the tablet's
+
+	id    uint64
+	group *group.Group // the replica's Raft
+	// Replicated figures, as of the last entry handed to the state actor.
+	state
+	memory  *memory.Memory // what a leader holds of its rows
+	leading bool           // leads, and an entry of the own term is visible
+	failed  error          // storage fault, or errRemoved: the replica has stopped serving
+
+	drain        drain
+	pipeline     pipeline
+	reservations reservations
+	parked       parked // operations that wait for reservations or for effects in flight
+	counters     counters
+}
 
 // proposal is one Raft entry under way: the effects of one batch of evaluated operations,
 // and the callers who wait for it.
@@ -62,18 +90,17 @@ const (
 
 // roomFor allocates for the effects of that many small operations: a record each, and the
 // one that it supersedes.
-func (p *proposal) roomFor(operations int) *proposal {
+func (p *proposal) roomFor(operations int) {
 	p.muts, p.command.Effects = make([]mvcc.Mutation, 0, 2*operations),
 		make([]*wire.Effect, 0, 2*operations)
 	p.replies, p.holds = make([]reply, 0, operations), make([]*onePhase, 0, operations)
-	return p
 }
 
 // newProposal returns an empty proposal under the next number and the epoch of now.
-func (t *Tablet) newProposal() *proposal {
-	t.pipeline.number++
-	n := t.pipeline.number
-	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: t.descriptor.Epoch}}
+func (o *proposer) newProposal() *proposal {
+	o.pipeline.number++
+	n := o.pipeline.number
+	return &proposal{number: n, command: &wire.Command{Proposal: n, Epoch: o.descriptor.Epoch}}
 }
 
 // effects are the effects of one operation, encoded for an entry, and what they cost in
@@ -150,46 +177,46 @@ func (p *proposal) empty() bool {
 // propose hands the proposal to Raft, in the turn of its evaluation, and reports whether
 // Raft took it. One without effects needs no entry: its answers wait for the last
 // proposal in flight, whose effects they may have read.
-func (t *Tablet) propose(p *proposal) bool {
+func (o *proposer) propose(p *proposal) bool {
 	if p.empty() {
-		if n := len(t.pipeline.inflight); n > 0 {
-			last := t.pipeline.inflight[n-1]
+		if n := len(o.pipeline.inflight); n > 0 {
+			last := o.pipeline.inflight[n-1]
 			last.replies, last.holds = append(last.replies, p.replies...),
 				append(last.holds, p.holds...)
 			return true
 		}
 		for _, h := range p.holds {
-			t.reservations.release(h)
+			o.reservations.release(h)
 		}
 		p.deliver()
 		return true
 	}
-	if err := noRoom(t.logs, t.store); err != nil {
-		t.lose(p, diskFull(err, t.group.Single()))
+	if err := noRoom(o.logs, o.store); err != nil {
+		o.lose(p, diskFull(err, o.group.Single()))
 		return false
 	}
-	err := t.failed
+	err := o.failed
 	if err == nil {
 		var data []byte
 		if data, err = proto.Marshal(p.command); err == nil {
 			// A change of the replicas goes to raft with the proposal as its context.
 			if next := p.command.Replicas; next != nil {
-				err = t.group.ProposeChange(next, data)
+				err = o.group.ProposeChange(next, data)
 			} else {
-				err = t.group.Propose(data)
+				err = o.group.Propose(data)
 			}
 		}
 	}
 	if err != nil {
-		t.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
-			t.id, err))
+		o.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
+			o.id, err))
 		return false
 	}
-	t.group.Wake()
+	o.group.Wake()
 	p.began = time.Now()
-	t.cfg.Metrics.Entries.Observe(len(p.replies))
-	t.counters.proposals++
-	t.pipeline.inflight = append(t.pipeline.inflight, p)
+	o.cfg.Metrics.Entries.Observe(len(p.replies))
+	o.counters.proposals++
+	o.pipeline.inflight = append(o.pipeline.inflight, p)
 	return true
 }
 
@@ -210,16 +237,13 @@ func (p *proposal) deliver() {
 
 // lose gives the proposal up: its effects leave the overlay, its reservations are
 // released, and all its callers get the answer.
-func (t *Tablet) lose(p *proposal, answer *pb.TabletResponse) {
-	t.memory.Lost(p.number, p.muts)
+func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
+	o.memory.Lost(p.number, p.muts)
 	for _, h := range p.holds {
-		t.reservations.release(h)
+		o.reservations.release(h)
 	}
 	for _, r := range p.replies {
 		r.call.Reply(answer)
-	}
-	if p.collects {
-		t.history.stepLost()
 	}
 }
 

@@ -1,8 +1,6 @@
 package tablet
 
 import (
-	"errors"
-
 	"github.com/asynkron/protoactor-go/actor"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -10,7 +8,6 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -206,7 +203,7 @@ func (t *Tablet) append(a *group.Append) {
 		Append: &writers.Append{
 			Tablet: t.id, Entries: a.Entries, Hard: a.HardState, Truncate: a.Truncate,
 		},
-		Stream: t.writes,
+		Stream: &t.writes,
 		Done: func(err error) {
 			m.err = err
 			t.self.send(m)
@@ -236,14 +233,6 @@ func (t *Tablet) overlap() {
 	}
 }
 
-// notLeader returns the answer that this replica does not lead, and which node does as
-// far as it knows.
-func (t *Tablet) notLeader(format string, args ...any) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
-	r.Error.LeaderNode = t.group.LeaderNode()
-	return r
-}
-
 // remove stops this replica, which no longer belongs to its group. Its node destroys it.
 func (t *Tablet) remove() {
 	if t.removed() {
@@ -254,5 +243,3 @@ func (t *Tablet) remove() {
 	t.failed = errRemoved
 	t.host.Removed(t.id)
 }
-
-func (t *Tablet) removed() bool { return errors.Is(t.failed, errRemoved) }

@@ -1,8 +1,10 @@
 package tablet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -21,6 +23,53 @@ import (
 func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
+
+// stillOurs returns the calls that may still be evaluated, in place. It answers the
+// others: those whose range a split has taken away while they waited, those that come too
+// late, and all of them if this replica leads no more.
+func (o *proposer) stillOurs(calls []*Call) []*Call {
+	kept, now := calls[:0], time.Now()
+	for _, call := range calls {
+		if tooLate(call, now) {
+			continue
+		}
+		if refusal := o.refusal(wire.OperationOf(call.Req), call.Req); refusal != nil {
+			call.Reply(refusal)
+			continue
+		}
+		kept = append(kept, call)
+	}
+	return kept
+}
+
+// refusal returns the answer to an operation that this replica cannot do, or nil if it
+// may be evaluated.
+func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
+	switch {
+	case o.removed():
+		return o.wrongTablet("no replica here any more, epoch %d", o.descriptor.Epoch)
+	case o.failed != nil:
+		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", o.id, o.failed)
+	case !o.leading:
+		// Somebody wants the tablet: if nobody is known to lead it, the group looks for a
+		// leader instead of resting.
+		o.group.SeekLeader()
+		return o.notLeader("tablet %d is not led from here", o.id)
+	case req.Epoch != 0 && req.Epoch != o.descriptor.Epoch:
+		return o.wrongTablet("epoch %d, not %d", o.descriptor.Epoch, req.Epoch)
+	}
+	return (&check{tablet: o}).request(op, req)
+}
+
+// notLeader returns the answer that this replica does not lead, and which node does as
+// far as it knows.
+func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
+	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
+	r.Error.LeaderNode = o.group.LeaderNode()
+	return r
+}
+
+func (o *proposer) removed() bool { return errors.Is(o.failed, errRemoved) }
 
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
 // tablet's, and that of the right side of its last split.
@@ -111,7 +160,7 @@ func dropped(c *memory.Catalogue, s *wire.Subject) bool {
 
 // check collects the first reason to refuse a request.
 type check struct {
-	tablet  *Tablet
+	tablet  *proposer
 	refused *pb.TabletResponse
 	bytes   int
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -66,41 +65,22 @@ type Host interface {
 	SendRaft(m *wire.RaftMessage)
 }
 
-// Tablet is one replica of a tablet. Only the actor's own turns touch its fields, except
-// for those that never change after newTablet, and what reads shares with read workers.
+// Tablet is one replica of a tablet: the actor around its proposer. Only the actor's own
+// turns touch its fields, except for those that never change after newTablet, and what
+// reads shares with read workers.
 type Tablet struct {
-	cfg    Config
-	host   Host
-	store  *store.Store
-	logs   *writers.Pair
-	writes *writers.Stream // all that this replica sends to logs
+	proposer
+	writes writers.Stream // all that this replica sends to logs
 	self   *mailbox
+	beat   *beat // nil: there is no ticker
 
-	id    uint64
-	group *group.Group // the replica's Raft
-	// Replicated figures, as of the last entry handed to the state actor.
-	state
-
-	beat  *beat // nil: there is no ticker
-	drain drain
-
-	leading bool // leads, and an entry of the own term is visible
-
-	batch    *actorkit.Batcher[*Call]
-	memory   *memory.Memory // what a leader holds of its rows
-	posted   posted
-	history  history
-	sizing   sizing // what is known of the tablet's size
-	loads    loads
-	pipeline pipeline
-
-	reservations reservations
-	parked       parked // operations that wait for reservations or for effects in flight
-	reads        reads
-	inHand       []*Call // taken up in this turn: a panic must not leave them without an answer
-
-	counters counters
-	failed   error // storage fault, or errRemoved: the replica has stopped serving
+	batch   *actorkit.Batcher[*Call]
+	posted  posted
+	history history
+	sizing  sizing // what is known of the tablet's size
+	loads   loads
+	reads   reads
+	inHand  []*Call // taken up in this turn: a panic must not leave them without an answer
 }
 
 // mailbox is the tablet's own: it sends the tablet messages, on any goroutine.
@@ -113,8 +93,8 @@ func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
-func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool, id uint64,
-	host Host, cfg Config) (*Port, error) {
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool,
+	id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
 
@@ -122,11 +102,14 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 	id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	t := &Tablet{
-		cfg: cfg, host: host, store: st, logs: logs, writes: &writers.Stream{}, id: id,
-		self:     &mailbox{root: system.Root},
-		batch:    actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches),
-		pipeline: pipeline{limit: cfg.Pipeline},
+		proposer: proposer{
+			cfg: cfg, host: host, store: st, logs: logs, id: id,
+			pipeline: pipeline{limit: cfg.Pipeline},
+		},
+		self:  &mailbox{root: system.Root},
+		batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches),
 	}
+	t.proposer.fail = t.fail
 	t.reads = newReads(t, readers)
 	t.history.remind = func() { t.self.send(&collectStep{}) }
 	t.history.forget()
@@ -325,16 +308,11 @@ func (t *Tablet) flush() {
 	t.counters.batches++
 	t.loads.sample(calls)
 	var reads, mutations []*Call
-	now := time.Now()
-	for _, call := range calls {
-		op := wire.OperationOf(call.Req)
-		switch refusal := t.refusal(op, call.Req); {
-		case tooLate(call, now):
-		case refusal != nil:
-			call.Reply(refusal)
+	for _, call := range t.stillOurs(calls) {
+		switch {
 		case needsTimestamp(call):
 			t.reads.first.calls = append(t.reads.first.calls, call)
-		case op.Reads():
+		case wire.OperationOf(call.Req).Reads():
 			reads = append(reads, call)
 		default:
 			mutations = append(mutations, call)
@@ -362,25 +340,6 @@ func (t *Tablet) mutateHeld() {
 	// They were checked when they came: since then the range may have split, the
 	// leadership may be lost, their deadlines may have passed.
 	t.mutate(t.stillOurs(calls))
-}
-
-// refusal returns the answer to an operation that this replica cannot do, or nil if it
-// may be evaluated.
-func (t *Tablet) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
-	switch {
-	case t.removed():
-		return t.wrongTablet("no replica here any more, epoch %d", t.descriptor.Epoch)
-	case t.failed != nil:
-		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", t.id, t.failed)
-	case !t.leading:
-		// Somebody wants the tablet: if nobody is known to lead it, the group looks for a
-		// leader instead of resting.
-		t.group.SeekLeader()
-		return t.notLeader("tablet %d is not led from here", t.id)
-	case req.Epoch != 0 && req.Epoch != t.descriptor.Epoch:
-		return t.wrongTablet("epoch %d, not %d", t.descriptor.Epoch, req.Epoch)
-	}
-	return (&check{tablet: t}).request(op, req)
 }
 
 // fail stops the replica after a storage fault. All callers are answered, nothing is
