@@ -30,7 +30,7 @@ func TestHistories(t *testing.T) {
 		}
 		return
 	}
-	count := 25_000
+	count := 10_000
 	if testing.Short() {
 		count = 5_000
 	}
