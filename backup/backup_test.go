@@ -309,7 +309,8 @@ func TestUnfinishedRestore(t *testing.T) {
 // TestResumedCreate: a backup that was interrupted keeps what is done and its timestamp.
 func TestResumedCreate(t *testing.T) {
 	from := start(t, 100)
-	db, l := from.DB(), open(t, t.TempDir())
+	dir := t.TempDir()
+	db, l := from.DB(), open(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
 	_, err := backup.Create(ctx, db.Client(), l, backup.CreateOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
@@ -326,6 +327,9 @@ func TestResumedCreate(t *testing.T) {
 	if len(listed) != 1 || listed[0].Manifest != nil {
 		t.Fatalf("%+v", listed)
 	}
+	folder := filepath.Join(dir, listed[0].Name)
+	killed := filepath.Join(folder, "000001-0badcafe.data.18ea8d00dfc56ad1.tmp") // kill -9 leaves such files
+	must(t, os.WriteFile(killed, []byte("half"), 0o600))
 	set(t, db, "bank", "row000001", "later")
 	set(t, db, "bank", "row000099", "later")
 	_, err = backup.Create(t.Context(), db.Client(), l, backup.CreateOptions{Tables: []string{"bank"}})
@@ -344,6 +348,11 @@ func TestResumedCreate(t *testing.T) {
 	})
 	if resumed != listed[0].Name || m.Name != resumed || first != 1 {
 		t.Errorf("RESUMED: %q of %q, with %d ranges done", resumed, m.Name, first)
+	}
+	there, err := os.ReadDir(folder)
+	must(t, err)
+	if len(there) != 1+len(m.Files) {
+		t.Errorf("beside the manifest and %d files there are others: %v", len(m.Files), there)
 	}
 	to := percolatortest.Start(t, nil)
 	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})

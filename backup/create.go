@@ -493,12 +493,17 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 		return nil, err
 	}
 	head.sha256 = sum
-	// What only a later run would have needed. A crash in between leaves it there, and
-	// does no harm.
-	leftover := []string{head.path(kindPlan)}
-	for i := range m.plan.Ranges {
-		leftover = append(leftover, head.path(rangeName(i)))
+	// What only a later run would have needed, and what attempts that were killed have left.
+	// A crash in between leaves it there, and does no harm.
+	leftover, err := m.from.objects(ctx, head.Name)
+	if err != nil {
+		return head, err
 	}
+	keep := map[string]bool{head.path(kindManifest): true}
+	for i := range head.Files {
+		keep[head.path(head.Files[i].Name)] = true
+	}
+	leftover = slices.DeleteFunc(leftover, func(object string) bool { return keep[object] })
 	return head, m.from.remove(ctx, leftover)
 }
 
