@@ -36,7 +36,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,9 @@ soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SE
 
 torture: ## all workloads against a cluster of processes under one fault after the other; needs root
 	$(GO) run ./test/torture -duration $(DURATION) -seed $(SEED) $(ARGS)
+
+backup-kill: build ## backups and restores of SIZE=1024 MiB under load, with the commands and the nodes killed, compared row by row
+	$(GO) run ./test/backup -seed $(SEED) $(if $(SIZE),-size $(SIZE)) $(if $(filter command,$(origin DURATION)),-duration $(DURATION)) $(ARGS)
 
 simtest: ## SEEDS simulated clusters under faults, from SEED on, in virtual time; NODES=5 has five nodes each
 	$(GO) test ./internal/simtest -run '^TestSimulations$$' -timeout 0 -seeds $(SEEDS) -seed $(SEED) -nodes $(or $(NODES),0) $(ARGS)

@@ -1,0 +1,192 @@
+// Command backup makes backups of a cluster of processes under load and restores them into
+// another, while the commands that do so and the nodes of both are killed with -9; the same
+// commands then go on. What was restored must be the source row by row, with the timestamps,
+// as it is read there at the timestamp: that of the last backup, and one in between. Last, single
+// bits of the backups are changed, each of which `backup verify` must find.
+//
+//	make backup-kill SIZE=1024 DURATION=1m SEED=1
+//
+// The rate is such that a backup without interruptions takes -duration. All choices come from
+// the seed; the moments at which they happen do not. A run that fails keeps its directory.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+type options struct {
+	binary   string
+	size     int64
+	duration time.Duration
+	seed     uint64
+	nodes    int
+	to       int
+	strikes  int
+	callers  int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "backup:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	var o options
+	build := flag.String("build", "bin", "the folder with the binary percolator")
+	mib := flag.Int64("size", 1024, "MiB of values in the cluster")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "of a backup, and of a restore, that nothing interrupts")
+	flag.Uint64Var(&o.seed, "seed", 1, "of all choices")
+	flag.IntVar(&o.nodes, "nodes", 3, "of the cluster that is backed up")
+	flag.IntVar(&o.to, "to", 1, "of the cluster that is restored into")
+	flag.IntVar(&o.strikes, "strikes", 4, "kills during each command: of the command and of a node, by turns")
+	flag.IntVar(&o.callers, "callers", 16, "that run transactions meanwhile")
+	flag.Parse()
+	if o.binary, err = filepath.Abs(filepath.Join(*build, "percolator")); err != nil {
+		return err
+	}
+	if flag.NArg() > 0 || *mib < 1 || o.duration <= 0 || o.nodes < 1 || o.to < 1 || o.callers < 1 {
+		return errors.New("-size, -duration, -nodes, -to and -callers are greater than zero, and there are no arguments")
+	}
+	o.size = *mib << 20
+	dir, err := os.MkdirTemp("", "backup-kill-")
+	if err != nil {
+		return err
+	}
+	t := &trial{
+		options: o, dir: dir, began: time.Now(), location: filepath.Join(dir, "backups"),
+		random: rand.New(rand.NewPCG(o.seed, 0)),
+	}
+	if err := t.all(ctx); err != nil {
+		return fmt.Errorf("%w\nthe files are in %s", err, dir)
+	}
+	return os.RemoveAll(dir)
+}
+
+// trial is one run. Its methods belong to one goroutine; the load has its own.
+type trial struct {
+	options
+	dir      string
+	location string
+	began    time.Time
+	random   *rand.Rand
+}
+
+func (t *trial) say(format string, args ...any) {
+	fmt.Printf("%6.1fs  %s\n", time.Since(t.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// start starts a cluster and connects to it.
+func (t *trial) start(ctx context.Context, name string, nodes int) (*cluster.Cluster, *percolator.DB, error) {
+	dir := filepath.Join(t.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	c, err := cluster.New(cluster.Config{Nodes: nodes, Dir: dir, Binary: t.binary})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.Start(ctx); err != nil {
+		return c, nil, err
+	}
+	db, err := c.Dial(ctx)
+	return c, db, err
+}
+
+// all is the whole run.
+func (t *trial) all(ctx context.Context) (err error) {
+	from, db, err := t.start(ctx, "from", t.nodes)
+	if from != nil {
+		defer func() { err = errors.Join(err, from.Close()) }()
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	// So that the source can still be read at the backups' timestamps in the end.
+	if _, err := t.command(ctx, from, "cluster", "set", "history=5h"); err != nil {
+		return err
+	}
+	load, err := t.fill(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer load.stop()
+	load.begin(ctx)
+	full, err := t.backUp(ctx, from)
+	if err != nil {
+		return err
+	}
+	between, err := db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	at := []percolator.Timestamp{full, between.Timestamp(), 0}
+	_ = between.Close()
+	if at[2], err = t.backUp(ctx, from, "--incremental"); err != nil {
+		return err
+	}
+	load.stop()
+	t.say("the load has done %d transactions, %d failed", load.done.Load(), load.failed.Load())
+	return t.restoreAll(ctx, from, db, at)
+}
+
+// restoreAll restores the tables as of the timestamps and compares them with the source.
+func (t *trial) restoreAll(ctx context.Context, from *cluster.Cluster, db *percolator.DB,
+	at []percolator.Timestamp) (err error) {
+	var want []digest
+	for _, ts := range at {
+		d, err := digestAt(ctx, db, tableName, ts)
+		if err != nil {
+			return err
+		}
+		t.say("the source has %d cells at %d", len(d.cells), ts)
+		want = append(want, d)
+	}
+	if err := from.Terminate(30 * time.Second); err != nil { // its processor time is for the other
+		return err
+	}
+	to, restored, err := t.start(ctx, "to", t.to)
+	if to != nil {
+		defer func() { err = errors.Join(err, to.Close()) }()
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restored.Close()) }()
+	for i, ts := range at {
+		name := fmt.Sprintf("restored%d", i)
+		args := []string{
+			"restore", t.location, "--quiet", "--rate", t.rate(), "--table", tableName + "=" + name,
+			"--at", fmt.Sprint(ts),
+		}
+		if _, err := t.tormented(ctx, to, args...); err != nil {
+			return err
+		}
+		got, err := digestNow(ctx, restored, name)
+		if err != nil {
+			return err
+		}
+		if err := got.equals(want[i]); err != nil {
+			return fmt.Errorf("DIFFERENT: at %d: %w", ts, err)
+		}
+		t.say("restored as of %d: %d cells, equal to the source", ts, len(got.cells))
+	}
+	return t.damage(ctx)
+}
