@@ -18,6 +18,7 @@ var consolePages = map[string]string{
 	"overview": "Nodes that may fail", "nodes": "answers in", "tablets": "replicas on nodes",
 	"observers": "percolator observer pause", "locks": "percolator lock ls",
 	"internals": "Timestamp oracle", "cells": "Rows that begin with",
+	"heat": "Heat of the tablets", "mailboxes": "batch sizes", "trace": "What wrote a cell",
 }
 
 // TestConsole: in a browser, while nodes of a cluster of three go: each page shows what it
@@ -35,6 +36,11 @@ func TestConsole(t *testing.T) {
 				percolator.Notification) error {
 				return errors.New("no")
 			}, percolator.MaxAttempts(1))
+			r.Strong("copies", percolator.Column{Table: "input", Name: "from"}, func(_ context.Context,
+				tx *percolator.Tx, n percolator.Notification) error {
+				tx.Set(n.Row, percolator.Column{Table: "input", Name: "to " + evil}, []byte("copied"))
+				return nil
+			})
 		}
 	})
 	asked := r.nodes[2]
@@ -50,6 +56,8 @@ func TestConsole(t *testing.T) {
 		b.Screenshot("sound-" + page)
 	}
 	v.seesCells(ctx, asked.DB())
+	v.seesTrace(ctx, asked.DB())
+	v.seesLoad()
 	b.Open(address + "#/overview")
 	if err := set(ctx, asked.DB(), "row", column, []byte("x")); err != nil {
 		t.Fatal(err)

@@ -100,3 +100,48 @@ func (v visitor) seesCells(ctx context.Context, db *percolator.DB) {
 	v.goes("cells?table=none", `"none"`)
 	v.goes(`cells?table=input&prefix=%22x`, "read as a string of Go")
 }
+
+// seesTrace: what a change has set off, from the page of its row.
+func (v visitor) seesTrace(ctx context.Context, db *percolator.DB) {
+	from := percolator.Column{Table: "input", Name: "from"}
+	if err := set(ctx, db, "traced", from, []byte("x")); err != nil {
+		v.Fatal(err)
+	}
+	if err := db.WaitIdle(ctx); err != nil {
+		v.Fatal(err)
+	}
+	v.goes("cells?table=input&row=traced", "a run of copies")
+	v.b.Await("the link", `(() => {
+		const link = [...document.querySelectorAll("main a")].find((a) => a.innerText === "a transaction")
+		return link !== undefined && (link.click(), true)
+	})()`)
+	v.sees("the chain", "2 steps")
+	v.sees("the run", "copies on input/traced.from committed")
+	v.looks("trace")
+}
+
+// seesLoad: of the whole cluster: what its tablets do, its mailboxes, its last hour.
+func (v visitor) seesLoad() {
+	v.goes("heat?table=input", "in the busiest minute")
+	v.b.Await("that something was done", `!document.body.innerText.includes("nothing was done")`)
+	drawn := `(() => {
+		const canvas = document.querySelector("canvas")
+		return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((x) => x)
+	})()`
+	if !browser.Eval[bool](v.b, drawn) {
+		v.Error("the map is empty")
+	}
+	if browser.Eval[bool](v.b, `document.body.innerText.includes("Not on the map")`) {
+		v.Error("a node is not on the map")
+	}
+	v.looks("heat")
+	v.goes("mailboxes", "batch sizes")
+	for _, actor := range []string{"tablet", "log", "state", "oracle", "lockd"} {
+		if n := browser.Eval[int](v.b, `[...document.querySelectorAll("main tbody td")]`+
+			`.filter((e) => e.innerText === "`+actor+`").length`); n != 3 {
+			v.Errorf("%d nodes tell of their mailboxes of %s", n, actor)
+		}
+	}
+	v.looks("mailboxes")
+	v.goes("overview", "Of the 3 nodes that answered")
+}

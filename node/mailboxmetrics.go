@@ -1,7 +1,12 @@
 package node
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // Mailboxes of the actors that work in batches, by kind: what waits, and how much of it
@@ -18,6 +23,9 @@ var (
 		"The same, of the tablet with the most.")
 	mailboxBatch = histogramFamily("mailbox_batch_messages",
 		"Messages that were handled as one batch.", "actor")
+	mailboxWait = histogramFamily("mailbox_wait_seconds",
+		"Time that a message waits in a mailbox, once a batch; log and state: see their own.",
+		"actor")
 	tabletReadSeconds = histogramFamily("tablet_read_seconds",
 		"Time to answer the reads of a batch, once they may be answered.")
 	logAppendSeconds = histogramFamily("log_append_seconds",
@@ -27,42 +35,69 @@ var (
 		"Time to make committed entries visible, those of a batch together.")
 )
 
-// collectMailboxes exports the node's mailboxes, and how long its two writers take. It
-// reads atomic counters and sends no messages, so it also answers while the actors are
-// stuck, which is when these figures are wanted.
-func (m exporter) collectMailboxes(out chan<- prometheus.Metric) {
-	total, longest := 0, 0
-	for _, id := range m.tablets.router.Held() {
+// mailbox is what is known of the mailboxes of all actors of a kind.
+type mailbox struct {
+	actor                string
+	queued, longest      int               // messages that wait or are worked on; of the actor with the most
+	batches, waits, took metrics.Histogram // took: to carry a batch out, of log and state; they have no waits
+}
+
+// readMailboxes reads atomic counters and sends no messages, so it also answers while the actors
+// are stuck, which is when these figures are wanted.
+func readMailboxes(tablets *tablets, oracle *localOracle,
+	locks *atomic.Pointer[lockd.Lockd]) []mailbox {
+	// Shared by all replicas, and kept when one of them is opened anew.
+	measured := &tablets.metrics
+	all := mailbox{
+		actor: "tablet", batches: measured.Batches.Read(), waits: measured.Waits.Read(),
+	}
+	for _, id := range tablets.router.Held() {
 		// The replica may have been removed since Held.
-		if port := m.tablets.router.Port(id); port != nil {
-			total, longest = total+port.Queued(), max(longest, port.Queued())
+		if port := tablets.router.Port(id); port != nil {
+			all.queued += port.Queued()
+			all.longest = max(all.longest, port.Queued())
 		}
 	}
-	send(out, mailboxMessages, total, "tablet")
-	send(out, mailboxLongest, longest)
-	// Shared by all replicas, and kept when one of them is opened anew.
-	measured := &m.tablets.metrics
-	sendHistogram(out, mailboxBatch, measured.Batches.Read(), "tablet")
-	sendHistogram(out, tabletReadSeconds, measured.Reads.Read())
-
 	// The writers take whatever comes, so theirs count every message.
-	log, state := m.tablets.logs.Stats()
-	send(out, mailboxMessages, log.Queued, "log")
-	send(out, mailboxMessages, state.Queued, "state")
-	sendHistogram(out, mailboxBatch, log.Batches, "log")
-	sendHistogram(out, mailboxBatch, state.Batches, "state")
-	sendHistogram(out, logAppendSeconds, log.Took)
-	sendHistogram(out, stateApplySeconds, state.Took)
-	sendHistogram(out, logSyncSeconds, m.status.store.Syncs())
+	log, state := tablets.logs.Stats()
+	out := []mailbox{
+		all,
+		{actor: "log", queued: int(log.Queued), batches: log.Batches, took: log.Took},
+		{actor: "state", queued: int(state.Queued), batches: state.Batches, took: state.Took},
+	}
+	// The oracle and lockd run on every node before it serves; who asks while the node closes
+	// may find the oracle gone.
+	if o := oracle.running.Load(); o != nil {
+		out = append(out, mailbox{
+			actor: "oracle", queued: o.Port().Queued(), batches: o.Batches(), waits: o.Waits(),
+		})
+	}
+	if l := locks.Load(); l != nil {
+		stats := l.Stats()
+		out = append(out, mailbox{
+			actor: "lockd", queued: l.Port().Queued(), batches: stats.Batches, waits: stats.Waits,
+		})
+	}
+	return out
+}
 
-	// The oracle and lockd run on every node before it serves; a scrape that is still
-	// under way when the node closes may find the oracle gone.
-	if o := m.status.oracle.running.Load(); o != nil {
-		send(out, mailboxMessages, o.Port().Queued(), "oracle")
-		sendHistogram(out, mailboxBatch, o.Batches(), "oracle")
+// collectMailboxes exports the node's mailboxes, and how long its two writers take.
+func (m exporter) collectMailboxes(out chan<- prometheus.Metric) {
+	for _, box := range readMailboxes(m.tablets, m.status.oracle, m.lockd) {
+		send(out, mailboxMessages, box.queued, box.actor)
+		sendHistogram(out, mailboxBatch, box.batches, box.actor)
+		switch box.actor {
+		case "tablet":
+			send(out, mailboxLongest, box.longest)
+			sendHistogram(out, mailboxWait, box.waits, box.actor)
+		case "log":
+			sendHistogram(out, logAppendSeconds, box.took)
+		case "state":
+			sendHistogram(out, stateApplySeconds, box.took)
+		default:
+			sendHistogram(out, mailboxWait, box.waits, box.actor)
+		}
 	}
-	if l := m.lockd.Load(); l != nil {
-		send(out, mailboxMessages, l.Port().Queued(), "lockd")
-		sendHistogram(out, mailboxBatch, l.Stats().Batches, "lockd")
-	}
+	sendHistogram(out, tabletReadSeconds, m.tablets.metrics.Reads.Read())
+	sendHistogram(out, logSyncSeconds, m.status.store.Syncs())
 }

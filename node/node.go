@@ -26,6 +26,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/store"
 )
@@ -88,6 +89,7 @@ type Node struct {
 	observers  *observers
 	health     *metaHealth
 
+	past    *past
 	servers *servers
 	serving atomic.Bool // everything runs
 	// waiting is the last reason that the door gave for not letting this node go on; nil:
@@ -312,7 +314,11 @@ func (n *Node) startBackground() {
 	if !n.cfg.Store.InMemory {
 		changes.publisher.store = n.store
 	}
-	answers := &responder{n.requests, n.observers, n.status, n.jobs}
+	n.past = &past{
+		heat: recent.NewHeat(n.now()), client: n.client, observers: n.observers, tablets: n.tablets,
+		oracle: n.oracle, lockd: &n.lockd, servers: n.servers, now: n.now,
+	}
+	answers := &responder{n.requests, n.observers, n.status, n.jobs, n.past}
 	n.background.start(changes.run, answers.run, n.health.watch, n.observers.watchTables)
 	if n.certs.files != nil {
 		n.background.start(n.certs.files.Watch)

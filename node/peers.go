@@ -197,8 +197,8 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		h.tablets.replicas.Chunk(body.Snapshot, func(a *wire.SnapshotAnswer) {
 			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Snapshot{Snapshot: a}})
 		})
-	// It reads the catalogue from meta, and so waits.
-	case *wire.PeerRequest_Honour:
+	// The one reads the catalogue from meta, the other may ask replicas: both wait.
+	case *wire.PeerRequest_Honour, *wire.PeerRequest_Recent:
 		h.waiting.add(deadline, req, reply)
 	case *wire.PeerRequest_Survey:
 		// The survey answers from memory.

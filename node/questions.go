@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,6 +17,9 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/recent"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // What the console's pages ask for beside how the cluster is. Requests call this on their
@@ -24,8 +28,13 @@ import (
 // questions are those that the node answers.
 func (n *Node) questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
-		"rows": {Data: true, Answer: n.asked(n.rows)},
-		"row":  {Data: true, Answer: n.asked(n.row)},
+		"rows":  {Data: true, Answer: n.asked(n.rows)},
+		"row":   {Data: true, Answer: n.asked(n.row)},
+		"trace": {Data: true, Answer: n.asked(n.trace)},
+
+		"history":   {Answer: n.asked(n.lastHour)},
+		"heat":      {Answer: n.asked(n.heat)},
+		"mailboxes": {Answer: n.asked(n.mailboxes)},
 	}
 }
 
@@ -74,6 +83,124 @@ func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
 		return nil, err
 	}
 	return inspect.ReadRow(ctx, n.client, form.Get("table"), row)
+}
+
+// The chain of a change that is shown has at most so many steps, one after another.
+const traceLimit, traceDepth = 100, 16
+
+// trace is the chain that the newest change of a row belongs to: table, row, column, at.
+func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
+	row, err := bytesOf(form.Get("row"))
+	if err != nil {
+		return nil, err
+	}
+	var column *string
+	if form.Has("column") {
+		name, err := bytesOf(form.Get("column"))
+		if err != nil {
+			return nil, err
+		}
+		column = &name
+	}
+	at, err := timestampOf(form.Get("at"))
+	if err != nil {
+		return nil, err
+	}
+	table, names, err := inspect.Table(ctx, n.client, form.Get("table"))
+	if err != nil {
+		return nil, err
+	}
+	catalogue, err := n.transport.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chain := &inspect.Chain{
+		Client: n.client, Names: names, Catalogue: catalogue, Table: table,
+		Limit: traceLimit, Depth: traceDepth,
+	}
+	if err := chain.Trace(ctx, row, column, at); err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"steps": chain.Steps, "cut": chain.Cut, "deep": chain.Deep, "wide": chain.Wide,
+	}, nil
+}
+
+// timestampOf reads a timestamp; none is the latest.
+func timestampOf(text string) (uint64, error) {
+	if text == "" {
+		return math.MaxUint64, nil
+	}
+	ts, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: at=%s: a timestamp is wanted", percolator.ErrInvalid, text)
+	}
+	return ts, nil
+}
+
+// lastHour is the lines over the last hour, of this node or, with scope=cluster, of all.
+func (n *Node) lastHour(ctx context.Context, form url.Values) (any, error) {
+	points, silent, nodes := n.past.points.Read(), []string{}, 1
+	if form.Get("scope") == "cluster" {
+		var answers []nodeRecent
+		var all [][]*wire.Point
+		answers, silent = n.recently(ctx, &wire.RecentRequest{Points: true})
+		for _, a := range answers {
+			all = append(all, a.Points)
+		}
+		points, nodes = recent.Together(all), len(answers)
+	}
+	list := make([]json.RawMessage, len(points))
+	for i, p := range points {
+		body, err := pbjson.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = body
+	}
+	return map[string]any{
+		"every_ms": recent.Every.Milliseconds(), "points": list, "nodes": nodes, "silent": silent,
+	}, nil
+}
+
+// heat is the heat map of the cluster, of the table with the number table, or of all.
+func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
+	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
+			form.Get("table"))
+	}
+	answers, silent := n.recently(ctx, &wire.RecentRequest{Heat: true})
+	var all [][]*wire.HeatColumn
+	for _, a := range answers {
+		all = append(all, a.Heat)
+	}
+	return struct {
+		*recent.Grid
+		Silent []string `json:"silent"`
+	}{recent.NewGrid(all, uint32(table)), silent}, nil
+}
+
+// mailboxes are those of all nodes.
+func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
+	type nodeMailboxes struct {
+		Node      uint64            `json:"node_id"`
+		Mailboxes []json.RawMessage `json:"mailboxes"`
+	}
+	answers, silent := n.recently(ctx, &wire.RecentRequest{Mailboxes: true})
+	nodes := []nodeMailboxes{}
+	for _, a := range answers {
+		of := nodeMailboxes{Node: a.node}
+		for _, m := range a.Mailboxes {
+			body, err := pbjson.Marshal(m)
+			if err != nil {
+				return nil, err
+			}
+			of.Mailboxes = append(of.Mailboxes, body)
+		}
+		nodes = append(nodes, of)
+	}
+	return map[string]any{"nodes": nodes, "silent": silent}, nil
 }
 
 // bytesOf reads a row as the console writes it: as it is, or, where it begins with a quotation

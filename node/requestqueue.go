@@ -54,6 +54,7 @@ type responder struct {
 	observers *observers
 	status    *statuses
 	jobs      *leaderJobs
+	past      *past
 }
 
 // run answers requests one after another, which bounds what other nodes can have this one
@@ -83,6 +84,10 @@ func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerRespon
 			status, _ = r.status.get(ctx, body.Status.GetLeading())
 		}
 		return &wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: status}}
+	case *wire.PeerRequest_Recent:
+		return &wire.PeerResponse{
+			Body: &wire.PeerResponse_Recent{Recent: r.past.answer(ctx, body.Recent)},
+		}
 	case *wire.PeerRequest_Honour:
 		if err := r.observers.applyCatalogue(ctx); err != nil {
 			return refused(pb.Error_CODE_UNAVAILABLE, "the catalogue could not be read: %v", err)

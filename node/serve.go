@@ -17,7 +17,6 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
-	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 )
 
@@ -49,7 +48,7 @@ func (n *Node) openHTTP() (err error) {
 	}
 	n.servers.http, err = httpd.Open(httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
-		Figures: n.figures, Questions: n.questions(), MayRead: n.mayRead,
+		Questions: n.questions(), MayRead: n.mayRead,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
@@ -105,6 +104,7 @@ func (n *Node) serve(ctx context.Context) error {
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close
 	}
+	n.background.start(n.past.run)
 	// Last: from here on probes find the node ready, and HTTP tells everything.
 	n.serving.Store(true)
 	return nil
@@ -126,27 +126,10 @@ func (n *Node) clusterStatus(ctx context.Context) (*pb.ClusterStatusResponse, []
 	})
 	status, err := n.transport.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 	wait.Wait()
+	if err == nil {
+		n.past.found.Store(&foundFindings{n.now(), uint32(len(status.GetFindings()))})
+	}
 	return status, tables, err
-}
-
-// figures returns what the console draws as lines: this process's own counters, which ask
-// nobody anything.
-func (n *Node) figures() (out httpd.Figures) {
-	if !n.serving.Load() {
-		return out
-	}
-	if n.servers.grpc != nil {
-		for _, took := range n.servers.grpc.Stats().Operations {
-			out.Operations = out.Operations.Plus(took)
-		}
-	}
-	for _, outcomes := range n.client.Latencies().Whole {
-		out.Transactions = out.Transactions.Plus(outcomes[txn.Committed])
-	}
-	for _, s := range n.observers.runs.Load().status() {
-		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
-	}
-	return out
 }
 
 // Why a node is not ready: errStarting before it serves, errStopping once Close has

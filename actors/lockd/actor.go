@@ -30,7 +30,7 @@ type lockdActor struct {
 func newLockdActor(cfg Config, stats *counters, stopped chan struct{}) *lockdActor {
 	return &lockdActor{
 		cfg: cfg, table: newTable(cfg.MaxEntries), stats: stats, stopped: stopped,
-		batch: actorkit.NewBatcher[*call](cfg.Batch).Measured(&stats.batches),
+		batch: actorkit.NewBatcher[*call](cfg.Batch).Measured(&stats.batches, &stats.waits),
 	}
 }
 

@@ -67,6 +67,7 @@ type Stats struct {
 	Expired  uint64            // leases that ended before their key was unlocked
 	Unstored uint64            // granted without a record because the table was full
 	Batches  metrics.Histogram // messages handled together
+	Waits    metrics.Histogram // how long messages wait in the mailbox
 }
 
 // Lockd is a running lock service. Its methods may be called concurrently.
@@ -133,7 +134,7 @@ func (l *Lockd) Stats() Stats {
 	l.stats.Lock()
 	defer l.stats.Unlock()
 	s := l.stats.Stats
-	s.Batches = l.stats.batches.Read()
+	s.Batches, s.Waits = l.stats.batches.Read(), l.stats.waits.Read()
 	return s
 }
 
@@ -176,5 +177,6 @@ func keyBytes(keys []string) [][]byte {
 type counters struct {
 	sync.Mutex
 	Stats
-	batches metrics.Sizes // locked by itself
+	batches metrics.Sizes     // locked by itself
+	waits   metrics.Durations // likewise
 }

@@ -73,10 +73,14 @@ type Oracle struct {
 type stats struct {
 	last, served, batches atomic.Uint64
 	mailbox               metrics.Sizes
+	waits                 metrics.Durations
 }
 
 // Batches returns how many requests were taken from the mailbox at once.
 func (o *Oracle) Batches() metrics.Histogram { return o.stats.mailbox.Read() }
+
+// Waits returns how long requests wait in the mailbox.
+func (o *Oracle) Waits() metrics.Histogram { return o.stats.waits.Read() }
 
 // Stats returns the last timestamp issued, how many were issued, and in how many batches.
 func (o *Oracle) Stats() (last mvcc.Timestamp, served, batches uint64) {
@@ -144,7 +148,7 @@ func Spawn(system *actor.ActorSystem, meta Meta, cfg Config) (*Oracle, error) {
 	pid, err := system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor {
 		return &receiver{
 			cfg: cfg, meta: meta, memory: &o.memory, stats: &o.stats,
-			batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&o.stats.mailbox),
+			batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&o.stats.mailbox, &o.stats.waits),
 		}
 	}, actorkit.Mailbox(), actorkit.On(cfg.Dispatcher)), "oracle")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // observe in their turns, read workers beside them; anybody may read.
 type Metrics struct {
 	Batches metrics.Sizes     // operations taken from a mailbox together
+	Waits   metrics.Durations // in a mailbox
 	Entries metrics.Sizes     // mutations that share an entry of Raft's log
 	Writes  metrics.Durations // from an entry's proposal until its effects are visible
 	Reads   metrics.Durations // of the reads of a batch together, once their index is visible

@@ -107,7 +107,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 			pipeline: pipeline{limit: cfg.Pipeline},
 		},
 		self:  &mailbox{root: system.Root},
-		batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches),
+		batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches, &cfg.Metrics.Waits),
 	}
 	t.proposer.fail = t.fail
 	t.reads = newReads(t, readers)

@@ -54,6 +54,8 @@ type Batcher[T any] struct {
 	marker *Flush
 	spare  []T            // a slice returned by GiveBack
 	sizes  *metrics.Sizes // of the batches; nil: nobody wants to know
+	waits  *metrics.Durations
+	sent   metrics.Moment // when the marker was, if waits are observed
 
 	gathering  bool // Gather has yielded for the present batch
 	soloRounds int  // gathered batches in a row with a single item, up to maxSoloRounds
@@ -67,9 +69,10 @@ func NewBatcher[T any](cfg BatchConfig) *Batcher[T] {
 	return b
 }
 
-// Measured has the sizes of batches observed, and returns b.
-func (b *Batcher[T]) Measured(sizes *metrics.Sizes) *Batcher[T] {
-	b.sizes = sizes
+// Measured has the sizes of batches observed, and how long the marker of each is in the
+// mailbox, which is how long a message waits that comes when it does. It returns b.
+func (b *Batcher[T]) Measured(sizes *metrics.Sizes, waits *metrics.Durations) *Batcher[T] {
+	b.sizes, b.waits = sizes, waits
 	return b
 }
 
@@ -125,6 +128,9 @@ func (b *Batcher[T]) mark(c actor.Context) {
 		return
 	}
 	b.marked = true
+	if b.waits != nil {
+		b.sent = metrics.Now()
+	}
 	self, root, marker := c.Self(), c.ActorSystem().Root, b.marker
 	if b.cfg.Linger <= 0 {
 		root.Send(self, marker)
@@ -140,6 +146,9 @@ func (b *Batcher[T]) Due(f *Flush) bool {
 		return false
 	}
 	b.marked = false
+	if b.waits != nil {
+		b.waits.Observe(b.sent.Elapsed())
+	}
 	return true
 }
 

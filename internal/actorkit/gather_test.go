@@ -2,17 +2,26 @@ package actorkit
 
 import (
 	"testing"
+	"time"
 
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// TestBatchesAreMeasured: each batch is observed once, an empty one never.
+// TestBatchesAreMeasured: each batch is observed once, an empty one never; each marker's wait is.
 func TestBatchesAreMeasured(t *testing.T) {
 	var sizes metrics.Sizes
-	b := NewBatcher[int](BatchConfig{}).Measured(&sizes)
+	var waits metrics.Durations
+	b := NewBatcher[int](BatchConfig{}).Measured(&sizes, &waits)
 	for _, n := range []int{3, 0, 1, 0, 0, 8} {
 		b.items = append(b.items, make([]int, n)...)
 		b.GiveBack(b.Take())
+	}
+	b.marked, b.sent = true, metrics.Now()-metrics.Moment(time.Minute)
+	if got := waits.Read(); !b.Due(b.marker) || got.Count() != 0 {
+		t.Errorf("before the marker came: %v", got)
+	}
+	if got := waits.Read(); got.Count() != 1 || got.Sum < 60 {
+		t.Errorf("a wait of a minute: %v", got)
 	}
 	if got := sizes.Read(); got.Count() != 3 || got.Sum != 12 {
 		t.Errorf("%v", got)

@@ -106,7 +106,10 @@ var layers = []layer{
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
-	{of: "internal/httpd", may: []string{pb, "internal/metrics", "internal/pbjson"}},
+	{of: "internal/recent", may: []string{
+		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",
+	}},
+	{of: "internal/httpd", may: []string{pb, "internal/pbjson"}},
 	{of: "backup", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",

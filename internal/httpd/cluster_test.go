@@ -16,7 +16,6 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
-	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // told is a cluster that counts how often it was asked, and how often at once.
@@ -202,47 +201,6 @@ func TestOtherSites(t *testing.T) {
 		}
 		if want == http.StatusForbidden && c.asked.Load() > 0 {
 			t.Errorf("asked for %s", site)
-		}
-	}
-}
-
-// TestHistory: points say what happened between them, and are no more than there is room for.
-func TestHistory(t *testing.T) {
-	var operations metrics.Durations
-	var backlog atomic.Uint64
-	address := quick(t, httpd.Options{Figures: func() httpd.Figures {
-		operations.Observe(20 * time.Millisecond)
-		return httpd.Figures{Operations: operations.Read(), Backlog: backlog.Add(1)}
-	}}, time.Minute, time.Millisecond)
-	var got struct {
-		EveryMs int64 `json:"every_ms"`
-		Points  []struct {
-			UnixMs           int64   `json:"unix_ms"`
-			OperationsPerS   float64 `json:"operations_per_s"`
-			OperationP99Ms   float64 `json:"operation_p99_ms"`
-			TransactionsPerS float64 `json:"transactions_per_s"`
-			Backlog          uint64  `json:"backlog"`
-			Findings         *int    `json:"findings"`
-		}
-	}
-	deadline := time.Now().Add(30 * time.Second)
-	for len(got.Points) < httpd.HistoryPoints || got.Points[0].Backlog < 10 {
-		resp := request(t.Context(), t, address+"/api/v1/history", nil)
-		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-			t.Fatal(err)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d points", len(got.Points))
-		}
-	}
-	if len(got.Points) != httpd.HistoryPoints || got.EveryMs != 1 {
-		t.Errorf("%d points, each %d ms", len(got.Points), got.EveryMs)
-	}
-	for i, p := range got.Points {
-		if p.OperationsPerS <= 0 || p.OperationP99Ms <= 10 || p.OperationP99Ms > 25 ||
-			p.TransactionsPerS != 0 || p.Findings != nil ||
-			i > 0 && p.Backlog != got.Points[i-1].Backlog+1 {
-			t.Fatalf("point %d: %+v", i, p)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, the
 // console at / with what it shows of the whole cluster (/api/v1/cluster, as a stream at
-// /api/v1/cluster/stream, and /api/v1/history), what its pages ask for beside that (Question),
+// /api/v1/cluster/stream), what its pages ask for beside that (Question),
 // and, where the operator has asked for them, profiles under /debug/pprof/.
 //
 // Invariants:

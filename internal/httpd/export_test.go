@@ -6,11 +6,10 @@ import "time"
 const (
 	MaxConnections = maxConnections
 	MaxListeners   = maxListeners
-	HistoryPoints  = historyPoints
 	MaxQuestions   = maxQuestions
 )
 
 // OpenQuick is Open with a time of its own for everything that takes long.
 func OpenQuick(o Options, limit, every time.Duration) (*Server, error) {
-	return open(o, timing{read: limit, write: limit, watch: every, point: every})
+	return open(o, timing{read: limit, write: limit, watch: every})
 }

@@ -132,7 +132,7 @@ func TestOnlyLooks(t *testing.T) {
 		method, path string
 		code         int
 	}{{"POST", "/", 405}, {"DELETE", "/api/v1/status", 405}, {"GET", "/nothing", 404},
-		{"HEAD", "/livez", 200}, {"POST", "/api/v1/cluster", 405}, {"PUT", "/api/v1/history", 405},
+		{"HEAD", "/livez", 200}, {"POST", "/api/v1/cluster", 405},
 		{"POST", "/api/v1/cluster/stream", 405}, {"HEAD", "/api/v1/cluster/stream", 405},
 		{"POST", "/console/console.js", 405}, {"OPTIONS", "/api/v1/cluster", 405}} {
 		if code, header, _ := get(tc.method, tc.path); code != tc.code ||

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,8 +36,6 @@ type Options struct {
 	Questions map[string]Question
 	// MayRead says why who asks may not see rows and values; nil: everybody may.
 	MayRead func(*http.Request) error
-	// Figures are read every ten seconds, for the lines over the last hour; nil: there are none.
-	Figures func() Figures
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Notes are what to tell a probe beside that; nil: nothing.
@@ -55,19 +52,17 @@ type Server struct {
 	listener net.Listener
 	served   chan error
 	watch    *clusterWatch
-	stopping chan struct{}  // Close has begun
-	keeping  sync.WaitGroup // the history
 }
 
 // timing is how long things may take, and how often they are done.
 type timing struct {
-	read, write  time.Duration // a request; its answer
-	watch, point time.Duration // between two events; between two points of the history
+	read, write time.Duration // a request; its answer
+	watch       time.Duration // between two events
 }
 
 var defaultTiming = timing{
 	read: 10 * time.Second, write: 30 * time.Second,
-	watch: 2 * time.Second, point: 10 * time.Second,
+	watch: 2 * time.Second,
 }
 
 // maxConnections bounds connections at once: whoever opens thousands must not leave the
@@ -87,10 +82,9 @@ func open(o Options, t timing) (*Server, error) {
 		return nil, fmt.Errorf("httpd: %w", err)
 	}
 	watch := newClusterWatch(o, t.watch)
-	past := &history{figures: o.Figures, watch: watch, every: t.point}
 	s := &Server{
 		http: &http.Server{
-			Handler:           handler(o, watch, past),
+			Handler:           handler(o, watch),
 			ReadHeaderTimeout: 5 * time.Second,
 			ReadTimeout:       t.read,
 			WriteTimeout:      t.write,
@@ -101,10 +95,6 @@ func open(o Options, t timing) (*Server, error) {
 		listener: netutil.LimitListener(listener, maxConnections),
 		served:   make(chan error, 1),
 		watch:    watch,
-		stopping: make(chan struct{}),
-	}
-	if o.Figures != nil {
-		s.keeping.Go(func() { past.run(s.stopping) })
 	}
 	go func() { s.served <- s.http.Serve(s.listener) }() // joined by Close
 	return s, nil
@@ -116,9 +106,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // Close stops listening, ends streams, and waits for other requests under way as long as
 // ctx allows, then cuts them off. It is called once.
 func (s *Server) Close(ctx context.Context) error {
-	close(s.stopping)
 	s.watch.close()
-	s.keeping.Wait()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
@@ -129,13 +117,13 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Handler serves the paths without a listener, and without a history.
+// Handler serves the paths without a listener.
 func Handler(o Options) http.Handler {
 	watch := newClusterWatch(o, defaultTiming.watch)
-	return handler(o, watch, &history{watch: watch, every: defaultTiming.point})
+	return handler(o, watch)
 }
 
-func handler(o Options, watch *clusterWatch, past *history) http.Handler {
+func handler(o Options, watch *clusterWatch) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "alive")
@@ -160,7 +148,6 @@ func handler(o Options, watch *clusterWatch, past *history) http.Handler {
 	})
 	watch.serve(mux)
 	serveQuestions(mux, o)
-	mux.HandleFunc("GET /api/v1/history", past.serve)
 	serveConsole(mux)
 	if o.Profiles {
 		profiles(mux)

@@ -131,6 +131,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Status
 	//	*PeerRequest_Honour
 	//	*PeerRequest_Survey
+	//	*PeerRequest_Recent
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -250,6 +251,15 @@ func (x *PeerRequest) GetSurvey() *SurveyRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetRecent() *RecentRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Recent); ok {
+			return x.Recent
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -282,6 +292,10 @@ type PeerRequest_Survey struct {
 	Survey *SurveyRequest `protobuf:"bytes,16,opt,name=survey,proto3,oneof"`
 }
 
+type PeerRequest_Recent struct {
+	Recent *RecentRequest `protobuf:"bytes,17,opt,name=recent,proto3,oneof"`
+}
+
 func (*PeerRequest_Tablet) isPeerRequest_Body() {}
 
 func (*PeerRequest_Timestamps) isPeerRequest_Body() {}
@@ -296,6 +310,8 @@ func (*PeerRequest_Honour) isPeerRequest_Body() {}
 
 func (*PeerRequest_Survey) isPeerRequest_Body() {}
 
+func (*PeerRequest_Recent) isPeerRequest_Body() {}
+
 type PeerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -309,6 +325,7 @@ type PeerResponse struct {
 	//	*PeerResponse_Status
 	//	*PeerResponse_Honour
 	//	*PeerResponse_Survey
+	//	*PeerResponse_Recent
 	Body          isPeerResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -428,6 +445,15 @@ func (x *PeerResponse) GetSurvey() *Survey {
 	return nil
 }
 
+func (x *PeerResponse) GetRecent() *Recent {
+	if x != nil {
+		if x, ok := x.Body.(*PeerResponse_Recent); ok {
+			return x.Recent
+		}
+	}
+	return nil
+}
+
 type isPeerResponse_Body interface {
 	isPeerResponse_Body()
 }
@@ -460,6 +486,10 @@ type PeerResponse_Survey struct {
 	Survey *Survey `protobuf:"bytes,16,opt,name=survey,proto3,oneof"`
 }
 
+type PeerResponse_Recent struct {
+	Recent *Recent `protobuf:"bytes,17,opt,name=recent,proto3,oneof"`
+}
+
 func (*PeerResponse_Tablet) isPeerResponse_Body() {}
 
 func (*PeerResponse_Timestamps) isPeerResponse_Body() {}
@@ -473,6 +503,8 @@ func (*PeerResponse_Status) isPeerResponse_Body() {}
 func (*PeerResponse_Honour) isPeerResponse_Body() {}
 
 func (*PeerResponse_Survey) isPeerResponse_Body() {}
+
+func (*PeerResponse_Recent) isPeerResponse_Body() {}
 
 // Asks a node to read the catalogue anew, at least this version, and to honour it before it answers.
 type HonourCatalogue struct {
@@ -1337,7 +1369,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\"\xb4\x02\n" +
+	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xb4\x02\n" +
 	"\tPeerBatch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1346,7 +1378,7 @@ const file_peer_proto_rawDesc = "" +
 	"\ato_node\x18\x04 \x01(\x04R\x06toNode\x128\n" +
 	"\brequests\x18\x05 \x03(\v2\x1c.percolator.wire.PeerRequestR\brequests\x12;\n" +
 	"\tresponses\x18\x06 \x03(\v2\x1d.percolator.wire.PeerResponseR\tresponses\x120\n" +
-	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\"\xe7\x03\n" +
+	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\"\xa1\x04\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1360,8 +1392,9 @@ const file_peer_proto_rawDesc = "" +
 	"\bsnapshot\x18\r \x01(\v2\x1e.percolator.wire.SnapshotChunkH\x00R\bsnapshot\x12:\n" +
 	"\x06status\x18\x0e \x01(\v2 .percolator.v1.NodeStatusRequestH\x00R\x06status\x12:\n" +
 	"\x06honour\x18\x0f \x01(\v2 .percolator.wire.HonourCatalogueH\x00R\x06honour\x128\n" +
-	"\x06survey\x18\x10 \x01(\v2\x1e.percolator.wire.SurveyRequestH\x00R\x06surveyB\x06\n" +
-	"\x04body\"\xec\x03\n" +
+	"\x06survey\x18\x10 \x01(\v2\x1e.percolator.wire.SurveyRequestH\x00R\x06survey\x128\n" +
+	"\x06recent\x18\x11 \x01(\v2\x1e.percolator.wire.RecentRequestH\x00R\x06recentB\x06\n" +
+	"\x04body\"\x9f\x04\n" +
 	"\fPeerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x127\n" +
@@ -1374,7 +1407,8 @@ const file_peer_proto_rawDesc = "" +
 	"\bsnapshot\x18\r \x01(\v2\x1f.percolator.wire.SnapshotAnswerH\x00R\bsnapshot\x12;\n" +
 	"\x06status\x18\x0e \x01(\v2!.percolator.v1.NodeStatusResponseH\x00R\x06status\x123\n" +
 	"\x06honour\x18\x0f \x01(\v2\x19.percolator.wire.HonouredH\x00R\x06honour\x121\n" +
-	"\x06survey\x18\x10 \x01(\v2\x17.percolator.wire.SurveyH\x00R\x06surveyB\x06\n" +
+	"\x06survey\x18\x10 \x01(\v2\x17.percolator.wire.SurveyH\x00R\x06survey\x121\n" +
+	"\x06recent\x18\x11 \x01(\v2\x17.percolator.wire.RecentH\x00R\x06recentB\x06\n" +
 	"\x04body\"+\n" +
 	"\x0fHonourCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"$\n" +
@@ -1484,14 +1518,16 @@ var file_peer_proto_goTypes = []any{
 	(*v1.TimestampsRequest)(nil),  // 17: percolator.v1.TimestampsRequest
 	(*LockdRequest)(nil),          // 18: percolator.wire.LockdRequest
 	(*v1.NodeStatusRequest)(nil),  // 19: percolator.v1.NodeStatusRequest
-	(*v1.Error)(nil),              // 20: percolator.v1.Error
-	(*v1.TabletResponse)(nil),     // 21: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil), // 22: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),         // 23: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil), // 24: percolator.v1.NodeStatusResponse
-	(*v1.TabletDescriptor)(nil),   // 25: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                // 26: percolator.wire.Effect
-	(v1.NodeState)(0),             // 27: percolator.v1.NodeState
+	(*RecentRequest)(nil),         // 20: percolator.wire.RecentRequest
+	(*v1.Error)(nil),              // 21: percolator.v1.Error
+	(*v1.TabletResponse)(nil),     // 22: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil), // 23: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),         // 24: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil), // 25: percolator.v1.NodeStatusResponse
+	(*Recent)(nil),                // 26: percolator.wire.Recent
+	(*v1.TabletDescriptor)(nil),   // 27: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                // 28: percolator.wire.Effect
+	(v1.NodeState)(0),             // 29: percolator.v1.NodeState
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
@@ -1504,25 +1540,27 @@ var file_peer_proto_depIdxs = []int32{
 	19, // 7: percolator.wire.PeerRequest.status:type_name -> percolator.v1.NodeStatusRequest
 	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
 	5,  // 9: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
-	20, // 10: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	21, // 11: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	22, // 12: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	23, // 13: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	11, // 14: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	24, // 15: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	4,  // 16: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	6,  // 17: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
-	7,  // 18: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	25, // 19: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	10, // 20: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	26, // 21: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	15, // 22: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	27, // 23: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	20, // 10: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
+	21, // 11: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	22, // 12: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	23, // 13: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	24, // 14: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	11, // 15: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	25, // 16: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	4,  // 17: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	6,  // 18: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	26, // 19: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
+	7,  // 20: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	27, // 21: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	10, // 22: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	28, // 23: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	15, // 24: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	29, // 25: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1532,6 +1570,7 @@ func file_peer_proto_init() {
 	}
 	file_actors_proto_init()
 	file_percolator_wire_proto_init()
+	file_recent_proto_init()
 	file_peer_proto_msgTypes[1].OneofWrappers = []any{
 		(*PeerRequest_Tablet)(nil),
 		(*PeerRequest_Timestamps)(nil),
@@ -1540,6 +1579,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Status)(nil),
 		(*PeerRequest_Honour)(nil),
 		(*PeerRequest_Survey)(nil),
+		(*PeerRequest_Recent)(nil),
 	}
 	file_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
@@ -1549,6 +1589,7 @@ func file_peer_proto_init() {
 		(*PeerResponse_Status)(nil),
 		(*PeerResponse_Honour)(nil),
 		(*PeerResponse_Survey)(nil),
+		(*PeerResponse_Recent)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -18,16 +18,21 @@ function value(v, of) {
 }
 
 // field makes a form's field with its label.
-function field(label, input) {
+export function field(label, input) {
   return element("label", {}, element("span", {}, label), input);
+}
+
+// tableField chooses one of the tables.
+export function tableField(known, question) {
+  const chosen = question.get("table") ?? known.names[0] ?? "";
+  const names = known.names.includes(chosen) ? known.names : [...known.names, chosen];
+  return element("select", {name: "table", "data-key": "table"}, names.map((name) => (
+    element("option", {value: name, selected: name === chosen ? "" : null}, name))));
 }
 
 // form asks for a table and a prefix. The time of the address stays.
 function form(known, question) {
-  const chosen = question.get("table") ?? known.names[0] ?? "";
-  const names = known.names.includes(chosen) ? known.names : [...known.names, chosen];
-  const select = element("select", {name: "table", "data-key": "table"}, names.map((name) => (
-    element("option", {value: name, selected: name === chosen ? "" : null}, name))));
+  const select = tableField(known, question);
   const prefix = element("input", {
     name: "prefix", value: question.get("prefix") ?? "", "data-key": "prefix", size: 30,
     spellcheck: "false", autocomplete: "off",
@@ -170,7 +175,10 @@ async function row(known, question) {
       "~written by"],
     versions.map((v) => [bytes(v.column), {value: at(v.commit_ts)}, {value: at(v.start_ts)},
       `${millis(v.commit_ts) - millis(v.start_ts)} ms`, {value: shown(v)},
-      acks.has(String(v.start_ts)) ? `a run of ${acks.get(String(v.start_ts))}` : "a transaction"])),
+      {value: element("a", {"data-key": `trace ${v.commit_ts} ${bytes(v.column)}`,
+        href: address("trace", {table: name, row: key, column: bytes(v.column), at: v.commit_ts})},
+      acks.has(String(v.start_ts)) ? `a run of ${acks.get(String(v.start_ts))}`
+        : "a transaction")}])),
     element("h2", {}, "Locks"),
     table("Locks of the row", ["~column", "began at, UTC", "of", "kind", "~primary", "until, UTC"],
       of("lock", "intent").map((e) => [column(e), {value: at(e.start_ts)}, worker(e.worker),

@@ -12,14 +12,20 @@ import {observers} from "./observers.js";
 import {locks} from "./locks.js";
 import {internals} from "./internals.js";
 import {cells} from "./cells.js";
+import {heat} from "./heat.js";
+import {mailboxes} from "./mailboxes.js";
+import {trace} from "./trace.js";
 
 const pages = new Map([
   ["overview", {title: "Overview", show: overview}],
   ["nodes", {title: "Nodes", show: nodes}],
   ["tablets", {title: "Tablets", show: tablets}],
+  ["heat", {title: "Heat", ask: heat, every: 15000}],
   ["observers", {title: "Observers", show: observers}],
   ["locks", {title: "Locks", show: locks}],
   ["cells", {title: "Cells", ask: cells}],
+  ["trace", {title: "Trace", ask: trace}],
+  ["mailboxes", {title: "Mailboxes", ask: mailboxes, every: 5000}],
   ["internals", {title: "Internals", show: internals}],
 ]);
 
@@ -35,7 +41,7 @@ const known = {
   tables: new Map(), // names by number, of dropped ones too; kept while meta does not tell
   names: [], // of the tables that there are
   error: "",
-  history: {every_ms: 10000, points: []},
+  history: {every_ms: 10000, points: [], silent: [], nodes: 0},
 };
 let heard = 0; // when this page was told last; 0: never
 let lost = false; // the stream has ended, and has not told anything since
@@ -146,8 +152,8 @@ function listen() {
 
 async function readHistory() {
   try {
-    const answer = await fetch("/api/v1/history");
-    if (answer.ok && !held) known.history = await answer.json();
+    const answer = await fetch("/api/v1/history?scope=cluster");
+    if (answer.ok && !held) known.history = parse(await answer.text());
   } catch {
     // The node does not answer; the line at the top says so.
   }

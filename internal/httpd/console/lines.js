@@ -65,5 +65,5 @@ export function charts(history) {
     chart("Observers' backlog", history,
       [{name: "", of: (p) => p.backlog, write: count}]),
     chart("Findings", history,
-      [{name: "", of: (p) => p.findings, write: count}]));
+      [{name: "", of: (p) => p.findings ?? null, write: count}]));
 }

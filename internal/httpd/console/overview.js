@@ -83,10 +83,12 @@ export function overview({status, history}) {
     status.findings.length > 0
       ? element("ul", {class: "findings"}, status.findings.map(finding))
       : element("p", {class: "good"}, "Nothing is wrong."),
-    element("h2", {}, `The last hour of ${nodeName(status, status.node_id)}`),
-    element("p", {class: "quiet"}, "Of the node that serves this page alone: " +
-      "transactions of its process and its observers, operations of the clients that it serves, " +
-      "cells that wait or run in its observers; findings while somebody watched."),
+    element("h2", {}, "The last hour"),
+    element("p", {class: "quiet"}, `Of the ${plural(history.nodes, "node")} that answered, together: ` +
+      "transactions of their processes and observers, operations of the clients that they serve, " +
+      "cells that wait or run in their observers; latency where it was worst; findings while " +
+      "somebody watched."),
+    history.silent.map((why) => element("p", {class: "warning"}, `Not among them: ${why}`)),
     history.points.length > 0 ? charts(history)
       : element("p", {}, "The first points come some seconds after the node's start."),
   ];
