@@ -189,7 +189,7 @@ func (t *Tablet) onApplied(m *applied) {
 		t.host.Hint(dirty)
 	}
 	// Reads whose index is this entry can be read now.
-	t.dispatchReads()
+	t.reads.dispatch()
 	t.settle()
 }
 

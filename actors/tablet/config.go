@@ -30,10 +30,6 @@ type Config struct {
 	NodeID uint64
 	// Ticker is the node's. Without it only a group of one replica works.
 	Ticker *Ticker
-	// MaxUncommitted limits the bytes of entries that are proposed and not yet applied:
-	// beyond it proposals are refused; default DefaultMaxUncommitted. MaxInflight limits
-	// the bytes of those on their way to one replica; default DefaultMaxInflight.
-	MaxUncommitted, MaxInflight uint64
 	// Dispatcher runs the tablet's turns; nil: the library's own.
 	Dispatcher *actorkit.Dispatcher
 	// Board is where leaders publish what they know to be empty; nil: nowhere.
@@ -54,12 +50,6 @@ type Config struct {
 // DefaultPipeline is the default of Config.Pipeline.
 const DefaultPipeline = 1
 
-// Defaults of Config.MaxUncommitted and MaxInflight: some of the largest batches (8 MiB).
-const (
-	DefaultMaxUncommitted = 128 << 20
-	DefaultMaxInflight    = 32 << 20
-)
-
 // DefaultIndexed is the default of Config.Indexed: some 10 MB of memory for a full column.
 const DefaultIndexed = 32 << 10
 
@@ -75,12 +65,6 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.Indexed <= 0 {
 		cfg.Indexed = DefaultIndexed
-	}
-	if cfg.MaxUncommitted == 0 {
-		cfg.MaxUncommitted = DefaultMaxUncommitted
-	}
-	if cfg.MaxInflight == 0 {
-		cfg.MaxInflight = DefaultMaxInflight
 	}
 	return cfg
 }

@@ -104,10 +104,10 @@ func (t *Tablet) onStamped(m *stamped) {
 	} else {
 		noteTimestamps(m.calls, m.first)
 		// The leadership or the range may have changed while the oracle was asked.
-		t.read(t.stillOurs(m.calls))
+		t.reads.ask(t.stillOurs(m.calls))
 	}
 	next := t.reads.first.stamp(t.host, t.self)
 	t.inHand = append(t.inHand, next...)
-	t.read(t.stillOurs(next))
+	t.reads.ask(t.stillOurs(next))
 	t.ready()
 }

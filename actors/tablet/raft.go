@@ -128,7 +128,7 @@ func (t *Tablet) ready() {
 			t.reads.indexes.answered(r)
 		}
 		if len(rd.Reads) > 0 {
-			t.dispatchReads()
+			t.reads.dispatch()
 		}
 		for _, m := range rd.Messages {
 			t.host.SendRaft(m)

@@ -24,6 +24,7 @@ import (
 // time; one that meets a reservation comes back and is parked (waiting.go).
 type reads struct {
 	*served
+	proposer   *proposer   // which judges them; not for the workers
 	first      firstReads  // that wait for a timestamp
 	indexes    readIndexes // that wait for their ReadIndex, and for it to be visible
 	queue      readQueue   // that wait for a worker
@@ -51,6 +52,7 @@ type served struct {
 
 func newReads(t *Tablet, readers *ReadPool) reads {
 	return reads{
+		proposer: &t.proposer,
 		served: &served{
 			id: t.id, store: t.store, limits: t.cfg.Limits, logger: t.cfg.Logger, self: t.self,
 			took: &t.cfg.Metrics.Reads,
@@ -79,51 +81,42 @@ type readBatch struct {
 	calls []*Call
 }
 
-// read asks Raft for the index that the calls must see. They must have been checked in
+// ask asks Raft for the index that the calls must see. They must have been checked in
 // this turn.
-func (t *Tablet) read(calls []*Call) {
+func (r *reads) ask(calls []*Call) {
 	if len(calls) == 0 {
 		return
 	}
-	t.counters.reads += uint64(len(calls))
-	b := &readBatch{epoch: t.descriptor.Epoch, calls: calls}
-	t.reads.indexes.add(b)
-	t.group.ReadIndex(b.id)
-	if !t.group.Single() { // the others are asked, and asked again with every heartbeat
-		b.until = time.Now().Add(t.cfg.MaxWait)
-		t.parked.arm()
+	p := r.proposer
+	p.counters.reads += uint64(len(calls))
+	b := &readBatch{epoch: p.descriptor.Epoch, calls: calls}
+	r.indexes.add(b)
+	p.group.ReadIndex(b.id)
+	if !p.group.Single() { // the others are asked, and asked again with every heartbeat
+		b.until = time.Now().Add(p.cfg.MaxWait)
+		p.parked.arm()
 	}
 }
 
-// dispatchReads gives the read workers the batches whose index is known and visible, and
+// dispatch gives the read workers the batches whose index is known and visible, and
 // answers the oracle's questions for the mark, which need no worker.
-func (t *Tablet) dispatchReads() {
-	for _, b := range t.reads.indexes.due(t.group.CaughtUp) {
+func (r *reads) dispatch() {
+	p := r.proposer
+	for _, b := range r.indexes.due(p.group.CaughtUp) {
 		// The range or the replicas have changed while the index was awaited.
-		if b.epoch != t.descriptor.Epoch {
-			b.calls = t.stillOurs(b.calls)
+		if b.epoch != p.descriptor.Epoch {
+			b.calls = p.stillOurs(b.calls)
 		}
 		reads := b.calls[:0] // the batch is the tablet's own
 		for _, call := range b.calls {
 			if _, ok := call.Req.Op.(*pb.TabletRequest_Mark); ok {
-				call.Reply(markResponse(t.group.Term(), t.mark))
+				call.Reply(markResponse(p.group.Term(), p.mark))
 				continue
 			}
 			reads = append(reads, call)
 		}
-		t.reads.queue.add(reads, t.descriptor.Epoch)
-		t.submitReads()
-	}
-}
-
-// submitReads gives the workers as many of the queued reads as they have room for.
-func (t *Tablet) submitReads() {
-	q, epoch := &t.reads.queue, t.descriptor.Epoch
-	if q.epoch != epoch {
-		q.calls, q.epoch = t.stillOurs(q.calls), epoch
-	}
-	if err := t.reads.submit(t.memory, t.descriptor, t.group.Term()); err != nil {
-		t.fail(err)
+		r.queue.add(reads, p.descriptor.Epoch)
+		r.submit()
 	}
 }
 

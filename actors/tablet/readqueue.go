@@ -3,7 +3,6 @@ package tablet
 import (
 	"iter"
 
-	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
@@ -29,7 +28,7 @@ const (
 type readersFree struct{}
 
 // add appends reads that were checked under the epoch. The queue keeps the epoch of its
-// oldest calls: if it is an older one, submitReads checks all of them again.
+// oldest calls: if it is an older one, submit checks all of them again.
 func (q *readQueue) add(reads []*Call, epoch uint64) {
 	if len(q.calls) == 0 {
 		q.calls, q.epoch = reads, epoch
@@ -57,36 +56,41 @@ func (s *served) wait() bool {
 }
 
 // submit gives the workers as many of the queued reads as they have room for, and asks to
-// be told when there is more. The calls were checked under the descriptor.
-func (r *reads) submit(m *memory.Memory, d *pb.TabletDescriptor, term uint64) error {
-	for len(r.queue.calls) > 0 {
+// be told when there is more.
+func (r *reads) submit() {
+	q, p := &r.queue, r.proposer
+	if epoch := p.descriptor.Epoch; q.epoch != epoch {
+		q.calls, q.epoch = p.stillOurs(q.calls), epoch
+	}
+	for len(q.calls) > 0 {
 		if r.room() {
-			if err := r.submitJobs(m, d, term); err != nil {
-				return err
+			if err := r.submitJobs(); err != nil {
+				p.fail(err)
+				return
 			}
 		}
-		if len(r.queue.calls) > 0 && r.wait() {
-			return nil
+		if len(q.calls) > 0 && r.wait() {
+			return
 		}
 	}
 	// The empty slice would keep the array of a long one.
-	r.queue.calls = nil
-	return nil
+	q.calls = nil
 }
 
 // submitJobs captures what the reads are answered from and makes jobs of them. The order
 // matters (design section 5): the term, the epoch and the lock view first, in this turn,
 // then the Badger Txn, on the worker.
-func (r *reads) submitJobs(m *memory.Memory, d *pb.TabletDescriptor, term uint64) error {
-	q := &r.queue
-	c, err := m.Capture(d, requestsOf(q.calls))
+func (r *reads) submitJobs() error {
+	q, p := &r.queue, r.proposer
+	c, err := p.memory.Capture(p.descriptor, requestsOf(q.calls))
 	if err != nil {
 		return err
 	}
 	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && r.room(); jobs-- {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
 		job := &readJob{
-			tablet: r.served, term: term, epoch: d.Epoch, capture: c, calls: q.calls[:n:n],
+			tablet: r.served, term: p.group.Term(), epoch: p.descriptor.Epoch, capture: c,
+			calls: q.calls[:n:n],
 		}
 		q.calls = q.calls[n:]
 		r.unfinished.Add(1)

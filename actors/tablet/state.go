@@ -105,6 +105,12 @@ func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
 	b.InitialLog(d.TabletId, store.InitialIndex, store.InitialTerm)
 }
 
+// What a group takes on: some of the largest batches (8 MiB).
+const (
+	maxUncommitted = 128 << 20 // bytes proposed and not yet applied; more is refused
+	maxInflight    = 32 << 20  // bytes on their way to one replica
+)
+
 // open reads the replica's state and its log and makes its group.
 func (t *Tablet) open() error {
 	c, err := snapshot.Capture(t.store, t.id)
@@ -132,7 +138,7 @@ func (t *Tablet) open() error {
 		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
 		ConfState: t.conf,
 		Applied:   t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
-		MaxUncommitted: t.cfg.MaxUncommitted, MaxInflight: t.cfg.MaxInflight,
+		MaxUncommitted: maxUncommitted, MaxInflight: maxInflight,
 		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
 	})
 	t.drain.group = t.group

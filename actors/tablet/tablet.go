@@ -205,7 +205,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *storeFailed:
 		t.fail(m.err)
 	case *readersFree:
-		t.submitReads()
+		t.reads.submit()
 	case *memory.Count:
 		if err := t.memory.Counted(m); err != nil {
 			t.fail(err)
@@ -265,7 +265,7 @@ func (t *Tablet) onCall(c actor.Context, call *Call) {
 		// The oracle has its leadership confirmed, one question at a time and for a batch of
 		// its own callers: waiting for a batch here would delay all of them.
 		t.inHand = append(t.inHand, call)
-		t.read(t.stillOurs([]*Call{call}))
+		t.reads.ask(t.stillOurs([]*Call{call}))
 		t.ready()
 		return
 	}
@@ -321,7 +321,7 @@ func (t *Tablet) flush() {
 	t.batch.GiveBack(calls)
 	// First reads that get their timestamps at once share the ReadIndex of the others,
 	// which is asked for only now, after the oracle.
-	t.read(append(reads, t.reads.first.stamp(t.host, t.self)...))
+	t.reads.ask(append(reads, t.reads.first.stamp(t.host, t.self)...))
 	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
 	}

@@ -115,7 +115,7 @@ func (t *Tablet) unpark() {
 	}
 	if calls := t.parked.freed(&t.parked.reads); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
-		t.read(t.stillOurs(calls))
+		t.reads.ask(t.stillOurs(calls))
 	}
 }
 
@@ -144,7 +144,7 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 		t.parked.reads = append(t.parked.reads, w)
 		t.parked.arm()
 	}
-	t.read(t.stillOurs(again))
+	t.reads.ask(t.stillOurs(again))
 	t.ready()
 }
 
