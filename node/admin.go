@@ -42,6 +42,11 @@ func (n *adminNode) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 // Place implements admin.Node.
 func (n *adminNode) Place() { n.jobs.place() }
 
+// ReplayParked implements admin.Node.
+func (n *adminNode) ReplayParked(ctx context.Context, observer string) (uint64, error) {
+	return n.client.ReplayParked(ctx, observer)
+}
+
 // Restore implements admin.Node.
 func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
 	return n.client.Restore(ctx, records)

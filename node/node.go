@@ -291,8 +291,9 @@ func (n *Node) openParts() {
 	t.client, t.observers, t.status = n.client, n.observers, n.status
 	t.admin = admin.New(admin.Config{
 		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
-		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores, Router: n.router,
-		Carrier: n.carrier, Members: n.others.members, Jobs: &n.status.reported,
+		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
+		Tokens: n.meta.Tokens, Router: n.router, Carrier: n.carrier, Members: n.others.members,
+		Jobs: &n.status.reported,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
 			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,

@@ -46,9 +46,10 @@ func (n *Node) openHTTP() (err error) {
 		n.cfg.Logger.Warn("profiles are served to everybody who can reach the HTTP listener, which "+
 			"is not on a loopback address", "http", addr)
 	}
-	n.servers.http, err = httpd.Open(httpd.Options{
+	options := httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
 		Questions: n.questions(), MayRead: n.mayRead,
+		Operators: &consoleUsers{n}, PlainLogins: n.cfg.Certs == "",
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet
@@ -63,7 +64,11 @@ func (n *Node) openHTTP() (err error) {
 			status, _ := n.status.get(ctx, false) // what could be gathered in time
 			return status
 		},
-	})
+	}
+	if n.cfg.HTTPTLS {
+		options.TLS = n.certs.files.Browsers(certs.AllRoles()...)
+	}
+	n.servers.http, err = httpd.Open(options)
 	if err != nil {
 		return fmt.Errorf("node: listen for HTTP: %w", err)
 	}

@@ -2,8 +2,11 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file holds the orders about observers. They are written into the catalogue in meta,
@@ -40,6 +43,19 @@ func (s *Service) Backfill(ctx context.Context,
 		b, err = s.cfg.Backfills.Backfill(ctx, req.GetName())
 	}
 	return &pb.BackfillResponse{Backfill: b}, err
+}
+
+// ReplayParked implements pb.AdminServer.
+func (s *Service) ReplayParked(ctx context.Context,
+	req *pb.ReplayParkedRequest) (*pb.ReplayParkedResponse, error) {
+	n, err := s.cfg.Node.ReplayParked(ctx, req.GetName())
+	switch {
+	case errors.Is(err, txn.ErrInvalid):
+		return nil, refuse("%v", err)
+	case err != nil:
+		return nil, fmt.Errorf("admin: after %d notifications: %w", n, err)
+	}
+	return &pb.ReplayParkedResponse{Replayed: n}, nil
 }
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.

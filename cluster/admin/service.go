@@ -30,6 +30,7 @@ type Config struct {
 	Policy    *meta.Policy
 	Restores  *meta.Restores
 	Jobs      *Jobs // that clients report to this node
+	Tokens    *meta.Tokens
 	Router    *route.Router
 	Carrier   *route.Carrier
 	Members   cluster.Members
@@ -41,6 +42,8 @@ type Config struct {
 type Node interface {
 	// Timestamp returns a fresh timestamp of the oracle.
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
+	// ReplayParked has an observer run again for all that is parked.
+	ReplayParked(ctx context.Context, observer string) (replayed uint64, err error)
 	// Restore writes records of a backup.
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// Place has placement look at the cluster soon, if this node leads meta.

@@ -27,6 +27,7 @@ type Meta struct {
 	Backfills *BackfillRecords
 	Schema    *Schema
 	Restores  *Restores
+	Tokens    *Tokens
 }
 
 // New returns a Meta that reaches the meta tablet by send and finds user tablets by
@@ -42,7 +43,7 @@ func New(send route.Sender, router *route.Router) *Meta {
 	return &Meta{
 		Tablets: tablets, Nodes: nodes, Moves: &Moves{records: r, nodes: nodes}, Policy: policy,
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
-		Schema: schema, Restores: &Restores{schema},
+		Schema: schema, Restores: &Restores{schema}, Tokens: &Tokens{r},
 	}
 }
 

@@ -53,6 +53,16 @@ func Open(source Source, logger *slog.Logger) (*Files, error) {
 // Server is the configuration of a listener that serves holders of one of the roles, and
 // nobody else.
 func (f *Files) Server(accept ...Role) *tls.Config {
+	return f.server(tls.RequireAndVerifyClientCert, accept)
+}
+
+// Browsers is the configuration of a listener that serves everybody. Who shows a
+// certificate has to hold one of the roles.
+func (f *Files) Browsers(accept ...Role) *tls.Config {
+	return f.server(tls.VerifyClientCertIfGiven, accept)
+}
+
+func (f *Files) server(clients tls.ClientAuthType, accept []Role) *tls.Config {
 	base := f.base()
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := f.now()
@@ -61,8 +71,11 @@ func (f *Files) Server(accept ...Role) *tls.Config {
 		}
 		cfg := f.base()
 		cfg.Certificates = []tls.Certificate{*now.pair}
-		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, now.roots
+		cfg.ClientAuth, cfg.ClientCAs = clients, now.roots
 		cfg.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 && clients == tls.VerifyClientCertIfGiven {
+				return nil
+			}
 			return checkRole(state.PeerCertificates[0], accept)
 		}
 		return cfg, nil

@@ -68,8 +68,10 @@ loopback addresses (--insecure).`,
 		"serve plain text, on loopback addresses only")
 	flags.BoolVar(&n.cfg.InsecureForce, "insecure-force", false,
 		"lift --insecure's restriction to loopback addresses")
+	flags.BoolVar(&n.cfg.HTTPTLS, "http-tls", false,
+		"with --certs: serve HTTP over TLS, with the node's certificate")
 	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false,
-		"with --certs: serve HTTP, which is plain text, where others reach it")
+		"with --certs: serve HTTP, which everybody may read, where others reach it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
@@ -130,7 +132,7 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(out, node, n.ready); err != nil {
+	if err := announce(out, node, n.cfg.HTTPTLS, n.ready); err != nil {
 		return errors.Join(err, node.Close(ctx))
 	}
 	tellManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
@@ -228,7 +230,11 @@ type readyJSON struct {
 }
 
 // announce prints the node's addresses, and writes them to the ready file.
-func announce(out *printer, node RunningNode, ready string) error {
+func announce(out *printer, node RunningNode, secure bool, ready string) error {
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
 	at := readyJSON{node.Addr(), node.HTTPAddr(), os.Getpid()}
 	if out.json() {
 		if err := out.object(at); err != nil {
@@ -237,7 +243,7 @@ func announce(out *printer, node RunningNode, ready string) error {
 	} else {
 		_, _ = fmt.Fprintf(out.stdout, "serving clients on %s\n", at.Addr)
 		if at.HTTP != "" {
-			_, _ = fmt.Fprintf(out.stdout, "serving HTTP on http://%s/\n", at.HTTP)
+			_, _ = fmt.Fprintf(out.stdout, "serving HTTP on %s://%s/\n", scheme, at.HTTP)
 		}
 		if at.Addr != config.DefaultListen {
 			_, _ = fmt.Fprintf(out.stdout, "reach it with: export PERCOLATOR_ADDR=%s\n", at.Addr)

@@ -52,6 +52,9 @@ type Config struct {
 	// are refused: a site that a browser visits could read the node by a name of its own
 	// (DNS rebinding).
 	HTTPHosts []string
+	// HTTPTLS serves HTTP over TLS, with the node's certificate. Clients need none; who shows
+	// an operator's may do what operators may.
+	HTTPTLS bool
 	// Pprof also serves profiles of the process over HTTP, under /debug/pprof/.
 	Pprof bool
 	// Labels describe the node, such as zone=a. Keys and values are at most 64 bytes, 8

@@ -134,6 +134,9 @@ func (c *Config) checkHTTP(k *checker) {
 				"give names as they are in URLs, without a port")
 		}
 	}
+	if c.HTTPTLS && c.Certs == "" {
+		k.add("HTTPTLS", "set without certificates", "name their folder (--certs), or leave it out")
+	}
 	if c.Pprof && c.HTTPAddr() == "" {
 		k.add("Pprof", "set without an HTTP listener", "give HTTP an address, or leave it out")
 	}

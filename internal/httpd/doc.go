@@ -1,10 +1,14 @@
 // Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, the
 // console at / with what it shows of the whole cluster (/api/v1/cluster, as a stream at
 // /api/v1/cluster/stream), what its pages ask for beside that (Question),
-// and, where the operator has asked for them, profiles under /debug/pprof/.
+// and, where the operator has asked for them, profiles under /debug/pprof/. Who logs in
+// (/api/v1/session, login, logout) may change something (/api/v1/actions).
 //
 // Invariants:
-//  1. It only looks: no request changes anything, and methods other than GET and HEAD are refused.
+//  1. GET and HEAD only look. What changes something is a POST under /api/v1/actions, from
+//     somebody who is logged in with a token or an operator's certificate, as JSON with a
+//     header that no other site's page can send (login.go, ADR 0039). Whether the caller may
+//     is decided where all calls are (internal/rpc), behind the interface Operators.
 //  2. A slow or hostile client holds no more than one connection: headers, reading and writing are bounded in time.
 //  3. /livez says that the process answers; /readyz that the node serves, and if not, why. It may wait some seconds for that:
 //     a probe must not be told ready by what was true an hour ago.
@@ -13,7 +17,7 @@
 //  5. The cluster is asked only while somebody looks, once for all who do. What it says
 //     reaches a document as text, never as markup (console/dom.js); documents load and run
 //     nothing that another host serves.
-//  6. Rows and values go to nobody whom Options.MayRead refuses. Questions of pages are few at
+//  6. Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in. Questions of pages are few at
 //     once and bounded in time; what they answer is bounded by who answers.
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.

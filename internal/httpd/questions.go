@@ -34,14 +34,16 @@ const (
 )
 
 // serveQuestions adds their paths.
-func serveQuestions(mux *http.ServeMux, o Options) {
+func serveQuestions(mux *http.ServeMux, o Options, l *logins) {
 	room := make(chan struct{}, maxQuestions)
 	for name, q := range o.Questions {
 		mux.HandleFunc("GET /api/v1/"+name, ownSite(func(w http.ResponseWriter, req *http.Request) {
 			if q.Data && o.MayRead != nil {
 				if err := o.MayRead(req); err != nil {
-					fault(w, http.StatusUnauthorized, "LOGIN", err)
-					return
+					if err = l.instead(req, err); err != nil {
+						refuse(w, err)
+						return
+					}
 				}
 			}
 			select {
@@ -49,8 +51,8 @@ func serveQuestions(mux *http.ServeMux, o Options) {
 				defer func() { <-room }()
 			default:
 				w.Header().Set("Retry-After", "1")
-				fault(w, http.StatusTooManyRequests, "TOO_MANY",
-					fmt.Errorf("httpd: %d questions are being answered: try again", maxQuestions))
+				tell(w, http.StatusTooManyRequests, map[string]any{"code": CodeTooMany, "error": fmt.Sprintf(
+					"httpd: %d questions are being answered: try again", maxQuestions)})
 				return
 			}
 			answer(w, req, q)
@@ -62,7 +64,7 @@ func serveQuestions(mux *http.ServeMux, o Options) {
 func answer(w http.ResponseWriter, req *http.Request, q Question) {
 	form, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
-		fault(w, http.StatusBadRequest, "INVALID", err)
+		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, err.Error()})
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), questionPatience)
@@ -74,22 +76,11 @@ func answer(w http.ResponseWriter, req *http.Request, q Question) {
 	}
 	switch {
 	case errors.Is(err, ErrQuestion):
-		fault(w, http.StatusBadRequest, "INVALID", err)
+		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, err.Error()})
 	case err != nil:
-		fault(w, http.StatusServiceUnavailable, "UNAVAILABLE", err)
+		refuse(w, &Refusal{http.StatusServiceUnavailable, CodeUnavailable, err.Error()})
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(body, '\n'))
 	}
-}
-
-// fault answers with an error, for people and for programs.
-func fault(w http.ResponseWriter, status int, code string, err error) {
-	body, failed := json.Marshal(map[string]string{"error": err.Error(), "code": code})
-	if failed != nil { // of two strings
-		body = []byte(`{}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
 }

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,13 @@ type Options struct {
 	// Hosts are the names, with or without ports, under which requests may ask for the node
 	// besides localhost and addresses; others are refused. nil: none.
 	Hosts func() []string
+	// Operators knows who may change something; nil: nobody may.
+	Operators Operators
+	// TLS serves encrypted, and lets those log in who show a certificate that it accepts; nil:
+	// plain text.
+	TLS *tls.Config
+	// PlainLogins takes tokens in plain text from other machines too.
+	PlainLogins bool
 	// Profiles also serves /debug/pprof/.
 	Profiles bool
 	// Status describes the node.
@@ -34,7 +42,7 @@ type Options struct {
 	Cluster func(ctx context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
 	// Questions are what pages ask for beside that, by name.
 	Questions map[string]Question
-	// MayRead says why who asks may not see rows and values; nil: everybody may.
+	// MayRead says why who has not logged in may not see rows and values; nil: everybody may.
 	MayRead func(*http.Request) error
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
@@ -96,6 +104,9 @@ func open(o Options, t timing) (*Server, error) {
 		served:   make(chan error, 1),
 		watch:    watch,
 	}
+	if o.TLS != nil {
+		s.listener = tls.NewListener(s.listener, o.TLS)
+	}
 	go func() { s.served <- s.http.Serve(s.listener) }() // joined by Close
 	return s, nil
 }
@@ -119,6 +130,9 @@ func (s *Server) Close(ctx context.Context) error {
 
 // Handler serves the paths without a listener.
 func Handler(o Options) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	watch := newClusterWatch(o, defaultTiming.watch)
 	return handler(o, watch)
 }
@@ -147,7 +161,10 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 		_, _ = w.Write(append(body, '\n'))
 	})
 	watch.serve(mux)
-	serveQuestions(mux, o)
+	logins := newLogins(o)
+	logins.serve(mux)
+	serveActions(mux, logins)
+	serveQuestions(mux, o, logins)
 	serveConsole(mux)
 	if o.Profiles {
 		profiles(mux)

@@ -68,6 +68,11 @@ var calls = map[string]access{
 	pb.Admin_MoveTablet_FullMethodName:      {role: certs.Operator},
 	pb.Admin_SetLogLevel_FullMethodName:     {role: certs.Operator},
 	pb.Admin_DescribeProcess_FullMethodName: {role: certs.Operator},
+	pb.Admin_CreateToken_FullMethodName:     {role: certs.Operator},
+	pb.Admin_Tokens_FullMethodName:          {role: certs.Operator},
+	pb.Admin_RevokeToken_FullMethodName:     {role: certs.Operator},
+	// A writer can do what it does by itself, one row after the other.
+	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	// It changes nothing, but reads all of a tablet on each of its replicas.
 	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
@@ -126,14 +131,15 @@ func takes(method string, req any) certs.Role {
 type Caller struct {
 	Role certs.Role
 	Name string
-	By   string // what says so: ByCertificate or another word for the audit log
+	By   string // what says so: ByCertificate and others
 	From string // the address
 }
 
-// ByCertificate and ByNothing say how a caller is known: by its certificate, or not at all,
-// in clear text.
+// How a caller is known: by its certificate, by its token of the console, or not at all, in
+// clear text.
 const (
 	ByCertificate = "certificate"
+	ByToken       = "token"
 	ByNothing     = "plain text"
 )
 
@@ -167,6 +173,11 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 	}
 	if c.Role.Includes(role) {
 		return nil
+	}
+	if c.By == ByToken {
+		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
+			"%s takes the role %s, and the token %q has the role %s: use one that `percolator "+
+				"token create NAME --role %s` has made", what, role, c.Name, c.Role, role)}
 	}
 	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
 		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+

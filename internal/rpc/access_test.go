@@ -33,6 +33,8 @@ var leastRoles = map[string]certs.Role{
 	"ForgetNode": certs.Operator, "RestoreTable": certs.Operator, "RestoreCells": certs.Operator,
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
+	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
+	"ReplayParked": certs.Writer,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader,
 }

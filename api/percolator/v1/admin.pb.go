@@ -128,7 +128,7 @@ func (x DescribeProcessRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DescribeProcessRequest_Kind.Descriptor instead.
 func (DescribeProcessRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type BackfillRequest_Action int32
@@ -177,7 +177,489 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26, 0}
+}
+
+// Token lets whoever knows its secret log in to the console.
+type Token struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // reader or operator
+	CreatedUnixMs int64                  `protobuf:"varint,3,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
+	ExpiresUnixMs int64                  `protobuf:"varint,4,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"` // SHA-256 of the secret; left out of lists
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Token) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Token) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Token) GetCreatedUnixMs() int64 {
+	if x != nil {
+		return x.CreatedUnixMs
+	}
+	return 0
+}
+
+func (x *Token) GetExpiresUnixMs() int64 {
+	if x != nil {
+		return x.ExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *Token) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+// TokenRecord is what meta keeps.
+type TokenRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenRecord) Reset() {
+	*x = TokenRecord{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenRecord) ProtoMessage() {}
+
+func (x *TokenRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenRecord.ProtoReflect.Descriptor instead.
+func (*TokenRecord) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TokenRecord) GetTokens() []*Token {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type CreateTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"` // a token that is there with the same name and hash is no error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenRequest) Reset() {
+	*x = CreateTokenRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenRequest) ProtoMessage() {}
+
+func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CreateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *CreateTokenRequest) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+type CreateTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenResponse) Reset() {
+	*x = CreateTokenResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenResponse) ProtoMessage() {}
+
+func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CreateTokenResponse) GetToken() *Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+type TokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokensRequest) Reset() {
+	*x = TokensRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokensRequest) ProtoMessage() {}
+
+func (x *TokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokensRequest.ProtoReflect.Descriptor instead.
+func (*TokensRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+type TokensResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"` // in the order of names; expired ones too, until they are removed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokensResponse) Reset() {
+	*x = TokensResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokensResponse) ProtoMessage() {}
+
+func (x *TokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokensResponse.ProtoReflect.Descriptor instead.
+func (*TokensResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *TokensResponse) GetTokens() []*Token {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type RevokeTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenRequest) Reset() {
+	*x = RevokeTokenRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenRequest) ProtoMessage() {}
+
+func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RevokeTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RevokeTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenResponse) Reset() {
+	*x = RevokeTokenResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenResponse) ProtoMessage() {}
+
+func (x *RevokeTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+type ReplayParkedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the observer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayParkedRequest) Reset() {
+	*x = ReplayParkedRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayParkedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayParkedRequest) ProtoMessage() {}
+
+func (x *ReplayParkedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayParkedRequest.ProtoReflect.Descriptor instead.
+func (*ReplayParkedRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReplayParkedRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ReplayParkedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replayed      uint64                 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayParkedResponse) Reset() {
+	*x = ReplayParkedResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayParkedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayParkedResponse) ProtoMessage() {}
+
+func (x *ReplayParkedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayParkedResponse.ProtoReflect.Descriptor instead.
+func (*ReplayParkedResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReplayParkedResponse) GetReplayed() uint64 {
+	if x != nil {
+		return x.Replayed
+	}
+	return 0
 }
 
 type DescribeProcessRequest struct {
@@ -190,7 +672,7 @@ type DescribeProcessRequest struct {
 
 func (x *DescribeProcessRequest) Reset() {
 	*x = DescribeProcessRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -202,7 +684,7 @@ func (x *DescribeProcessRequest) String() string {
 func (*DescribeProcessRequest) ProtoMessage() {}
 
 func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[0]
+	mi := &file_percolator_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -215,7 +697,7 @@ func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessRequest.ProtoReflect.Descriptor instead.
 func (*DescribeProcessRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DescribeProcessRequest) GetKind() DescribeProcessRequest_Kind {
@@ -241,7 +723,7 @@ type DescribeProcessResponse struct {
 
 func (x *DescribeProcessResponse) Reset() {
 	*x = DescribeProcessResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +735,7 @@ func (x *DescribeProcessResponse) String() string {
 func (*DescribeProcessResponse) ProtoMessage() {}
 
 func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[1]
+	mi := &file_percolator_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +748,7 @@ func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessResponse.ProtoReflect.Descriptor instead.
 func (*DescribeProcessResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DescribeProcessResponse) GetContent() []byte {
@@ -285,7 +767,7 @@ type SetLogLevelRequest struct {
 
 func (x *SetLogLevelRequest) Reset() {
 	*x = SetLogLevelRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +779,7 @@ func (x *SetLogLevelRequest) String() string {
 func (*SetLogLevelRequest) ProtoMessage() {}
 
 func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[2]
+	mi := &file_percolator_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +792,7 @@ func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
 func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetLogLevelRequest) GetLevel() string {
@@ -329,7 +811,7 @@ type SetLogLevelResponse struct {
 
 func (x *SetLogLevelResponse) Reset() {
 	*x = SetLogLevelResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +823,7 @@ func (x *SetLogLevelResponse) String() string {
 func (*SetLogLevelResponse) ProtoMessage() {}
 
 func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[3]
+	mi := &file_percolator_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +836,7 @@ func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
 func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetLogLevelResponse) GetBefore() string {
@@ -372,7 +854,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +866,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[4]
+	mi := &file_percolator_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +879,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 type ClusterStatusResponse struct {
@@ -419,7 +901,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +913,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[5]
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +926,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClusterStatusResponse) GetUnixMs() int64 {
@@ -526,7 +1008,7 @@ type ReportJobRequest struct {
 
 func (x *ReportJobRequest) Reset() {
 	*x = ReportJobRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +1020,7 @@ func (x *ReportJobRequest) String() string {
 func (*ReportJobRequest) ProtoMessage() {}
 
 func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[6]
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +1033,7 @@ func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobRequest.ProtoReflect.Descriptor instead.
 func (*ReportJobRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportJobRequest) GetJob() *Job {
@@ -569,7 +1051,7 @@ type ReportJobResponse struct {
 
 func (x *ReportJobResponse) Reset() {
 	*x = ReportJobResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +1063,7 @@ func (x *ReportJobResponse) String() string {
 func (*ReportJobResponse) ProtoMessage() {}
 
 func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[7]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +1076,7 @@ func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobResponse.ProtoReflect.Descriptor instead.
 func (*ReportJobResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 type NodeReport struct {
@@ -610,7 +1092,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +1104,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[8]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +1117,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -687,7 +1169,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +1181,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[9]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +1194,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -765,7 +1247,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +1259,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[10]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +1272,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -831,7 +1313,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1325,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[11]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1338,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -884,7 +1366,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1378,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[12]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1391,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -941,7 +1423,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1435,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[13]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1448,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 type ControlObserverRequest struct {
@@ -981,7 +1463,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1475,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[14]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1488,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1046,7 +1528,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1540,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1553,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1091,7 +1573,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1585,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1598,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1142,7 +1624,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1636,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1649,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1204,7 +1686,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1698,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1711,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -1367,7 +1849,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1861,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1874,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -1416,7 +1898,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1910,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1923,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -1483,7 +1965,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1977,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1990,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -1536,7 +2018,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +2030,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +2043,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -1587,7 +2069,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +2081,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +2094,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -1635,7 +2117,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +2129,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +2142,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -1700,7 +2182,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +2194,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +2207,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -1744,7 +2226,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +2238,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +2251,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -1789,7 +2271,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2283,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2296,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -1842,7 +2324,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2336,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2349,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -1901,7 +2383,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2395,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2408,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -1946,7 +2428,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2440,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2453,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -1999,7 +2481,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2493,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2506,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2069,7 +2551,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2563,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2576,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -2183,7 +2665,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2677,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2690,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -2227,7 +2709,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2721,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2734,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -2271,7 +2753,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2765,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2778,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -2314,7 +2796,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2808,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,14 +2821,39 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"\xe4\x01\n" +
+	"\x19percolator/v1/admin.proto\x12\rpercolator.v1\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\"\x93\x01\n" +
+	"\x05Token\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12&\n" +
+	"\x0fcreated_unix_ms\x18\x03 \x01(\x03R\rcreatedUnixMs\x12&\n" +
+	"\x0fexpires_unix_ms\x18\x04 \x01(\x03R\rexpiresUnixMs\x12\x12\n" +
+	"\x04hash\x18\x05 \x01(\fR\x04hash\";\n" +
+	"\vTokenRecord\x12,\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x14.percolator.v1.TokenR\x06tokens\"g\n" +
+	"\x12CreateTokenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04hash\x18\x04 \x01(\fR\x04hash\"A\n" +
+	"\x13CreateTokenResponse\x12*\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.percolator.v1.TokenR\x05token\"\x0f\n" +
+	"\rTokensRequest\">\n" +
+	"\x0eTokensResponse\x12,\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x14.percolator.v1.TokenR\x06tokens\"(\n" +
+	"\x12RevokeTokenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
+	"\x13RevokeTokenResponse\")\n" +
+	"\x13ReplayParkedRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
+	"\x14ReplayParkedResponse\x12\x1a\n" +
+	"\breplayed\x18\x01 \x01(\x04R\breplayed\"\xe4\x01\n" +
 	"\x16DescribeProcessRequest\x12>\n" +
 	"\x04kind\x18\x01 \x01(\x0e2*.percolator.v1.DescribeProcessRequest.KindR\x04kind\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\rR\aseconds\"p\n" +
@@ -2527,8 +3034,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\x9a\n" +
-	"\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xe6\f\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -2546,7 +3052,11 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
 	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
 	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponse\x12N\n" +
-	"\tReportJob\x12\x1f.percolator.v1.ReportJobRequest\x1a .percolator.v1.ReportJobResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\tReportJob\x12\x1f.percolator.v1.ReportJobRequest\x1a .percolator.v1.ReportJobResponse\x12T\n" +
+	"\vCreateToken\x12!.percolator.v1.CreateTokenRequest\x1a\".percolator.v1.CreateTokenResponse\x12E\n" +
+	"\x06Tokens\x12\x1c.percolator.v1.TokensRequest\x1a\x1d.percolator.v1.TokensResponse\x12T\n" +
+	"\vRevokeToken\x12!.percolator.v1.RevokeTokenRequest\x1a\".percolator.v1.RevokeTokenResponse\x12W\n" +
+	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -2561,125 +3071,146 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
 	(BackfillRequest_Action)(0),      // 2: percolator.v1.BackfillRequest.Action
-	(*DescribeProcessRequest)(nil),   // 3: percolator.v1.DescribeProcessRequest
-	(*DescribeProcessResponse)(nil),  // 4: percolator.v1.DescribeProcessResponse
-	(*SetLogLevelRequest)(nil),       // 5: percolator.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),      // 6: percolator.v1.SetLogLevelResponse
-	(*ClusterStatusRequest)(nil),     // 7: percolator.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),    // 8: percolator.v1.ClusterStatusResponse
-	(*ReportJobRequest)(nil),         // 9: percolator.v1.ReportJobRequest
-	(*ReportJobResponse)(nil),        // 10: percolator.v1.ReportJobResponse
-	(*NodeReport)(nil),               // 11: percolator.v1.NodeReport
-	(*Finding)(nil),                  // 12: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),      // 13: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),     // 14: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),      // 15: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),     // 16: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),   // 17: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),  // 18: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),          // 19: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),         // 20: percolator.v1.BackfillResponse
-	(*Node)(nil),                     // 21: percolator.v1.Node
-	(*NodesRequest)(nil),             // 22: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),            // 23: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),             // 24: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),         // 25: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 26: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),        // 27: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),       // 28: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),    // 29: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),   // 30: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),            // 31: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),      // 32: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),     // 33: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),          // 34: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                   // 35: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),     // 36: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),    // 37: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),        // 38: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 39: percolator.v1.ForgetNodeResponse
-	nil,                              // 40: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 41: percolator.v1.ObserverState
-	(*Job)(nil),                      // 42: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 43: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 44: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 45: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 46: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 47: percolator.v1.Backfill
-	(NodeState)(0),                   // 48: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 49: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 50: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 51: percolator.v1.ChecksumResponse
+	(*Token)(nil),                    // 3: percolator.v1.Token
+	(*TokenRecord)(nil),              // 4: percolator.v1.TokenRecord
+	(*CreateTokenRequest)(nil),       // 5: percolator.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),      // 6: percolator.v1.CreateTokenResponse
+	(*TokensRequest)(nil),            // 7: percolator.v1.TokensRequest
+	(*TokensResponse)(nil),           // 8: percolator.v1.TokensResponse
+	(*RevokeTokenRequest)(nil),       // 9: percolator.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),      // 10: percolator.v1.RevokeTokenResponse
+	(*ReplayParkedRequest)(nil),      // 11: percolator.v1.ReplayParkedRequest
+	(*ReplayParkedResponse)(nil),     // 12: percolator.v1.ReplayParkedResponse
+	(*DescribeProcessRequest)(nil),   // 13: percolator.v1.DescribeProcessRequest
+	(*DescribeProcessResponse)(nil),  // 14: percolator.v1.DescribeProcessResponse
+	(*SetLogLevelRequest)(nil),       // 15: percolator.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),      // 16: percolator.v1.SetLogLevelResponse
+	(*ClusterStatusRequest)(nil),     // 17: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),    // 18: percolator.v1.ClusterStatusResponse
+	(*ReportJobRequest)(nil),         // 19: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),        // 20: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),               // 21: percolator.v1.NodeReport
+	(*Finding)(nil),                  // 22: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),      // 23: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),     // 24: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),      // 25: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),     // 26: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),   // 27: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),  // 28: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),          // 29: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),         // 30: percolator.v1.BackfillResponse
+	(*Node)(nil),                     // 31: percolator.v1.Node
+	(*NodesRequest)(nil),             // 32: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),            // 33: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),             // 34: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),         // 35: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 36: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),        // 37: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),       // 38: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),    // 39: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),   // 40: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),            // 41: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),      // 42: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),     // 43: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),          // 44: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                   // 45: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),     // 46: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),    // 47: percolator.v1.ClusterPolicyResponse
+	(*ForgetNodeRequest)(nil),        // 48: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 49: percolator.v1.ForgetNodeResponse
+	nil,                              // 50: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 51: percolator.v1.ObserverState
+	(*Job)(nil),                      // 52: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 53: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 54: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 55: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 56: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 57: percolator.v1.Backfill
+	(NodeState)(0),                   // 58: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 59: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 60: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 61: percolator.v1.ChecksumResponse
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
-	1,  // 0: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
-	11, // 1: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	41, // 2: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	12, // 3: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	42, // 4: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	42, // 5: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	21, // 6: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	43, // 7: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 8: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	44, // 9: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	44, // 10: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	45, // 11: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	46, // 12: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 13: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	47, // 14: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	40, // 15: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	48, // 16: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	21, // 17: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	24, // 18: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	21, // 19: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	49, // 20: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	49, // 21: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	31, // 22: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	50, // 23: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	34, // 24: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	51, // 25: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	35, // 26: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	35, // 27: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	17, // 28: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	19, // 29: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	22, // 30: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	25, // 31: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	27, // 32: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	29, // 33: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	32, // 34: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	38, // 35: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	36, // 36: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	13, // 37: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	15, // 38: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	7,  // 39: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	3,  // 40: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	5,  // 41: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	9,  // 42: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	18, // 43: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	20, // 44: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	23, // 45: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	26, // 46: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	28, // 47: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	30, // 48: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	33, // 49: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	39, // 50: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	37, // 51: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	14, // 52: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	16, // 53: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	8,  // 54: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	4,  // 55: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	6,  // 56: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	10, // 57: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	43, // [43:58] is the sub-list for method output_type
-	28, // [28:43] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
+	3,  // 1: percolator.v1.CreateTokenResponse.token:type_name -> percolator.v1.Token
+	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
+	1,  // 3: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
+	21, // 4: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	51, // 5: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	22, // 6: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	52, // 7: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	52, // 8: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	31, // 9: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	53, // 10: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 11: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	54, // 12: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	54, // 13: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	55, // 14: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	56, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 16: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	57, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	50, // 18: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	58, // 19: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	31, // 20: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	34, // 21: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	31, // 22: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	59, // 23: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	59, // 24: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	41, // 25: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	60, // 26: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	44, // 27: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	61, // 28: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	45, // 29: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	45, // 30: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	27, // 31: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	29, // 32: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	32, // 33: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	35, // 34: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	37, // 35: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	39, // 36: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	42, // 37: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	48, // 38: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	46, // 39: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	23, // 40: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	25, // 41: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	17, // 42: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	13, // 43: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	15, // 44: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	19, // 45: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 46: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 47: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 48: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	11, // 49: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	28, // 50: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	30, // 51: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	33, // 52: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	36, // 53: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	38, // 54: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	40, // 55: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	43, // 56: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	49, // 57: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	47, // 58: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	24, // 59: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	26, // 60: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	18, // 61: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	14, // 62: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	16, // 63: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	20, // 64: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 65: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 66: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 67: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	12, // 68: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	50, // [50:69] is the sub-list for method output_type
+	31, // [31:50] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -2689,15 +3220,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[14].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,10 @@ const (
 	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
 	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
 	Admin_ReportJob_FullMethodName       = "/percolator.v1.Admin/ReportJob"
+	Admin_CreateToken_FullMethodName     = "/percolator.v1.Admin/CreateToken"
+	Admin_Tokens_FullMethodName          = "/percolator.v1.Admin/Tokens"
+	Admin_RevokeToken_FullMethodName     = "/percolator.v1.Admin/RevokeToken"
+	Admin_ReplayParked_FullMethodName    = "/percolator.v1.Admin/ReplayParked"
 )
 
 // AdminClient is the client API for Admin service.
@@ -74,6 +78,14 @@ type AdminClient interface {
 	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
 	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
 	ReportJob(ctx context.Context, in *ReportJobRequest, opts ...grpc.CallOption) (*ReportJobResponse, error)
+	// Makes a token to log in to the console with. Whoever asks has made the secret; only its hash is sent and kept.
+	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
+	// Lists the tokens, without what would recognize them.
+	Tokens(ctx context.Context, in *TokensRequest, opts ...grpc.CallOption) (*TokensResponse, error)
+	// Removes a token; every node refuses it from then on.
+	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
+	// Has an observer run again for every notification that is parked.
+	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
 }
 
 type adminClient struct {
@@ -234,6 +246,46 @@ func (c *adminClient) ReportJob(ctx context.Context, in *ReportJobRequest, opts 
 	return out, nil
 }
 
+func (c *adminClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateTokenResponse)
+	err := c.cc.Invoke(ctx, Admin_CreateToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) Tokens(ctx context.Context, in *TokensRequest, opts ...grpc.CallOption) (*TokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TokensResponse)
+	err := c.cc.Invoke(ctx, Admin_Tokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeTokenResponse)
+	err := c.cc.Invoke(ctx, Admin_RevokeToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayParkedResponse)
+	err := c.cc.Invoke(ctx, Admin_ReplayParked_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -272,6 +324,14 @@ type AdminServer interface {
 	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
 	// Tells the node that answers how far a client's job has come, for ClusterStatus. The node keeps the newest report.
 	ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error)
+	// Makes a token to log in to the console with. Whoever asks has made the secret; only its hash is sent and kept.
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
+	// Lists the tokens, without what would recognize them.
+	Tokens(context.Context, *TokensRequest) (*TokensResponse, error)
+	// Removes a token; every node refuses it from then on.
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
+	// Has an observer run again for every notification that is parked.
+	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -326,6 +386,18 @@ func (UnimplementedAdminServer) SetLogLevel(context.Context, *SetLogLevelRequest
 }
 func (UnimplementedAdminServer) ReportJob(context.Context, *ReportJobRequest) (*ReportJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportJob not implemented")
+}
+func (UnimplementedAdminServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedAdminServer) Tokens(context.Context, *TokensRequest) (*TokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tokens not implemented")
+}
+func (UnimplementedAdminServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
+}
+func (UnimplementedAdminServer) ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayParked not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -618,6 +690,78 @@ func _Admin_ReportJob_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).CreateToken(ctx, req.(*CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_Tokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Tokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Tokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Tokens(ctx, req.(*TokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RevokeToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RevokeToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RevokeToken(ctx, req.(*RevokeTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ReplayParked_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayParkedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ReplayParked(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ReplayParked_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ReplayParked(ctx, req.(*ReplayParkedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -684,6 +828,22 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportJob",
 			Handler:    _Admin_ReportJob_Handler,
+		},
+		{
+			MethodName: "CreateToken",
+			Handler:    _Admin_CreateToken_Handler,
+		},
+		{
+			MethodName: "Tokens",
+			Handler:    _Admin_Tokens_Handler,
+		},
+		{
+			MethodName: "RevokeToken",
+			Handler:    _Admin_RevokeToken_Handler,
+		},
+		{
+			MethodName: "ReplayParked",
+			Handler:    _Admin_ReplayParked_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

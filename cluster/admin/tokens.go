@@ -1,0 +1,30 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file holds the orders about the console's tokens, which are a record in meta. It
+// keeps nothing; times are this node's.
+
+// CreateToken implements pb.AdminServer.
+func (s *Service) CreateToken(ctx context.Context,
+	req *pb.CreateTokenRequest) (*pb.CreateTokenResponse, error) {
+	t, err := s.cfg.Tokens.Create(ctx, req, time.Now())
+	return &pb.CreateTokenResponse{Token: t}, err
+}
+
+// Tokens implements pb.AdminServer.
+func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensResponse, error) {
+	all, err := s.cfg.Tokens.List(ctx)
+	return &pb.TokensResponse{Tokens: all}, err
+}
+
+// RevokeToken implements pb.AdminServer.
+func (s *Service) RevokeToken(ctx context.Context,
+	req *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
+	return &pb.RevokeTokenResponse{}, s.cfg.Tokens.Revoke(ctx, req.GetName())
+}

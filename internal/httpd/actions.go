@@ -1,0 +1,127 @@
+package httpd
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/pbjson"
+)
+
+// This file has the console's actions: each is a call of the services for clients, with the
+// request as JSON. Who may make it is decided where all such calls are (internal/rpc),
+// which is also where it is written to the audit log. It is called on the goroutine of
+// each request and keeps nothing.
+
+// action is a call that the console can make.
+type action struct {
+	method            string
+	request, response func() proto.Message
+	// refuse returns why this request is not for the console, empty if it is; nil: all are.
+	refuse func(proto.Message) string
+}
+
+// actions are all of them, by the last part of their path.
+var actions = map[string]action{
+	"observer-control": {
+		pb.Admin_ControlObserver_FullMethodName, message[pb.ControlObserverRequest](),
+		message[pb.ControlObserverResponse](), refuseRetire,
+	},
+	"observer-replay": {
+		pb.Admin_Backfill_FullMethodName, message[pb.BackfillRequest](),
+		message[pb.BackfillResponse](), nil,
+	},
+	"notify-replay": {
+		pb.Admin_ReplayParked_FullMethodName, message[pb.ReplayParkedRequest](),
+		message[pb.ReplayParkedResponse](), nil,
+	},
+	"node-drain": {
+		pb.Admin_DrainNode_FullMethodName, message[pb.DrainNodeRequest](),
+		message[pb.DrainNodeResponse](), nil,
+	},
+	"tablet-move": {
+		pb.Admin_MoveTablet_FullMethodName, message[pb.MoveTabletRequest](),
+		message[pb.MoveTabletResponse](), nil,
+	},
+	"tablet-split": {
+		pb.Percolator_SplitTablet_FullMethodName, message[pb.SplitTabletRequest](),
+		message[pb.SplitResponse](), nil,
+	},
+	"log-level": {
+		pb.Admin_SetLogLevel_FullMethodName, message[pb.SetLogLevelRequest](),
+		message[pb.SetLogLevelResponse](), nil,
+	},
+}
+
+// message returns a function that makes messages of a type.
+func message[T any, M interface {
+	*T
+	proto.Message
+}]() func() proto.Message {
+	return func() proto.Message { return M(new(T)) }
+}
+
+func refuseRetire(req proto.Message) string {
+	if req.(*pb.ControlObserverRequest).Retire {
+		return "retiring drops what waits, and can't be undone: use `percolator observer retire`"
+	}
+	return ""
+}
+
+// serveActions adds the paths.
+func serveActions(mux *http.ServeMux, l *logins) {
+	mux.HandleFunc("POST /api/v1/actions/{name}", l.changing(l.act))
+}
+
+// act makes the call that the path names.
+func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
+	user, err := l.identify(req, l.tokenOf(req))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	a, ok := actions[req.PathValue("name")]
+	if !ok {
+		refuse(w, &Refusal{http.StatusNotFound, CodeNotFound,
+			"there is no such action: known are " + strings.Join(actionNames(), ", ")})
+		return
+	}
+	asked, answer := a.request(), a.response()
+	if err := (protojson.UnmarshalOptions{RecursionLimit: 16}).Unmarshal(body, asked); err != nil {
+		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid,
+			"the request is not what the action takes: " + err.Error()})
+		return
+	}
+	if a.refuse != nil {
+		if why := a.refuse(asked); why != "" {
+			refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, why})
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), actTime)
+	defer cancel()
+	if err := l.operators.Act(ctx, user, req.RemoteAddr, a.method, asked, answer); err != nil {
+		refuse(w, err)
+		return
+	}
+	out, err := pbjson.Marshal(answer)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	tellJSON(w, http.StatusOK, out)
+}
+
+func actionNames() []string {
+	var names []string
+	for name := range actions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

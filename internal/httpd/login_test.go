@@ -1,0 +1,348 @@
+package httpd_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/httpd"
+)
+
+// operators are Operators that know some tokens, and note what is done.
+type operators struct {
+	mu   sync.Mutex
+	did  []string
+	fail error
+}
+
+func (o *operators) Identify(_ context.Context, token string,
+	cert *x509.Certificate) (httpd.User, error) {
+	switch {
+	case cert != nil:
+		return httpd.User{Name: cert.Subject.CommonName, How: "certificate"}, nil
+	case token == "good" || token == "reads":
+		return httpd.User{
+			Name: "ann", Role: token, How: "token", Expires: time.UnixMilli(4e12), MayAct: token == "good",
+		}, nil
+	case token == "away":
+		return httpd.User{}, &httpd.Refusal{Status: 503, Code: httpd.CodeUnavailable, Text: "no quorum"}
+	}
+	return httpd.User{}, &httpd.Refusal{Status: 401, Code: httpd.CodeLogin, Text: "it has expired"}
+}
+
+func (o *operators) Act(_ context.Context, who httpd.User, from, method string, req,
+	resp proto.Message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !who.MayAct {
+		return &httpd.Refusal{Status: 403, Code: httpd.CodePermission, Text: "takes an operator"}
+	}
+	o.did = append(o.did, fmt.Sprintf("%s %s %s %v", who.Name, from, method, req))
+	if out, ok := resp.(*pb.SetLogLevelResponse); ok {
+		out.Before = "INFO"
+	}
+	return o.fail
+}
+
+// done returns what was done since the last call.
+func (o *operators) done() (did []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	did, o.did = o.did, nil
+	return did
+}
+
+// console serves the paths for the operators, under the name db1.test.
+func console(o httpd.Operators, logger *slog.Logger) http.Handler {
+	return httpd.Handler(httpd.Options{
+		Status:    func(context.Context) *pb.NodeStatusResponse { return sample() },
+		Ready:     func(context.Context) error { return nil },
+		Metrics:   prometheus.NewRegistry(),
+		Hosts:     func() []string { return []string{"db1.test"} },
+		Operators: o, Logger: logger,
+	})
+}
+
+// post sends a request as the node's own page does, changed by edit; its answer is JSON.
+func post(t *testing.T, h http.Handler, path, body string,
+	edit func(*http.Request)) (code int, answer map[string]any, header http.Header) {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path,
+		strings.NewReader(body))
+	req.Host, req.RemoteAddr = "db1.test:7803", "127.0.0.1:4000"
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Percolator-Console", "1")
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	req.Header.Set("Origin", "http://db1.test:7803")
+	req.Header.Set("Cookie", "percolator_token=good")
+	if edit != nil {
+		edit(req)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	_ = json.Unmarshal(w.Body.Bytes(), &answer) // 421 and 405 are text
+	return w.Code, answer, w.Result().Header
+}
+
+const levelPath, level = "/api/v1/actions/log-level", `{"level":"debug"}`
+
+// TestActions: each action makes its call with the request, for whoever is logged in, and
+// what is no action or not its request is refused.
+func TestActions(t *testing.T) {
+	o := &operators{}
+	h := console(o, nil)
+	for path, c := range map[string]struct{ body, method, request string }{
+		"observer-control": {`{"name":"count","paused":true}`, "Admin/ControlObserver",
+			`name:"count"`},
+		"observer-replay": {`{"name":"count","action":"ACTION_START"}`, "Admin/Backfill",
+			`action:ACTION_START`},
+		"notify-replay": {`{"name":"count"}`, "Admin/ReplayParked", `name:"count"`},
+		"node-drain":    {`{"node_id":3,"undo":true}`, "Admin/DrainNode", `node_id:3`},
+		"tablet-move":   {`{"tabletId":"7","to_node":2}`, "Admin/MoveTablet", `tablet_id:7`},
+		"tablet-split":  {`{"table":"t","row":"/wA="}`, "Percolator/SplitTablet", `row:"\xff\x00"`},
+		"log-level":     {level, "Admin/SetLogLevel", `level:"debug"`},
+	} {
+		code, answer, _ := post(t, h, "/api/v1/actions/"+path, c.body, nil)
+		did := o.done()
+		if code != 200 || len(did) != 1 || !strings.Contains(did[0], "percolator.v1."+c.method) ||
+			!strings.Contains(strings.ReplaceAll(did[0], ":  ", ":"), c.request) ||
+			!strings.HasPrefix(did[0], "ann 127.0.0.1:4000 ") {
+			t.Errorf("%s: %d %v %v", path, code, answer, did)
+		}
+	}
+	if _, answer, _ := post(t, h, levelPath, level, nil); answer["before"] != "INFO" {
+		t.Errorf("answer %v", answer)
+	}
+	o.done()
+	for _, c := range []struct {
+		path, body string
+		code       int
+		says       string
+	}{
+		{"/api/v1/actions/drop-table", "{}", 404, "known are log-level"},
+		{"/api/v1/actions/..%2flog-level", "{}", 404, "known are"},
+		{levelPath, `{"level":1}`, 400, "not what the action takes"},
+		{levelPath, `{"unknown":"x"}`, 400, "not what the action takes"},
+		{levelPath, `level=debug`, 400, "not what the action takes"},
+		{levelPath, strings.Repeat(`{"level":`, 1000), 400, "not what the action takes"},
+		{"/api/v1/actions/observer-control", `{"name":"count","retire":true}`, 400, "observer retire"},
+		{levelPath, `{"level":"` + strings.Repeat("x", 64<<10) + `"}`, 413, "64 KiB"},
+		{"/api/v1/login", strings.Repeat("x", 65<<10), 413, "64 KiB"},
+	} {
+		code, answer, _ := post(t, h, c.path, c.body, nil)
+		if code != c.code || !strings.Contains(fmt.Sprint(answer["error"]), c.says) {
+			t.Errorf("POST %s %.30s: %d %v", c.path, c.body, code, answer)
+		}
+	}
+	for path, refusal := range map[string]*httpd.Refusal{
+		levelPath:                       {Status: 400, Code: httpd.CodeInvalid, Text: "no such level"},
+		"/api/v1/actions/notify-replay": {Status: 503, Code: httpd.CodeUnavailable, Text: "no quorum"},
+	} {
+		o.fail = refusal
+		code, answer, _ := post(t, h, path, "{}", nil)
+		if code != refusal.Status || answer["error"] != refusal.Text || answer["code"] != refusal.Code {
+			t.Errorf("%d %v", code, answer)
+		}
+	}
+	o.done()
+}
+
+// TestForeignPagesChangeNothing: what another site has a browser send changes nothing,
+// though the cookie comes with it, nor what reaches the node by a name of another's (DNS
+// rebinding), nor who is not logged in or may not.
+func TestForeignPagesChangeNothing(t *testing.T) {
+	set := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	del := func(names ...string) func(*http.Request) {
+		return func(r *http.Request) {
+			for _, name := range names {
+				r.Header.Del(name)
+			}
+		}
+	}
+	for what, c := range map[string]struct {
+		code int
+		edit func(*http.Request)
+	}{
+		"cross-site":             {403, set("Sec-Fetch-Site", "cross-site")},
+		"another port or domain": {403, set("Sec-Fetch-Site", "same-site")},
+		"an old browser": {403, func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "http://evil.test")
+		}},
+		"a sandboxed frame": {403, func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "null")
+		}},
+		"another port's page, in an old browser": {403, func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "http://db1.test:9999")
+		}},
+		"a form":              {415, set("Content-Type", "application/x-www-form-urlencoded")},
+		"a form of text":      {415, set("Content-Type", "text/plain")},
+		"no type":             {415, del("Content-Type")},
+		"a request of before": {403, del("X-Percolator-Console")},
+		"rebound DNS":         {421, func(r *http.Request) { r.Host = "evil.test" }},
+		"nobody":              {401, del("Cookie")},
+		"an old token":        {401, set("Cookie", "percolator_token=old")},
+		"meta is away":        {503, set("Cookie", "percolator_token=away")},
+		"a reader":            {403, set("Cookie", "percolator_token=reads")},
+		"plain text":          {403, func(r *http.Request) { r.RemoteAddr = "10.0.0.7:1" }},
+		"another method":      {405, func(r *http.Request) { r.Method = http.MethodPut }},
+		"GET":                 {405, func(r *http.Request) { r.Method = http.MethodGet }},
+	} {
+		o := &operators{}
+		code, answer, _ := post(t, console(o, nil), levelPath, level, c.edit)
+		if did := o.done(); code != c.code || len(did) != 0 {
+			t.Errorf("FORGED: %s: %d, want %d: %v; done: %v", what, code, c.code, answer, did)
+		}
+	}
+	// Programs are no browsers.
+	o := &operators{}
+	code, answer, _ := post(t, console(o, nil), levelPath, level, func(r *http.Request) {
+		del("Sec-Fetch-Site", "Origin", "Cookie")(r)
+		r.Header.Set("Authorization", "Bearer good")
+	})
+	if did := o.done(); code != 200 || len(did) != 1 {
+		t.Errorf("curl: %d %v", code, answer)
+	}
+}
+
+// TestLogin: a token becomes a cookie that scripts and other sites cannot use, logging out
+// removes it, and session says who is logged in or why nobody is.
+func TestLogin(t *testing.T) {
+	h := console(&operators{}, nil)
+	code, answer, header := post(t, h, "/api/v1/login", `{"token":"good"}`, nil)
+	cookie := header.Get("Set-Cookie")
+	if code != 200 || answer["name"] != "ann" || answer["may_act"] != true ||
+		answer["expires_unix_ms"] != 4e12 {
+		t.Errorf("%d %v", code, answer)
+	}
+	for _, part := range []string{"percolator_token=good", "HttpOnly", "SameSite=Strict", "Path=/",
+		"Expires=Tue, 02 Oct 2096"} {
+		if !strings.Contains(cookie, part) {
+			t.Errorf("the cookie lacks %s: %s", part, cookie)
+		}
+	}
+	for _, body := range []string{"", "{}", "[]", `{"token":1}`} {
+		if code, answer, _ := post(t, h, "/api/v1/login", body, nil); code != 400 {
+			t.Errorf("%s: %d %v", body, code, answer)
+		}
+	}
+	_, _, header = post(t, h, "/api/v1/logout", "{}", nil)
+	if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, "percolator_token=;") ||
+		!strings.Contains(cookie, "1970") {
+		t.Errorf("the cookie stays: %s", cookie)
+	}
+	session := func(cookie, site string) (code int, answer map[string]any, header http.Header) {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/session", nil)
+		req.Host, req.RemoteAddr = "localhost", "127.0.0.1:4000"
+		req.Header.Set("Cookie", cookie)
+		req.Header.Set("Sec-Fetch-Site", site)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		_ = json.Unmarshal(w.Body.Bytes(), &answer)
+		return w.Code, answer, w.Result().Header
+	}
+	if _, answer, _ := session("percolator_token=good", "same-origin"); answer["name"] != "ann" ||
+		answer["how"] != "token" || answer["problem"] != "" {
+		t.Errorf("logged in: %v", answer)
+	}
+	code, answer, header = session("percolator_token=old", "same-origin")
+	if code != 200 || answer["may_act"] != false || answer["problem"] != "it has expired" ||
+		!strings.Contains(header.Get("Set-Cookie"), "percolator_token=;") {
+		t.Errorf("expired: %d %v", code, answer)
+	}
+	if _, answer, _ := session("x=y", "none"); answer["name"] != "" || answer["problem"] != "" {
+		t.Errorf("nobody: %v", answer)
+	}
+	if code, _, _ := session("percolator_token=good", "cross-site"); code != 403 {
+		t.Errorf("another site learns who is logged in: %d", code)
+	}
+}
+
+// TestTokensAreNotTried: an address that shows wrong tokens is refused, for a while and
+// alone; what is right is not counted, and the log has each, as text.
+func TestTokensAreNotTried(t *testing.T) {
+	var log strings.Builder
+	h := console(&operators{}, slog.New(slog.NewTextHandler(&log, nil)))
+	try := func(token, from string) int {
+		code, _, _ := post(t, h, "/api/v1/login", `{"token":"`+token+`"}`, func(r *http.Request) {
+			r.RemoteAddr = from
+		})
+		return code
+	}
+	const a, b = "127.0.0.1:1", "127.0.0.2:1"
+	for range 50 {
+		if code := try("good", a); code != 200 {
+			t.Fatalf("a right one: %d", code)
+		}
+	}
+	for i := range 15 {
+		if code := try("bad\\u001b[2J", a); code != 401 && i < 10 || code != 429 && i >= 10 {
+			t.Errorf("the guess %d: %d", i, code)
+		}
+	}
+	if code := try("good", a); code != 429 {
+		t.Errorf("GUESSES: a right one after many that were not: %d", code)
+	}
+	if code := try("good", b); code != 200 {
+		t.Errorf("another address: %d", code)
+	}
+	if text := log.String(); strings.ContainsAny(text, "\x1b") || strings.Contains(text, "bad") ||
+		strings.Count(text, "refused") != 16 {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+// TestSlowBodies: who does not send what it has announced holds a connection for the time
+// that a request has, and no longer.
+func TestSlowBodies(t *testing.T) {
+	s, err := httpd.OpenQuick(httpd.Options{
+		Addr: "127.0.0.1:0", Operators: &operators{}, Metrics: prometheus.NewRegistry(),
+	}, 100*time.Millisecond, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close(t.Context()) }()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"+
+		"\r\nX-Percolator-Console: 1\r\nContent-Length: 100\r\n\r\n{", levelPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s", resp.Status)
+		}
+		_, err = r.ReadByte()
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection is still open: %v", err)
+	}
+}
