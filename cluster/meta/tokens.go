@@ -20,11 +20,11 @@ import (
 
 const (
 	rowTokens = "tokens"
-	// maxTokens bounds the tokens at once, maxTokenName the bytes of a name, MaxTokenTTL how
+	// maxTokens bounds the tokens at once, maxTokenName the bytes of a name, maxTokenTTL how
 	// long a token may be valid.
 	maxTokens    = 256
 	maxTokenName = 64
-	MaxTokenTTL  = 90 * 24 * time.Hour
+	maxTokenTTL  = 90 * 24 * time.Hour
 )
 
 // Tokens are the console's tokens.
@@ -78,9 +78,9 @@ func checkToken(req *pb.CreateTokenRequest) error {
 	case req.Role != "reader" && req.Role != "operator":
 		return refuse(pb.Error_CODE_INVALID, "%q is no role of a token: reader and operator are",
 			req.Role)
-	case req.TtlMs <= 0 || req.TtlMs > MaxTokenTTL.Milliseconds():
+	case req.TtlMs <= 0 || req.TtlMs > maxTokenTTL.Milliseconds():
 		return refuse(pb.Error_CODE_INVALID, "a token is valid for at most %v, not %v",
-			MaxTokenTTL, ttl)
+			maxTokenTTL, ttl)
 	case len(req.Hash) != sha256.Size:
 		return refuse(pb.Error_CODE_INVALID, "a token's hash has %d bytes, not %d", sha256.Size,
 			len(req.Hash))
