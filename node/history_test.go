@@ -197,9 +197,11 @@ func TestOpenSnapshotKeepsItsHistory(t *testing.T) {
 			if v, _, err := s.Get(ctx, name, past); err != nil || string(v) != name+"/2" {
 				t.Errorf("the old snapshot reads %q, %v", v, err)
 			}
-			if h := n.Status().History; h.Safepoint > uint64(s.Timestamp()) ||
-				!strings.Contains(h.BlockedBy, "holds history") {
-				t.Errorf("history %v; want it held at %d, and to say by whom", h, s.Timestamp())
+			until(ctx, t, n, "it says who holds history", func(st *pb.NodeStatusResponse) bool {
+				return strings.Contains(st.History.BlockedBy, "holds history")
+			})
+			if h := n.Status().History; h.Safepoint > uint64(s.Timestamp()) {
+				t.Errorf("history %v; want it held at %d", h, s.Timestamp())
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

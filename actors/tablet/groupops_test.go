@@ -112,7 +112,8 @@ func (g *cluster) write(tablet uint64, row, value string, except ...uint64) {
 	req := onePhaseOf(g.take(1), put(row, value))
 	g.wait("a commit", func() bool {
 		r := g.try(tablet, req, except...)
-		if r.GetError().GetCode() == pb.Error_CODE_UNKNOWN {
+		switch r.GetError().GetCode() {
+		case pb.Error_CODE_UNKNOWN, pb.Error_CODE_WRONG_TABLET: // the latter by a removed leader
 			return false
 		}
 		s := r.GetMutation().GetStatus()
