@@ -31,7 +31,7 @@ RACE_SKIP_NODE  := BackfillIsPaced|BackfillResumes|BacklogIsWorkedOffInOrder|Bad
 RACE_SKIP_STORE := BatchesAgainstModel|BitRotAtOpen|CommitLimits|CursorGivesItsRows|FailedOpenLeavesNothing|Kill|LargeBatchCutShort|ManyChunksGo|MemTableIsLowered|OldVersionsGo|OpenCutShort|OpenRefuses|PowerLossFindsMissingSync|SnapKeepsItsVersions|TornState
 RACE_SKIP_LOG   := BitFlips|Model|ReplayAfterKill|ReplayAfterPowerLoss|ReplayFindsMissingSync|ReplayTornState|TornFrame
 RACE_SKIP_RPC   := AnswersAreBounded|OperationsAreBounded
-RACE_SKIP_ACTOR := CollectionAgainstModel|CrashAnywhere|DestroyCutShort|EvenBytes|InstallCutShort|NotifyIndexIsTheStore|Random|Replay|SnapshotBitFlips
+RACE_SKIP_ACTOR := CollectionAgainstModel|CrashAnywhere|DestroyCutShort|EvenBytes|FairStart|InstallCutShort|NotifyIndexIsTheStore|Random|Replay|SnapshotBitFlips
 RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 

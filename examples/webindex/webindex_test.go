@@ -215,7 +215,7 @@ func TestVerifyFinds(t *testing.T) {
 // than a digit stops (§1).
 func TestEditRanksLittle(t *testing.T) {
 	a := opened(t, options{
-		pages: sample(t, 20), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
+		pages: sample(t, 40), dir: filepath.Join(t.TempDir(), "node"), exit: true, quiet: true,
 		verify: true, edit: 0.01, seed: 1,
 	})
 	if err := a.index(t.Context()); err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	smokeTime = flag.Duration("soak", 15*time.Second, "how long the smoke test soaks")
+	smokeTime = flag.Duration("soak", 10*time.Second, "how long the smoke test soaks")
 	smokeSeed = flag.Uint64("seed", 1, "of its choices")
 )
 

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // faults, one after the other.
 func TestSmoke(t *testing.T) {
 	if testing.Short() {
-		t.Skip("real processes for more than a minute")
+		t.Skip("real processes for a minute")
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -38,7 +38,7 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := open(ctx, options{duration: 10 * time.Second, seed: 1, nodes: 3}, fault{}, dir)
+	a, err := open(ctx, options{duration: 8 * time.Second, seed: 1, nodes: 3}, fault{}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
