@@ -391,8 +391,9 @@ const (
 )
 
 // writeRange writes a range, from behind the last cell that is there on. That cell says how
-// far an earlier run has come only if it is restored: a client that had looked the table up
-// before it was marked may write into it, and all of its cells are newer.
+// far an earlier run has come only if it is restored: somebody may have written between the
+// first look at the table and its mark, from which on its tablets refuse that, and all of such
+// cells are newer. They are met here, since no range was begun before the mark.
 func (r *restoring) writeRange(ctx context.Context, t *target, rows *Range) error {
 	span := rows.span()
 	span.Table = mvcc.TableID(t.id)

@@ -108,6 +108,9 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	switch {
 	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
 		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
+	case op.Has(wire.Changes) && restoring(c.tablet.memory.Catalogue, &s):
+		return failure(pb.Error_CODE_UNAVAILABLE,
+			"the table is being restored from a backup: it can be written again when that has ended")
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
 	}
@@ -147,15 +150,21 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 
 // dropped reports whether the request is about a dropped table. Most clusters have none,
 // which is checked first.
-func dropped(c *memory.Catalogue, s *wire.Subject) bool {
-	if !c.AnyDropped() {
-		return false
-	}
-	cell := func(p *pb.Cell) bool { return c.Dropped(mvcc.TableID(p.GetTable())) }
+func dropped(c *memory.Catalogue, s *wire.Subject) bool { return c.AnyDropped() && about(s, c.Dropped) }
+
+// restoring reports whether the request is about a table that is being restored. Most of the
+// time there is none.
+func restoring(c *memory.Catalogue, s *wire.Subject) bool {
+	return c.AnyRestoring() && about(s, c.Restoring)
+}
+
+// about reports whether the request is about such a table.
+func about(s *wire.Subject, such func(mvcc.TableID) bool) bool {
+	cell := func(p *pb.Cell) bool { return such(mvcc.TableID(p.GetTable())) }
 	write := func(w *pb.CellWrite) bool { return cell(w.GetCell()) }
 	return slices.ContainsFunc(s.Cells, cell) || slices.ContainsFunc(s.Intents, cell) ||
 		slices.ContainsFunc(s.Writes, write) ||
-		(s.Span != nil && c.Dropped(mvcc.TableID(s.Span.GetTable())))
+		(s.Span != nil && such(mvcc.TableID(s.Span.GetTable())))
 }
 
 // check collects the first reason to refuse a request.

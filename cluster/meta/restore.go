@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,27 +17,29 @@ import (
 )
 
 // This file begins and ends restores of tables (docs/adr/0034). A table that is being
-// restored has a mark in its record, which every client heeds that looks the name up. The
-// mark is all the state there is: whoever has the same backup in hand may go on. Calls run
-// on the goroutines of operators' requests.
+// restored has a mark in its record, which every client heeds that looks the name up, and is
+// listed in the catalogue, which its tablets heed: they refuse who had looked it up before.
+// Both are written in one step, and are all the state there is: whoever has the same backup
+// in hand may go on. Calls run on the goroutines of operators' requests.
 
 // Restores begins and ends restores. It keeps nothing.
 type Restores struct{ schema *Schema }
 
 // Begin marks a table as being restored, and creates it first if there is none. It
-// returns the table's id, and whether it was marked so before. That a table without a mark
-// is empty is for the caller to know.
+// returns the table's id, and whether it was marked so before, when every tablet knows of the
+// mark. That a table without a mark is empty is for the caller to know.
 func (r *Restores) Begin(ctx context.Context, name string, splitKeys []string,
 	mark *pb.RestoreMark) (id uint32, resumed bool, err error) {
 	if _, err := r.schema.CreateTable(ctx, name, splitKeys); err != nil {
 		return 0, false, err
 	}
-	err = r.changeTable(ctx, name, func(t *pb.Table) error {
+	err = r.changeTable(ctx, name, func(c *pb.Catalogue, t *pb.Table) error {
 		id, resumed = t.Id, t.Restoring != nil
 		if resumed {
 			return sameMark(t, mark)
 		}
 		t.Restoring = mark
+		c.RestoringTables = append(c.RestoringTables, t.Id)
 		return nil
 	})
 	return id, resumed, err
@@ -90,7 +93,7 @@ func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark
 		return 0, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
 	if t.Restoring == nil {
-		return t.Id, nil
+		return t.Id, r.schema.observers.Sync(ctx) // an earlier call may not have reached all tablets
 	}
 	if err := sameMark(t, mark); err != nil {
 		return 0, err
@@ -98,26 +101,46 @@ func (r *Restores) Finish(ctx context.Context, name string, mark *pb.RestoreMark
 	if err := r.bind(ctx, mvcc.TableID(t.Id), now); err != nil {
 		return 0, err
 	}
-	return t.Id, r.changeTable(ctx, name, func(t *pb.Table) error {
+	return t.Id, r.changeTable(ctx, name, func(c *pb.Catalogue, t *pb.Table) error {
 		if t.Restoring == nil {
 			return nil
 		}
 		err := sameMark(t, mark)
 		t.Restoring, t.Restored = nil, t.Restoring
+		c.RestoringTables = without(c.RestoringTables, t.Id)
 		return err
 	})
 }
 
-// changeTable changes a table's record.
-func (r *Restores) changeTable(ctx context.Context, name string, fn func(*pb.Table) error) error {
-	_, err := update(ctx, r.schema.records, prefixTable+name,
-		func(t *pb.Table) (*pb.Table, []change, error) {
-			if t == nil {
-				return nil, nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
-			}
-			return t, nil, fn(t)
-		})
-	return err
+// changeTable changes a table's record together with the catalogue, and tells every tablet.
+func (r *Restores) changeTable(ctx context.Context, name string,
+	fn func(*pb.Catalogue, *pb.Table) error) error {
+	return r.schema.observers.changeCatalogue(ctx, func(c *pb.Catalogue) ([]change, error) {
+		t, err := r.schema.Table(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+		}
+		before, err := encode(t)
+		if err != nil {
+			return nil, err
+		}
+		if err := fn(c, t); err != nil {
+			return nil, err
+		}
+		after, err := encode(t)
+		if err != nil || bytes.Equal(before, after) {
+			return nil, err
+		}
+		return []change{{row: prefixTable + name, old: before, value: after}}, nil
+	})
+}
+
+// without returns the ids but one.
+func without(ids []uint32, id uint32) []uint32 {
+	return slices.DeleteFunc(ids, func(other uint32) bool { return other == id })
 }
 
 // bind raises the bound of all tablets of the table, one after the other. A tablet that was

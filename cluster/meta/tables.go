@@ -270,6 +270,7 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 		// The name is removed in one step with the catalogue's entries: observers that stayed
 		// would keep those of a new table of the same name out. DateDrops sets the timestamp.
 		c.DroppedTables, c.DroppedTs = append(c.DroppedTables, t.Id), append(droppedTS(c), 0)
+		c.RestoringTables = without(c.RestoringTables, t.Id)
 		gone, err := s.observers.removeEntries(ctx, c, func(o *pb.ObserverInfo) bool {
 			return o.Table == t.Id
 		})

@@ -69,6 +69,14 @@ func (c *Catalogue) Dropped(id mvcc.TableID) bool {
 	})
 }
 
+// Restoring reports whether the table is being restored from a backup.
+func (c *Catalogue) Restoring(id mvcc.TableID) bool {
+	return slices.Contains(c.Message.GetRestoringTables(), uint32(id))
+}
+
+// AnyRestoring reports whether there is such a table.
+func (c *Catalogue) AnyRestoring() bool { return len(c.Message.GetRestoringTables()) > 0 }
+
 // AnyDropped reports whether there is a dropped table.
 func (c *Catalogue) AnyDropped() bool { return len(c.dropped) > 0 || len(c.Message.GetGone()) > 0 }
 

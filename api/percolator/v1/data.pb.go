@@ -3631,14 +3631,15 @@ func (x *SplitResponse) GetRight() *TabletDescriptor {
 
 // The catalogue of observed columns; versions only grow.
 type Catalogue struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Observers     []*ObserverInfo        `protobuf:"bytes,2,rep,name=observers,proto3" json:"observers,omitempty"`
-	DroppedTables []uint32               `protobuf:"varint,3,rep,packed,name=dropped_tables,json=droppedTables,proto3" json:"dropped_tables,omitempty"` // their tablets take no new reads and writes
-	DroppedTs     []uint64               `protobuf:"varint,4,rep,packed,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`             // oracle time of each drop, in the order of dropped_tables; 0: not known
-	Gone          []*TableRange          `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`                                                // dropped tables of which nothing is left: no longer in dropped_tables, refused all the same
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Version         uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Observers       []*ObserverInfo        `protobuf:"bytes,2,rep,name=observers,proto3" json:"observers,omitempty"`
+	DroppedTables   []uint32               `protobuf:"varint,3,rep,packed,name=dropped_tables,json=droppedTables,proto3" json:"dropped_tables,omitempty"`       // their tablets take no new reads and writes
+	DroppedTs       []uint64               `protobuf:"varint,4,rep,packed,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`                   // oracle time of each drop, in the order of dropped_tables; 0: not known
+	Gone            []*TableRange          `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`                                                      // dropped tables of which nothing is left: no longer in dropped_tables, refused all the same
+	RestoringTables []uint32               `protobuf:"varint,8,rep,packed,name=restoring_tables,json=restoringTables,proto3" json:"restoring_tables,omitempty"` // their tablets take no transactions' writes
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Catalogue) Reset() {
@@ -3702,6 +3703,13 @@ func (x *Catalogue) GetDroppedTs() []uint64 {
 func (x *Catalogue) GetGone() []*TableRange {
 	if x != nil {
 		return x.Gone
+	}
+	return nil
+}
+
+func (x *Catalogue) GetRestoringTables() []uint32 {
+	if x != nil {
+		return x.RestoringTables
 	}
 	return nil
 }
@@ -5957,14 +5965,15 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rnew_tablet_id\x18\x03 \x01(\x04R\vnewTabletId\"{\n" +
 	"\rSplitResponse\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xd5\x01\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x80\x02\n" +
 	"\tCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x129\n" +
 	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12%\n" +
 	"\x0edropped_tables\x18\x03 \x03(\rR\rdroppedTables\x12\x1d\n" +
 	"\n" +
 	"dropped_ts\x18\x04 \x03(\x04R\tdroppedTs\x12-\n" +
-	"\x04gone\x18\x05 \x03(\v2\x19.percolator.v1.TableRangeR\x04gone\"6\n" +
+	"\x04gone\x18\x05 \x03(\v2\x19.percolator.v1.TableRangeR\x04gone\x12)\n" +
+	"\x10restoring_tables\x18\b \x03(\rR\x0frestoringTables\"6\n" +
 	"\n" +
 	"TableRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
