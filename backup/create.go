@@ -16,6 +16,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -182,6 +183,9 @@ func (w *work) scan(ctx context.Context, s txn.RecordScan, fn func(*mvcc.ReadCel
 func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
 	m := &making{work: newWork(c, l, o.Options), options: o}
 	defer m.release()
+	if err := m.allowed(ctx); err != nil {
+		return nil, err
+	}
 	if err := m.find(ctx); err != nil {
 		return nil, err
 	}
@@ -211,6 +215,20 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 			ErrTable, m.plan.Manifest.Name, err)
 	}
 	return manifest, err
+}
+
+// allowed returns an error unless all nodes know the scans that backups are made of. The nodes
+// check that too, but those of an earlier build do not: they would answer with cells as they
+// are now.
+func (m *making) allowed(ctx context.Context) error {
+	policy, err := m.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
+	if err != nil {
+		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+	}
+	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Backups.Since {
+		return fmt.Errorf("backup: %w", version.NotActive(version.Backups, agreed))
+	}
+	return nil
 }
 
 // making is a backup being made.
@@ -433,7 +451,7 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 	if head.Chosen || policy.GetPolicy().GetVersion() == 0 {
 		return nil
 	}
-	policy.Policy.Version = 0
+	policy.Policy.Version, policy.Policy.Agreed = 0, nil
 	head.Policy, err = protojson.Marshal(policy.GetPolicy())
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // This file declares what gossip tells other packages (Members), and the implementation for
@@ -18,6 +19,7 @@ type Member struct {
 	Listen, Peer, Gossip, HTTP string // host:port
 	Zone                       string // the label "zone"
 	Draining                   bool
+	Versions                   version.Range // that its build knows
 	// LeadsMeta is the term in which the node says that it leads meta, else 0.
 	LeadsMeta uint64
 	Load      MemberLoad

@@ -64,7 +64,7 @@ func (n *adminNode) ApplyCatalogue(ctx context.Context) error {
 func (n *adminNode) ReadPolicy(ctx context.Context) (*pb.Policy, error) { return n.policy.read(ctx) }
 
 // LearnPolicy implements admin.Node.
-func (n *adminNode) LearnPolicy(p *pb.Policy) { n.policy.learn(p) }
+func (n *adminNode) LearnPolicy(p *pb.Policy) error { return n.policy.learn(p) }
 
 // CheckHistory implements admin.Node.
 func (n *adminNode) CheckHistory(history time.Duration) error {

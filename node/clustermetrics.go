@@ -73,6 +73,10 @@ var (
 		"Nodes that this one believes to be alive, itself included.")
 	gossipLost = counterFamily("gossip_lost_total",
 		"How often another node was taken for dead, or has left.")
+	versionActive = gaugeFamily("version_active",
+		"The cluster's version, as far as this node knows: what came with it is used.")
+	versionNewest = gaugeFamily("version_newest",
+		"The newest version that this node's build knows; above the active one while an upgrade is not finalised.")
 	clockOffset = gaugeFamily("clock_offset_seconds",
 		"How far a node's clock is ahead of this one's, on the node that leads meta.", "node")
 )
@@ -84,6 +88,8 @@ var (
 func (m exporter) collectMembers(out chan<- prometheus.Metric) {
 	send(out, gossipAlive, len(m.others.alive())+1) // alive leaves this node out
 	send(out, gossipLost, m.others.lost.Load())
+	send(out, versionActive, uint32(m.status.gate.Agreed().Active))
+	send(out, versionNewest, uint32(m.status.gate.Build().Newest))
 	// The clocks of the last poll stay as they were when leadership goes; placement's status
 	// says whether they still count.
 	if _, _, known := m.status.placement.Get(); known {

@@ -26,6 +26,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -41,6 +42,7 @@ import (
 type joining struct {
 	cfg   Config
 	files *certs.Files // nil: plain text
+	gate  *version.Gate
 	self  *join.Self
 	door  *join.Door
 
@@ -68,6 +70,7 @@ type joiningParts struct {
 	alone bool
 	// clock is the node's; nil: time.Now.
 	clock func() time.Time
+	gate  *version.Gate
 	// http is what the HTTP listener has bound; empty: there is none.
 	http string
 	// waiting is told why the node has to wait until it may go on.
@@ -80,7 +83,9 @@ type joiningParts struct {
 // closed again.
 func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	bootstrap func(*store.Batch, uint64), parts joiningParts) (*joining, error) {
-	e := &joining{cfg: cfg, files: files, at: &pb.NodeAddresses{}, end: func() {}}
+	e := &joining{
+		cfg: cfg, files: files, gate: parts.gate, at: &pb.NodeAddresses{}, end: func() {},
+	}
 	var err error
 	if e.self, err = join.OpenSelf(st); err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	c := join.DoorConfig{
 		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact,
 		Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
-		Version: Version(), Bootstrap: bootstrap, Logger: cfg.Logger,
+		Version: Version(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
 	}
 	// A test's contact needs the door, and the door a contact.
@@ -166,7 +171,7 @@ func (n *Node) join(ctx context.Context) error {
 	var err error
 	n.joining, err = openJoining(n.cfg, n.certs.files, n.store, bootstrap, joiningParts{
 		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
-		clock:   n.parts.Clock,
+		clock: n.parts.Clock, gate: n.gate,
 		waiting: func(why string) { n.waiting.Store(&why) },
 	})
 	if err != nil {
@@ -346,7 +351,7 @@ func (e *joining) openGossip(self cluster.Member,
 	self.Listen, self.Peer, self.Gossip = e.at.Listen, e.at.Peer, e.at.Gossip
 	g, err := gossip.Open(gossip.Config{
 		ClusterID: e.self.Identity().ClusterID, Self: self, Certs: e.cfg.Certs, Known: e.known,
-		Logger: e.cfg.Logger,
+		Gate: e.gate, Logger: e.cfg.Logger,
 		Replaced: func(by cluster.Member) {
 			// The next start must be later than the one that has replaced this: the other
 			// nodes take any earlier incarnation for dead.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -60,6 +62,7 @@ type Node struct {
 	end     context.CancelFunc
 
 	store     *store.Store
+	gate      *version.Gate
 	joining   *joining
 	identity  join.Identity
 	system    *actor.ActorSystem
@@ -156,6 +159,8 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if n.store, err = n.parts.store(n.cfg); err != nil {
 		return err
 	}
+	build := cmp.Or(n.parts.Versions, version.Known())
+	n.gate = version.NewGate(build, n.store.Version(), n.store.RaiseVersion)
 	if err := n.join(ctx); err != nil {
 		return err
 	}
@@ -283,7 +288,7 @@ func (n *Node) openParts() {
 	n.status = &statuses{
 		cfg: n.cfg, self: n.identity, started: n.started, now: n.now, store: n.store,
 		router: n.router, others: n.others, oracle: n.oracle, tablets: n.tablets,
-		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health,
+		observers: n.observers, policy: n.policy, jobs: n.jobs, health: n.health, gate: n.gate,
 		certs: n.certs, addr: n.Addr, httpAddr: n.HTTPAddr,
 	}
 	n.jobs.statuses = &statusCache{members: n.others.members, status: n.status}
@@ -293,7 +298,7 @@ func (n *Node) openParts() {
 		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
 		Tokens: n.meta.Tokens, Router: n.router, Carrier: n.carrier, Members: n.others.members,
-		Jobs: &n.status.reported,
+		Jobs: &n.status.reported, Gate: n.gate,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
 			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,

@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/memory"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -26,6 +27,8 @@ type Parts struct {
 	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later
 	// on any goroutine, or fail. It must not block.
 	Oracle func(ask func(), fail func(error))
+	// Versions are those that the node knows, as another build would; zero: this build's.
+	Versions version.Range
 	// Clock is the oracle's; nil: time.Now.
 	Clock func() time.Time
 	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
@@ -52,7 +55,8 @@ func (p Parts) store(cfg Config) (*store.Store, error) {
 	cfg.Logger.Info("node: memory", "bound", bound.Bytes, "from", bound.From, "heap", memory.Held(),
 		"memtable", cmp.Or(cfg.Store.MemTableSize, sizes.MemTable), "table", sizes.Table)
 	return store.Open(store.Options{
-		Memory: bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory,
+		Versions: p.Versions,
+		Memory:   bound.Bytes, Dir: cfg.Dir, LogDir: cfg.LogDir, InMemory: cfg.Store.InMemory,
 		Logger:       cfg.Logger,
 		MemTableSize: cfg.Store.MemTableSize, MinFreeBytes: cfg.Store.MinFreeBytes,
 		SyncDelay: cfg.Store.SyncDelay,

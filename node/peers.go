@@ -71,18 +71,20 @@ func (n *Node) openPeers() error {
 			survey: n.survey,
 			lockd:  &n.lockd, waiting: n.requests, opened: n.peersOpen,
 		}
-		o.peers = peer.New(way, self, h, peer.Config{System: n.system, Logger: n.cfg.Logger})
+		o.peers = peer.New(way, self, h, peer.Config{
+			System: n.system, Gate: n.gate, Logger: n.cfg.Logger,
+		})
 		peers = o.peers
 	} else {
 		members = nil // the carrier must not look for nodes that it cannot reach
 	}
 	// All operations go through these, local ones too: the carrier looks up who leads a
 	// tablet, and the oracles who leads meta.
-	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members)
+	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
-	n.policy.follow(n.meta.Policy, n.woken.wake)
+	n.policy.follow(n.meta.Policy, n.gate, n.woken.wake)
 	// Requests that came before this have been refused. Members are watched last, since
 	// onMember uses the router and the peers.
 	if o.peers != nil {
@@ -113,7 +115,8 @@ func (o *others) openRemoting(e *joining) (peer.Link, error) {
 func (e *joining) member(self join.Identity) cluster.Member {
 	return cluster.Member{
 		NodeID: self.NodeID, Incarnation: self.Incarnation, Zone: e.cfg.Labels["zone"],
-		Listen: e.at.Listen, Peer: e.at.Peer, Gossip: e.at.Gossip, HTTP: e.at.Http,
+		Versions: e.gate.Build(),
+		Listen:   e.at.Listen, Peer: e.at.Peer, Gossip: e.at.Gossip, HTTP: e.at.Http,
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file keeps the cluster's policy as this node knows it; the policy itself is in meta.
@@ -31,8 +33,9 @@ type clusterPolicy struct {
 	observers []percolator.ObserverSpec
 	warn      func(text string, args ...any) // logs
 
-	record  *meta.Policy // where it is read; follow sets both
-	changed func()       // called after a newer policy was read
+	record  *meta.Policy  // where it is read; follow sets these
+	gate    *version.Gate // is told what the cluster has agreed on
+	changed func()        // called after a newer policy was read
 
 	mu      sync.Mutex
 	known   *pb.Policy // immutable; nil: none was read
@@ -100,10 +103,13 @@ func (p *clusterPolicy) overruled() []string {
 	return p.differs
 }
 
-// follow sets where the policy is read, and the function to call after a newer one was
-// read. It is called once, before any reading.
-func (p *clusterPolicy) follow(record *meta.Policy, changed func()) {
-	p.record, p.changed = record, changed
+// follow sets where the policy is read, what is told of versions, and the function to call
+// after a newer one was read. It is called once, before any reading.
+func (p *clusterPolicy) follow(record *meta.Policy, gate *version.Gate, changed func()) {
+	p.record, p.gate, p.changed = record, gate, changed
+	// A cluster that this node founds uses all that the node knows.
+	newest := gate.Build().Newest
+	p.own.Agreed = wire.AgreedPB(version.Agreed{Minimum: newest, Active: newest})
 }
 
 // note keeps a policy that was read, if it is newer than the one known, and warns of
@@ -144,16 +150,17 @@ func (p *clusterPolicy) read(ctx context.Context) (*pb.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.learn(read)
-	return p.now(), nil
+	return p.now(), p.learn(read)
 }
 
-// learn keeps a policy as note does, and calls changed if it is newer.
-func (p *clusterPolicy) learn(read *pb.Policy) {
+// learn keeps a policy as note does, and calls changed if it is newer. The gate is told each
+// time, for the store may have refused to take note of a version before.
+func (p *clusterPolicy) learn(read *pb.Policy) error {
 	before := p.now().GetVersion()
 	if p.note(read); p.now().GetVersion() != before {
 		p.changed()
 	}
+	return p.gate.Learn(wire.Agreed(read.GetAgreed()))
 }
 
 // found is like read, but for the leader of meta: if the cluster has no policy, it makes
@@ -165,7 +172,7 @@ func (p *clusterPolicy) found(ctx context.Context) (*pb.Policy, error) {
 		return nil, fmt.Errorf("node: the cluster's policy: %w", err)
 	}
 	p.note(read)
-	return read, nil
+	return read, p.gate.Learn(wire.Agreed(read.GetAgreed()))
 }
 
 // open reads the policy before the node lets others in, and founds it if the node has

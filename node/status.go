@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -35,6 +36,7 @@ type statuses struct {
 	observers *observers
 	policy    *clusterPolicy
 	jobs      *leaderJobs
+	gate      *version.Gate
 	health    *metaHealth
 	certs     certificates
 	addr      func() string // that serves clients; empty: none
@@ -66,6 +68,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 		StartedUnixMs: s.started.UnixMilli(),
 		LogBatches:    log.Batches.Count(), LogRequests: uint64(log.Batches.Sum), Observers: s.observers.runs.Load().status(),
 		Registering: s.observers.registration.why(),
+		Versions:    wire.VersionsPB(s.gate.Build()), Agreed: wire.AgreedPB(s.gate.Agreed()),
 	}
 	// The counters stay when meta's leadership moves: they are of what was issued here.
 	last, served, batches := s.oracle.stats()

@@ -14,10 +14,11 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// In a store's directory VERSION says that it is a store's and in which format. It is
+// In a store's directory VERSION says that it is a store's and of which version. It is
 // written last. Until then VERSION.new stands for it, and whatever else is in the directory
 // was never acknowledged to anybody and is created again.
 const (
@@ -33,9 +34,10 @@ const (
 
 // directory is the result of prepareDir.
 type directory struct {
-	locks []*os.File // hold flocks, which end with the files, also when the process dies
-	log   [16]byte   // id of the log that belongs to the store
-	fresh bool       // the directory was empty, or an Open did not finish
+	locks   []*os.File // hold flocks, which end with the files, also when the process dies
+	log     [16]byte   // id of the log that belongs to the store
+	version version.Number
+	fresh   bool // the directory was empty, or an Open did not finish
 }
 
 // prepareDir locks the store's directory and the log's, and checks the contents of the
@@ -61,7 +63,7 @@ func prepareDir(o Options) (d directory, err error) {
 	if err := d.lock(o.Dir); err != nil {
 		return d, err
 	}
-	if d.log, d.fresh, err = checkContents(o); err != nil {
+	if err := d.checkContents(o); err != nil {
 		return d, err
 	}
 	if err := checkLogDir(o.logDir()); err != nil {
@@ -136,23 +138,25 @@ func checkLogDir(dir string) error {
 }
 
 // checkContents checks an existing store, or begins a new one. The directory is locked.
-func checkContents(o Options) (log [16]byte, fresh bool, err error) {
+func (d *directory) checkContents(o Options) error {
 	have, err := os.ReadFile(filepath.Join(o.Dir, versionFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		log, err = beginDir(o)
-		return log, true, err
+		// The oldest: whether the others know a later one is not known yet.
+		d.version, d.fresh = o.Versions.Oldest, true
+		d.log, err = beginDir(o)
+		return err
 	case err != nil:
-		return log, false, fmt.Errorf("store: read version: %w", err)
+		return fmt.Errorf("store: read version: %w", err)
 	}
-	log, err = checkVersion(o, string(have))
+	d.version, d.log, err = checkVersion(o, string(have))
 	if err := errors.Join(err, readDamage(o.Dir)); err != nil {
-		return log, false, err
+		return err
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, stateDirName, manifestFile)); err != nil {
-		return log, false, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return log, false, nil
+	return nil
 }
 
 // beginDir prepares an empty directory, or one that an unfinished Open has left, for a new
@@ -168,11 +172,11 @@ func beginDir(o Options) (log [16]byte, err error) {
 	}
 	unfinished, err := io.ReadAll(f)
 	if err == nil {
-		if log, err = checkVersion(o, string(unfinished)); err != nil { // there is no log yet
+		if _, log, err = checkVersion(o, string(unfinished)); err != nil { // there is no log yet
 			log = uuid.New()
 			err = f.Truncate(0)
 			if err == nil {
-				_, err = f.WriteAt([]byte(versionText(log)), 0)
+				_, err = f.WriteAt([]byte(versionText(o.Versions.Oldest, log)), 0)
 			}
 		}
 	}
@@ -212,14 +216,19 @@ func listDir(dir string) ([]fs.DirEntry, error) {
 
 // replaceFile durably replaces a file of the directory, or creates it.
 func replaceFile(dir, name, content string) error {
-	path := filepath.Join(dir, name)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
+	return replaceFileBy(dir, name, name+".new", content)
+}
+
+// replaceFileBy is replaceFile by a file of the given name, which a crash may leave behind.
+func replaceFileBy(dir, name, by, content string) error {
+	path, next := filepath.Join(dir, name), filepath.Join(dir, by)
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("store: write %s: %w", name, err)
 	}
 	_, err = f.WriteString(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
+		err = os.Rename(next, path)
 	}
 	if err != nil {
 		return fmt.Errorf("store: write %s: %w", name, err)
@@ -243,30 +252,34 @@ const (
 	logLine    = "log "
 )
 
-func versionText(log [16]byte) string {
-	return fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, DiskFormat, logLine, log)
+func versionText(v version.Number, log [16]byte) string {
+	return fmt.Sprintf("%s\n%s%d\n%s%x\n", versionMagic, formatLine, v, logLine, log)
 }
 
-// checkVersion reads the VERSION file's three lines: what the directory is, its format,
+// checkVersion reads the VERSION file's three lines: what the directory is, its version,
 // and the id of its log.
-func checkVersion(o Options, have string) (log [16]byte, err error) {
+func checkVersion(o Options, have string) (v version.Number, log [16]byte, err error) {
 	lines := strings.Split(strings.TrimSuffix(have, "\n"), "\n")
 	if lines[0] != versionMagic && !strings.HasPrefix(versionMagic, lines[0]) {
-		return log, fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
+		return 0, log, fmt.Errorf("%w: %s has another program's %s", ErrForeign, o.Dir, versionFile)
 	}
-	want := formatLine + strconv.Itoa(DiskFormat)
-	if len(lines) > 2 && lines[1] != want {
-		return log, &VersionError{Dir: o.Dir, Have: lines[1], Want: want}
+	if len(lines) > 2 {
+		text, _ := strings.CutPrefix(lines[1], formatLine)
+		n, err := strconv.ParseUint(text, 10, 32)
+		v = version.Number(n)
+		if err != nil || v < o.Versions.Oldest || v > o.Versions.Newest {
+			return 0, log, &VersionError{Dir: o.Dir, Have: text, Knows: o.Versions}
+		}
 	}
 	if len(lines) != 3 || lines[0] != versionMagic {
-		return log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
+		return 0, log, fmt.Errorf("%w: %s in %s is cut short", ErrDamaged, versionFile, o.Dir)
 	}
 	id, ok := strings.CutPrefix(lines[2], logLine)
 	b, err := hex.DecodeString(id)
 	if !ok || err != nil || len(b) != len(log) {
-		return log, fmt.Errorf("%w: %s in %s names no log", ErrDamaged, versionFile, o.Dir)
+		return 0, log, fmt.Errorf("%w: %s in %s names no log", ErrDamaged, versionFile, o.Dir)
 	}
-	return [16]byte(b), nil
+	return v, [16]byte(b), nil
 }
 
 // removeLeftovers deletes empty log files of Badger's. A process creates and then writes

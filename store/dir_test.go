@@ -25,7 +25,7 @@ func write(t *testing.T, dir, name, text string) {
 }
 
 // version is what a store of this format says of itself.
-const version = "percolator store\nformat 2\nlog 0102030405060708090a0b0c0d0e0f10\n"
+const versionText = "percolator store\nformat 2\nlog 0102030405060708090a0b0c0d0e0f10\n"
 
 // dirCase is a directory and what Open makes of it.
 type dirCase struct {
@@ -55,7 +55,7 @@ func newOrForeign() []dirCase {
 			write(t, dir, "LOCK", "")
 		}},
 		{name: "killed while it was made", make: func(t *testing.T, dir string) {
-			write(t, dir, "VERSION.new", version[:9])
+			write(t, dir, "VERSION.new", versionText[:9])
 			write(t, filepath.Join(dir, "db"), "MANIFEST", "half")
 		}},
 		{name: "a store", make: makeStore},
@@ -86,9 +86,9 @@ func damagedOrOther() []dirCase {
 			makeStore(t, dir)
 			write(t, dir, "VERSION", "perco")
 		}},
-		{name: "a later format", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
+		{name: "a later version", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
-			write(t, dir, "VERSION", strings.Replace(version, "format 2", "format 3", 1))
+			write(t, dir, "VERSION", strings.Replace(versionText, "format 2", "format 4", 1))
 		}},
 		{name: "the format before", want: &store.VersionError{},
 			make: func(t *testing.T, dir string) {

@@ -44,19 +44,6 @@ var (
 	ErrNoLog = errors.New("store: no raft log of this tablet")
 )
 
-// VersionError says that the directory was written in another disk format. There is no conversion.
-type VersionError struct {
-	Dir        string
-	Have, Want string // "format 7"
-}
-
-// Error implements error.
-func (e *VersionError) Error() string {
-	return fmt.Sprintf("store: %s has disk %s, this version needs %s: start it with the version that wrote it, "+
-		"`percolator export` every table there, and `percolator load` the files into an empty directory with this version",
-		e.Dir, e.Have, e.Want)
-}
-
 // DamagedError says that a file of the store is not what was written. It is ErrDamaged, and
 // ErrFailed too: nothing of such a store is read or written any more, also not after it is opened
 // again.

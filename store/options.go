@@ -7,11 +7,9 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
-)
 
-// DiskFormat is the version of keys, values and directory layout that this package
-// writes, kept in the VERSION file.
-const DiskFormat = 2
+	"github.com/percolator-go/percolator/internal/version"
+)
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
@@ -57,6 +55,8 @@ type Options struct {
 	LogDir   string
 	InMemory bool // keep nothing on disk; Dir and LogDir must be empty. For tests.
 	Logger   *slog.Logger
+	// Versions are those that may be opened; the default is what this build knows.
+	Versions version.Range
 
 	// Memory is how many bytes the process may use, from which the store's sizes follow
 	// (SizesFor). Zero means no limit.
@@ -88,6 +88,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.Versions = cmp.Or(o.Versions, version.Known())
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

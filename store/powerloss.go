@@ -27,6 +27,7 @@ func (s *Store) Reopen(dice *rand.Rand) (*Store, error) {
 		return nil, errors.New("store: only a store in memory with Options.Crashes can be opened as after a crash")
 	}
 	n := newStore(s.opts)
+	n.stamp.version = s.Version()
 	left, err := s.leave(n, dice)
 	if err != nil {
 		return nil, fmt.Errorf("store: copy what a crash leaves: %w", err)
@@ -90,13 +91,13 @@ func (s *Store) snaps() int {
 
 // remains is what a crash leaves of the state.
 type remains struct {
-	versions []version
+	versions []keyVersion
 	durable  uint64 // another crash loses nothing up to this number
 	visible  uint64
 }
 
-// version is one version of a key.
-type version struct {
+// keyVersion is one version of a key.
+type keyVersion struct {
 	seq        uint64
 	key, value []byte
 	meta       byte
@@ -120,7 +121,7 @@ func (s *Store) remains(dice *rand.Rand) (*remains, error) {
 		if dice != nil && (bytes.Equal(item.Key(), chosen) || !survives(item.Version())) {
 			continue
 		}
-		v := version{
+		v := keyVersion{
 			seq: item.Version(), key: item.KeyCopy(nil),
 			meta: item.UserMeta(), deleted: item.IsDeletedOrExpired(),
 		}
@@ -166,7 +167,7 @@ func survivors(dice *rand.Rand, durable, visible uint64) func(version uint64) bo
 
 // fill puts what is left of a state into an empty database.
 func (d *database) fill(left *remains) error {
-	slices.SortStableFunc(left.versions, func(a, b version) int {
+	slices.SortStableFunc(left.versions, func(a, b keyVersion) int {
 		return cmp.Compare(a.seq, b.seq)
 	})
 	b := d.db.NewManagedWriteBatch()

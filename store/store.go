@@ -20,6 +20,7 @@ type Store struct {
 	opts Options
 	diskSpace
 	locks []*os.File // hold the flocks on the directories; none in memory
+	stamp stamp
 	state *database
 	log   *raftlog.Log
 
@@ -63,6 +64,7 @@ const (
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	s := newStore(o)
+	s.stamp.version = o.Versions.Oldest
 	if o.InMemory {
 		if o.Dir != "" || o.LogDir != "" {
 			return nil, errors.New("store: a store in memory has no directory")
@@ -77,6 +79,7 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s.locks = d.locks
+	s.stamp.version, s.stamp.log = d.version, d.log
 	err = fitMemTables(o)
 	if err == nil {
 		err = s.openParts(d.log, d.fresh)

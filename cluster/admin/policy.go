@@ -40,8 +40,11 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		return nil, err
 	}
 	// This node learns it at once, without asking meta.
-	s.cfg.Node.LearnPolicy(p)
-	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
+	err = s.cfg.Node.LearnPolicy(p)
+	if err == nil {
+		err = s.cfg.Node.ApplyCatalogue(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("admin: the policy is changed, to version %d, and a node has not "+
 			"said that it knows: %w",
 			p.GetVersion(), err)

@@ -8,6 +8,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -24,6 +25,9 @@ func (s *Service) RestoreTable(ctx context.Context,
 	switch {
 	case err != nil:
 		return nil, err
+	// An earlier build would let clients write to a table with the mark.
+	case !s.cfg.Gate.Has(version.Backups):
+		return nil, refuse("%v", s.cfg.Gate.Check(version.Backups))
 	case mark.GetSource() == "" || mark.GetAt() == 0:
 		return nil, refuse("the mark of a restore names its source and its timestamp")
 	// Restored records keep their timestamps: nobody could read or overwrite those of the

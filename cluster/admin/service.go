@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	Carrier   *route.Carrier
 	Members   cluster.Members
 	Node      Node
+	Gate      *version.Gate
 	Logger    *slog.Logger
 }
 
@@ -55,7 +57,7 @@ type Node interface {
 	ApplyCatalogue(ctx context.Context) error
 	// ReadPolicy reads the policy from meta, LearnPolicy takes note of one that was read.
 	ReadPolicy(ctx context.Context) (*pb.Policy, error)
-	LearnPolicy(p *pb.Policy)
+	LearnPolicy(p *pb.Policy) error
 	// CheckHistory refuses a history that is too short for this node's observers.
 	CheckHistory(history time.Duration) error
 	// Leaders returns what tablets' leaders have said of themselves within the last age.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // This file holds memberlist's callbacks. They run on its goroutines and mostly under its
@@ -110,6 +112,13 @@ func (a admission) check(n *memberlist.Node) error {
 	if n.Name != nameOf(workerOf(m)) {
 		return errName
 	}
+	if gate := a.g.cfg.Gate; gate != nil {
+		if err := gate.Agreed().Admit(m.Versions); err != nil {
+			a.g.faults.log(n.Address(), "gossip: a node was refused", "addr", n.Address(), "node", m.NodeID,
+				"error", err)
+			return err
+		}
+	}
 	newest, room := a.g.table.newestOf(m.NodeID)
 	switch {
 	case m.Incarnation < newest:
@@ -129,9 +138,10 @@ func (a admission) NotifyAlive(n *memberlist.Node) error { return a.check(n) }
 // exchange, so stale members do not count here; NotifyAlive keeps them out one by one.
 func (a admission) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
-		// Exchanges contain old incarnations for a while; refusing them would keep nodes
-		// apart.
-		if err := a.check(n); err != nil && !errors.Is(err, errStale) {
+		// Exchanges contain old incarnations for a while, also of earlier builds; refusing
+		// them would keep nodes apart.
+		if err := a.check(n); err != nil && !errors.Is(err, errStale) &&
+			!errors.Is(err, version.ErrIncompatible) {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // Config configures a Gossip.
@@ -30,6 +31,9 @@ type Config struct {
 	// table's. Those at which no member is known are asked now and then to take this node
 	// in. Known must not block; it may be nil.
 	Known func() []string
+	// Gate says which versions the cluster has agreed on: members whose builds do not work
+	// with them are refused. Nil: none are.
+	Gate *version.Gate
 	// Replaced is called once, on the watchers' goroutine, when a later incarnation of this
 	// node has come alive: a process on a copy of its directory, or on the directory itself
 	// after it was taken from this process. This process must then end.

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 func TestMembersFindEachOther(t *testing.T) {
@@ -309,5 +310,24 @@ func TestUnusedListener(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestEarlierBuildIsRefused: once the cluster is at a version, members whose builds do not
+// know it are not let in, and those that do are, whatever else there is.
+func TestEarlierBuildIsRefused(t *testing.T) {
+	gate := version.NewGate(version.Range{Oldest: 2, Newest: 3}, 3, nil)
+	a, log := start(t, 1, 1, listen(t, "127.0.0.1:0"), func(c *Config) { c.Gate = gate })
+	start(t, 2, 1, listen(t, "127.0.0.1:0"), knows(a.Addr())) // knows of no numbers
+	eventually(t, "the log tells", func() bool {
+		return log.has("the cluster is at version 3, and the build knows 2")
+	})
+	start(t, 3, 1, listen(t, "127.0.0.1:0"), func(c *Config) {
+		c.Self.Versions = version.Range{Oldest: 3, Newest: 8}
+		c.Known = func() []string { return []string{a.Addr()} }
+	})
+	eventually(t, "a later build", sees(a, 1, 3))
+	if m, _ := a.Member(3); m.Versions != (version.Range{Oldest: 3, Newest: 8}) {
+		t.Errorf("it knows %v", m.Versions)
 	}
 }

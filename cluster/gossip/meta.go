@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -33,6 +34,7 @@ func encodeMeta(hash uint64, m cluster.Member) ([]byte, error) {
 		Draining: m.Draining, LeadsMeta: m.LeadsMeta, Replicas: m.Load.Replicas,
 		Leaders:   m.Load.Leaders,
 		SizeBytes: m.Load.SizeBytes, Load: m.Load.Load, DiskFree: m.Load.DiskFree,
+		Oldest: uint32(m.Versions.Oldest), Newest: uint32(m.Versions.Newest),
 	})
 }
 
@@ -54,6 +56,7 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 			Replicas: g.Replicas, Leaders: g.Leaders, SizeBytes: g.SizeBytes, Load: g.Load,
 			DiskFree: g.DiskFree,
 		},
+		Versions: version.RangeOf(g.Oldest, g.Newest),
 	}, nil
 }
 
@@ -61,6 +64,7 @@ func decodeMeta(b []byte) (hash uint64, m cluster.Member, err error) {
 // figures there are (invariant 4).
 func fits(m cluster.Member) error {
 	m.Draining, m.LeadsMeta, m.Incarnation = true, math.MaxUint64, math.MaxUint64
+	m.Versions = version.Range{Oldest: math.MaxUint32, Newest: math.MaxUint32}
 	m.Load = cluster.MemberLoad{
 		Replicas: math.MaxUint32, Leaders: math.MaxUint32, SizeBytes: math.MaxUint64,
 		Load: math.MaxUint64, DiskFree: math.MaxUint64,

@@ -15,6 +15,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -59,6 +60,8 @@ type DoorConfig struct {
 	Addresses *pb.NodeAddresses
 	Labels    map[string]string
 	Version   string
+	// Gate says which versions this build knows, and what the cluster has agreed on.
+	Gate *version.Gate
 	// Voters are the nodes that this one votes with, by what its store has of Raft
 	// groups; it may be among them.
 	Voters []uint64
@@ -127,6 +130,10 @@ func NewDoor(cfg DoorConfig) *Door {
 		cfg.Waiting = func(string) {}
 	}
 	cfg.Upkeep = cmp.Or(cfg.Upkeep, defaultUpkeep)
+	if cfg.Gate == nil {
+		cfg.Gate = version.NewGate(version.Known(), version.Unnumbered,
+			func(version.Number) error { return nil })
+	}
 	return &Door{
 		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, freshFor),
 		again: make(chan struct{}, 1),
@@ -155,6 +162,9 @@ func (d *Door) Open(r Registry) {
 // out.
 func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse, error) {
 	id := d.cfg.Self.Identity()
+	if err := d.admitUnnumbered(id, req); err != nil {
+		return nil, joinStatus(err)
+	}
 	start, err := d.judge(id, req)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -166,6 +176,7 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 		UnixMs: d.clock().UnixMilli(),
 	}
 	if !id.Fresh() {
+		r.Agreed = wire.AgreedPB(d.cfg.Gate.Agreed())
 		if req.ClusterId == id.ClusterID {
 			d.heard.fromMember(req.NodeId, req.Addresses)
 		}
@@ -179,6 +190,16 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 		r.Fresh = append(r.Fresh, f.node)
 	}
 	return r, nil
+}
+
+// admitUnnumbered refuses to answer a node of the own cluster whose build knows of no
+// versions, once the cluster is at a later one: such a build would take any answer for a
+// leave to vote. Other builds judge by the answer themselves.
+func (d *Door) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
+	if id.Fresh() || req.ClusterId != id.ClusterID || req.Versions != nil {
+		return nil
+	}
+	return d.cfg.Gate.Agreed().Admit(wire.Versions(nil))
 }
 
 // judge confirms the start of the node that asks, if it is of the same cluster and tells
@@ -219,7 +240,8 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 	}
 	err := registry.Register(ctx, &wire.NodeRecord{
 		NodeId: req.NodeId, Incarnation: req.Incarnation, Labels: req.Labels, Version: req.Version,
-		Listen: req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(),
+		Versions: req.Versions,
+		Listen:   req.Addresses.GetListen(), Peer: req.Addresses.GetPeer(),
 		Gossip: req.Addresses.GetGossip(), Http: req.Addresses.GetHttp(),
 		Starts: req.Starts,
 	})
@@ -233,7 +255,7 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 	if err != nil {
 		return nil, joinStatus(err)
 	}
-	r.ClusterId = id.ClusterID
+	r.ClusterId, r.Agreed = id.ClusterID, wire.AgreedPB(d.cfg.Gate.Agreed())
 	return r, nil
 }
 
@@ -270,6 +292,7 @@ var refusals = []struct {
 	{codes.AlreadyExists, cluster.ErrDuplicateNode},
 	{codes.OutOfRange, cluster.ErrStaleIncarnation},
 	{codes.NotFound, cluster.ErrForgotten},
+	{codes.Aborted, version.ErrIncompatible},
 }
 
 // joinStatus returns the gRPC status by which an error travels.

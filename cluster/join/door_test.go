@@ -17,6 +17,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -369,7 +370,7 @@ func TestHelloIsBounded(t *testing.T) {
 // TestRefusalsTravel: whoever is refused by meta hears why from the node that it asked.
 func TestRefusalsTravel(t *testing.T) {
 	for _, why := range []error{cluster.ErrDuplicateNode, cluster.ErrStaleIncarnation,
-		cluster.ErrForgotten} {
+		cluster.ErrForgotten, version.ErrIncompatible} {
 		if err := joinError(joinStatus(fmt.Errorf("%w: node 7", why))); !errors.Is(err, why) ||
 			!isRefusal(err) {
 			t.Errorf("%v became %v", why, err)

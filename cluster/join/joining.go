@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -26,7 +27,7 @@ import (
 // starting, and then Upkeep registers it later.
 //
 // These errors are not worth another try: ErrOtherCluster, ErrDuplicateNode,
-// ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock.
+// ErrStaleIncarnation, ErrForgotten, ErrWaiting, ErrClock, version.ErrIncompatible.
 func (d *Door) Enter(ctx context.Context) error {
 	switch {
 	case !d.cfg.Self.Identity().Fresh():
@@ -129,7 +130,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	id := d.cfg.Self.Identity()
 	req := &pb.HelloRequest{
 		NodeId: id.NodeID, Addresses: d.cfg.Addresses, Expect: uint32(max(d.cfg.Expect, 0)),
-		ClusterId: id.ClusterID,
+		ClusterId: id.ClusterID, Versions: wire.VersionsPB(d.cfg.Gate.Build()),
 	}
 	if !id.Fresh() {
 		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
@@ -166,20 +167,28 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 				ErrOtherCluster, in[0].addr, in[0].r.ClusterId, g.addr, g.r.ClusterId)
 		}
 	}
+	if err := d.joinVersions(id, in); err != nil {
+		return false, err
+	}
 	if err := d.joinClocks(in); err != nil {
 		return false, err
 	}
 	req := &pb.JoinRequest{
 		ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
 		Addresses: d.cfg.Addresses, Labels: d.cfg.Labels, Version: d.cfg.Version,
-		Starts: d.cfg.Self.Starts(),
+		Starts: d.cfg.Self.Starts(), Versions: wire.VersionsPB(d.cfg.Gate.Build()),
 	}
 	for _, g := range in {
 		calling, cancel := context.WithTimeout(ctx, 2*callTimeout)
 		r, err := d.cfg.Contact.Join(calling, g.addr, req)
 		cancel()
 		if err == nil {
-			if err := d.cfg.Self.Joined(r); err != nil {
+			// Before this directory has anything of the cluster.
+			err = d.cfg.Gate.Learn(wire.Agreed(r.Agreed))
+			if err == nil {
+				err = d.cfg.Self.Joined(r)
+			}
+			if err != nil {
 				return false, err
 			}
 			d.cfg.Logger.Info("registered with the cluster", "cluster", r.ClusterId, "node",
@@ -198,12 +207,29 @@ func (d *Door) join(ctx context.Context, in []greeting) (bool, error) {
 	return false, nil
 }
 
+// joinVersions refuses to become or be a node of a cluster whose version this build does not
+// work with. A node of the cluster takes note of the version: it may have been away when
+// that was raised, and must know before it opens a replica.
+func (d *Door) joinVersions(id Identity, in []greeting) error {
+	for _, g := range in {
+		agreed := wire.Agreed(g.r.Agreed)
+		err := agreed.Admit(d.cfg.Gate.Build())
+		if err == nil && !id.Fresh() {
+			err = d.cfg.Gate.Learn(agreed)
+		}
+		if err != nil {
+			return fmt.Errorf("join: by what %s says (build %s): %w", g.addr, g.r.Version, err)
+		}
+	}
+	return nil
+}
+
 // isRefusal reports whether an error is a decision of the cluster against this node, as
 // opposed to "not now".
 func isRefusal(err error) bool {
 	return errors.Is(err, ErrOtherCluster) || errors.Is(err, cluster.ErrDuplicateNode) ||
 		errors.Is(err, cluster.ErrStaleIncarnation) ||
-		errors.Is(err, cluster.ErrForgotten)
+		errors.Is(err, cluster.ErrForgotten) || errors.Is(err, version.ErrIncompatible)
 }
 
 // maxAskedBack bounds how many of the known nodes that it does not vote with are asked by
@@ -299,7 +325,7 @@ func (d *Door) Register(ctx context.Context, r Registry) error {
 		NodeId: id.NodeID, Incarnation: id.Incarnation, Labels: d.cfg.Labels,
 		Version: d.cfg.Version,
 		Listen:  a.GetListen(), Peer: a.GetPeer(), Gossip: a.GetGossip(), Http: a.GetHttp(),
-		Starts: d.cfg.Self.Starts(),
+		Starts: d.cfg.Self.Starts(), Versions: wire.VersionsPB(d.cfg.Gate.Build()),
 	})
 	d.registered.Store(err == nil)
 	return err

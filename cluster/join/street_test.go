@@ -17,6 +17,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -47,9 +48,12 @@ type house struct {
 	st     *store.Store
 	ahead  time.Duration // of its clock
 
+	versions version.Range // that its build knows
+
 	life   sync.RWMutex // held by whoever is in the process
 	door   *Door        // nil: the process is dead
 	self   *Self
+	gate   *version.Gate
 	cancel context.CancelFunc
 
 	entered chan error    // what Enter returned
@@ -75,7 +79,8 @@ func (s *street) build(addr string, expect int, join ...string) *house {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	h := &house{s: s, addr: addr, gossip: "g" + addr, join: join, expect: expect, st: st}
+	h := &house{s: s, addr: addr, gossip: "g" + addr, join: join, expect: expect, st: st,
+		versions: version.Known()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.houses[addr] = h
@@ -89,9 +94,10 @@ func (h *house) start() {
 		h.s.t.Error(err)
 		return
 	}
+	gate := version.NewGate(h.versions, h.st.Version(), h.st.RaiseVersion)
 	ctx, cancel := context.WithCancel(context.Background())
 	door := NewDoor(DoorConfig{
-		Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters,
+		Gate: gate, Version: "1.2", Self: self, Contact: h, Join: h.join, Expect: h.expect, Voters: h.voters,
 		Addresses:   &pb.NodeAddresses{Listen: h.addr, Gossip: h.gossip},
 		Clock:       func() time.Time { return time.Now().Add(h.ahead) },
 		MaxClockOff: 5 * time.Second,
@@ -106,6 +112,7 @@ func (h *house) start() {
 	entered, ended := make(chan error, 1), make(chan struct{})
 	h.life.Lock()
 	h.door, h.self, h.cancel, h.entered, h.ended = door, self, cancel, entered, ended
+	h.gate = gate
 	h.life.Unlock()
 	go func() {
 		err := door.Enter(ctx)

@@ -57,14 +57,14 @@ func (t *NodeTable) Nodes(ctx context.Context) ([]*wire.NodeRecord, error) {
 //
 // A state that an operator has set stays; a node that was gone is active again. The call
 // may be repeated by the same process. Errors: ErrStaleIncarnation, ErrDuplicateNode,
-// ErrForgotten.
+// ErrForgotten, version.ErrIncompatible.
 func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 	now uint64) (*wire.NodeRecord, error) {
 	if r.NodeId == 0 || r.Incarnation == 0 || proto.Size(r) > maxNodeRecord {
 		return nil, refuse(pb.Error_CODE_INVALID,
 			"a node registers with its id and incarnation, in at most %d bytes", maxNodeRecord)
 	}
-	return t.changeNode(ctx, r.NodeId, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+	register := func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
 		// fn may be called again, so r itself stays as it is.
 		to := proto.CloneOf(r)
 		to.GoneSince, to.State, to.JoinedTs = 0, pb.NodeState_NODE_STATE_ACTIVE, now
@@ -97,7 +97,22 @@ func (t *NodeTable) RegisterNode(ctx context.Context, r *wire.NodeRecord,
 			to.State = have.State
 		}
 		return to, nil
-	})
+	}
+	return t.changeNode(ctx, r.NodeId, register, func() (change, error) { return t.admit(ctx, r) })
+}
+
+// admit refuses a node whose build does not work with the versions that the cluster has
+// agreed on, and returns the condition that these have not changed when the node is
+// registered.
+func (t *NodeTable) admit(ctx context.Context, r *wire.NodeRecord) (change, error) {
+	p, value, err := load[*pb.Policy](ctx, t.records, rowPolicy)
+	if err != nil {
+		return change{}, err
+	}
+	if err := wire.Agreed(p.GetAgreed()).Admit(wire.Versions(r.Versions)); err != nil {
+		return change{}, refuseAs(err, "node %d, of build %s, is not let in", r.NodeId, r.Version)
+	}
+	return change{row: rowPolicy, old: value, keep: true}, nil
 }
 
 // sameProcess reports whether two records of one incarnation are of one process: two
@@ -170,12 +185,21 @@ func (t *NodeTable) SetNodeGone(ctx context.Context, id, incarnation,
 
 // changeNode replaces a record by what fn makes of it and returns the result. have is nil
 // if there is no record, and fn may edit it in place. fn is called again if another
-// writer was faster. A forgotten node gets no record any more: ErrForgotten.
+// writer was faster. A forgotten node gets no record any more: ErrForgotten. The change is
+// written on the further conditions too.
 func (t *NodeTable) changeNode(
 	ctx context.Context, id uint64, fn func(have *wire.NodeRecord) (*wire.NodeRecord, error),
+	conditions ...func() (change, error),
 ) (*wire.NodeRecord, error) {
 	return update(ctx, t.records, nodeRow(id),
 		func(have *wire.NodeRecord) (to *wire.NodeRecord, with []change, err error) {
+			for _, condition := range conditions {
+				c, err := condition()
+				if err != nil {
+					return nil, nil, err
+				}
+				with = append(with, c)
+			}
 			// A first record is written on condition that the node is not forgotten
 			// meanwhile.
 			if have == nil {
@@ -183,7 +207,7 @@ func (t *NodeTable) changeNode(
 				if err != nil {
 					return nil, nil, err
 				}
-				with = []change{unless}
+				with = append(with, unless)
 			}
 			to, err = fn(have)
 			return to, with, err

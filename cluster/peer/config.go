@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // This file holds the bounds and defaults of Peers. A Config is copied by New and not
@@ -41,7 +43,10 @@ type Config struct {
 	// AnswerBytes bounds the answers that wait; default 128 MiB. An answer beyond it is
 	// replaced by CODE_UNKNOWN, as is one of more than 64 KiB beyond half of it.
 	AnswerBytes int
-	Logger      *slog.Logger
+	// Gate says which versions the cluster has agreed on: batches of builds that do not know
+	// them are dropped. Nil: none are.
+	Gate   *version.Gate
+	Logger *slog.Logger
 }
 
 // The largest batch.

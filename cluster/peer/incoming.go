@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -31,6 +32,14 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 		b.GetFromNode() == p.self.NodeID {
 		p.counts.foreign.Add(1)
 		return
+	}
+	if p.cfg.Gate != nil {
+		sender := version.RangeOf(b.GetVersion(), b.GetVersion())
+		// The door keeps such builds out; this is for a process that was paused since before.
+		if sender.Newest < p.cfg.Gate.Agreed().Minimum {
+			p.counts.foreign.Add(1)
+			return
+		}
 	}
 	box, err := p.box(b.GetFromNode())
 	if err != nil || !box.hear(b.GetFromIncarnation()) {
@@ -54,6 +63,14 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 	for _, r := range b.GetRequests() {
 		p.take(box, r)
 	}
+}
+
+// version returns the newest version that this node's build knows; 0 without a gate.
+func (p *Peers) version() uint32 {
+	if p.cfg.Gate == nil {
+		return 0
+	}
+	return uint32(p.cfg.Gate.Build().Newest)
 }
 
 // takeRaft gives a Raft message to the handler and survives its panic.

@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -410,4 +411,46 @@ func TestHandlerPanics(t *testing.T) {
 func wait(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
+}
+
+// TestEarlierBuilds: once the cluster is at a version, batches of builds that do not know it
+// are dropped; a process of such a build may have been paused since before.
+func TestEarlierBuilds(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
+		h := &handler{}
+		gate := version.NewGate(version.Range{Oldest: 2, Newest: 3}, 2,
+			func(version.Number) error { return nil })
+		a := add(self(1, 1), h, peer.Config{Gate: gate})
+		raw := n.Link(2)
+		versions := make(chan uint32, 1)
+		raw.Receive(func(b *wire.PeerBatch) { versions <- b.Version })
+		send := func(tablet uint64, v uint32) {
+			t.Helper()
+			if err := raw.Send(1, &wire.PeerBatch{
+				ClusterId: "c", FromNode: 2, FromIncarnation: 5, ToNode: 1, Version: v,
+				Raft: []*wire.RaftMessage{{TabletId: tablet, FromNode: 2, ToNode: 1}},
+			}, func(error) {}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		send(1, 0)
+		if err := gate.Learn(version.Agreed{Minimum: 3, Active: 2}); err != nil {
+			t.Fatal(err)
+		}
+		send(2, 0)
+		send(3, 2)
+		send(4, 3)
+		send(5, 8)
+		if got := fmt.Sprint(h.got()); got != "[1 4 5]" || a.Stats().Foreign != 2 {
+			t.Errorf("EARLIER-BUILD-HEARD: %s, %+v", got, a.Stats())
+		}
+		a.Raft(&wire.RaftMessage{TabletId: 1, FromNode: 1, ToNode: 2})
+		if v := <-versions; v != 3 {
+			t.Errorf("this node says version %d", v)
+		}
+		if err := raw.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -81,7 +81,7 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 	p := s.box.peers
 	b := &wire.PeerBatch{
 		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation,
-		ToNode: s.box.node,
+		ToNode: s.box.node, Version: p.version(),
 	}
 	var requests []*waiting
 	now, bytes, count := time.Now(), 0, 0

@@ -11,6 +11,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -37,12 +38,14 @@ type Carrier struct {
 	self    uint64
 	peers   Caller          // nil: there are no other nodes
 	members cluster.Members // nil: likewise
+	gate    *version.Gate
 }
 
 // NewCarrier returns a Carrier for the node self. peers and members are nil on a node that
 // is alone.
-func NewCarrier(router *Router, self uint64, peers Caller, members cluster.Members) *Carrier {
-	return &Carrier{router: router, self: self, peers: peers, members: members}
+func NewCarrier(router *Router, self uint64, peers Caller, members cluster.Members,
+	gate *version.Gate) *Carrier {
+	return &Carrier{router: router, self: self, peers: peers, members: members, gate: gate}
 }
 
 // overloadedRetry is the pause that a caller is told to make after a full queue.
@@ -59,6 +62,11 @@ const attemptTimeout = 3 * time.Second
 // The outcome is then unknown unless the error wraps txn.ErrNotSent.
 func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	// Whoever leads the tablet, or comes to lead it meanwhile, must know the operation: an
+	// earlier build takes a field that it does not know for none.
+	if err := c.gate.Check(wire.FeatureOf(req)); err != nil {
+		return serverError(pb.Error_CODE_INVALID, "%v", err), nil
+	}
 	at := c.router.route(d.GetTabletId())
 	// No replica is here, or another node is believed to lead.
 	if at.port == nil || (at.leader != 0 && at.leader != c.self) {

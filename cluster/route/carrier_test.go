@@ -89,7 +89,7 @@ func carried(nodes map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error
 		EndUnbounded: true, Replicas: []*pb.Replica{
 			{ReplicaId: 1, NodeId: 2}, {ReplicaId: 2, NodeId: 3}, {ReplicaId: 3, NodeId: 4},
 		}})
-	return NewCarrier(router, 1, o, nil), o
+	return NewCarrier(router, 1, o, nil, nil), o
 }
 
 var (
@@ -233,7 +233,7 @@ func TestOraclesFollowTheLeader(t *testing.T) {
 		nodes: map[uint64]func(*wire.PeerRequest) (*wire.PeerResponse, error){2: away(3),
 			3: gives(100)},
 	}
-	carrier := NewCarrier(NewRouter(), 1, o, cluster.NewAlone(cluster.Member{NodeID: 2}))
+	carrier := NewCarrier(NewRouter(), 1, o, cluster.NewAlone(cluster.Member{NodeID: 2}), nil)
 	oracles := NewOracles(carrier, func() *OraclePort {
 		return nil
 	}, func(int) (mvcc.Timestamp, bool) { return 0, false })

@@ -38,7 +38,7 @@ var layers = []layer{
 	{of: "internal/actorkit", may: []string{"internal/metrics"}},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc/..."},
-	{of: "internal/wire", may: []string{pb, "internal/mvcc"}},
+	{of: "internal/wire", may: []string{pb, "internal/mvcc", "internal/version"}},
 	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/txn/txntest", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
@@ -47,7 +47,9 @@ var layers = []layer{
 		pb, "internal/metrics", "internal/mvcc", "internal/txn/...", "internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
-	{of: "internal/health", may: []string{pb, "internal/mvcc"}},
+	{of: "internal/health", may: []string{
+		pb, "internal/mvcc", "internal/version", "internal/wire",
+	}},
 	{of: "internal/certs"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
@@ -58,7 +60,9 @@ var layers = []layer{
 	{of: "internal/inspect", may: []string{
 		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
 	}},
-	{of: "store/...", may: []string{"internal/metrics", "internal/mvcc", "store/..."}},
+	{of: "store/...", may: []string{
+		"internal/metrics", "internal/mvcc", "internal/version", "store/...",
+	}},
 	{of: "actors/observer", may: []string{
 		root, pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
 		"internal/txn", "internal/wire",
@@ -87,22 +91,26 @@ var layers = []layer{
 		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
 		"internal/txn", "internal/wire", "store", "store/raftlog",
 	}},
-	{of: "cluster", may: []string{pb, "internal/mvcc"}},
+	{of: "cluster", may: []string{pb, "internal/mvcc", "internal/version"}},
 	{of: "cluster/route", may: []string{
-		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/wire",
+		pb, "cluster", "internal/actorkit", "internal/mvcc", "internal/txn", "internal/version",
+		"internal/wire",
 	}},
 	{of: "cluster/meta", may: []string{
 		pb, "cluster", "cluster/route", "internal/mvcc", "internal/policy", "internal/txn",
-		"internal/wire",
+		"internal/version", "internal/wire",
 	}},
-	{of: "cluster/join", may: []string{pb, "cluster", "internal/mvcc", "internal/wire", "store"}},
+	{of: "cluster/join", may: []string{
+		pb, "cluster", "internal/mvcc", "internal/version", "internal/wire", "store",
+	}},
 	{of: "cluster/admin", may: []string{
 		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",
-		"internal/health", "internal/mvcc", "internal/policy", "internal/txn", "internal/wire",
+		"internal/health", "internal/mvcc", "internal/policy", "internal/txn", "internal/version",
+		"internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
 		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",
-		"internal/txn", "internal/wire",
+		"internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
 	{of: "internal/pbjson"},
@@ -110,11 +118,13 @@ var layers = []layer{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
 	{of: "internal/httpd", may: []string{pb, "internal/pbjson"}},
-	{of: "backup", may: []string{pb, "internal/mvcc", "internal/txn", "internal/wire"}},
+	{of: "backup", may: []string{
+		pb, "internal/mvcc", "internal/txn", "internal/version", "internal/wire",
+	}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
 		"internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
-		"internal/wire",
+		"internal/version", "internal/wire",
 	}},
 	{of: "node", may: []string{"..."}},
 	{of: "percolatortest", may: []string{

@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // This file has the App that a program passes in, the command tree, and the execution of
@@ -283,13 +284,17 @@ func (d *deps) client(cmd *cobra.Command,
 func versionCommand(d *deps) *cobra.Command {
 	return d.withOutput(&cobra.Command{
 		Use:     "version",
-		Short:   "Print the version",
+		Short:   "Print the version, and the versions of clusters that it works with",
 		Example: "version\nversion -o json",
 		RunE: func(*cobra.Command, []string) error {
+			known := version.Known()
 			return d.out.answer(struct {
-				Name    string `json:"name"`
-				Version string `json:"version"`
-			}{d.app.Name, d.app.Version}, "%s %s", d.app.Name, d.app.Version)
+				Name    string         `json:"name"`
+				Version string         `json:"version"`
+				Oldest  version.Number `json:"oldest_cluster_version"`
+				Newest  version.Number `json:"newest_cluster_version"`
+			}{d.app.Name, d.app.Version, known.Oldest, known.Newest},
+				"%s %s, for clusters at version %s", d.app.Name, d.app.Version, known)
 		},
 	})
 }

@@ -11,14 +11,40 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/policy"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // The commands about the policy, which holds for the whole cluster and is kept by meta.
 
 // clusterCommand holds the commands about what holds for the whole cluster.
 func clusterCommand(d *deps) *cobra.Command {
-	return group("cluster", "Show and change the cluster's policy", "cluster show",
-		clusterShow(d), clusterSet(d))
+	return group("cluster", "Show and change the cluster's policy, and finish upgrades", "cluster show",
+		clusterShow(d), clusterSet(d), clusterFinalize(d))
+}
+
+func clusterFinalize(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "finalize",
+		Short: "Finish an upgrade: use what all nodes know now, and let no earlier build in any more",
+		Long: `Finish an upgrade. While nodes of two builds run, and until this command, the cluster uses only
+what the earlier build knows, so that every node can go back to it. Afterwards none can: the
+nodes' directories say so, and an earlier build refuses them.
+
+All nodes must know the same, also those that are away; it is refused otherwise, and names those
+that do not. It may be repeated.`,
+		Example: "cluster finalize",
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		r, err := s.admin.FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
+		if err != nil {
+			return err
+		}
+		text := "the cluster is at version %d; there was nothing to finish"
+		if r.Changed {
+			text = "the cluster is at version %d; earlier builds are not let in any more"
+		}
+		return s.out.answer(r, text, r.GetAgreed().GetActive())
+	})
 }
 
 func clusterShow(d *deps) *cobra.Command {
@@ -146,5 +172,13 @@ func clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
 	if err := s.out.table(&g); err != nil {
 		return err
 	}
-	return s.out.print("version %d", p.GetVersion())
+	if err := s.out.print("version %d", p.GetVersion()); err != nil {
+		return err
+	}
+	agreed := wire.Agreed(p.GetAgreed())
+	if agreed.Minimum > agreed.Active {
+		return s.out.print("the cluster is at version %d, and about to be at %d: run `percolator cluster finalize` again",
+			agreed.Active, agreed.Minimum)
+	}
+	return s.out.print("the cluster is at version %d", agreed.Active)
 }

@@ -243,6 +243,14 @@ func (f fakeAdmin) ClusterPolicy(_ context.Context,
 	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
 }
 
+func (f fakeAdmin) FinalizeUpgrade(_ context.Context,
+	req *pb.FinalizeUpgradeRequest) (*pb.FinalizeUpgradeResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.FinalizeUpgradeResponse{
+		Agreed: &pb.ClusterVersion{Minimum: 3, Active: 3}, Changed: true,
+	}, f.fail
+}
+
 func (f fakeAdmin) ForgetNode(_ context.Context,
 	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
 	f.sent = append(f.sent, req)

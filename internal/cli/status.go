@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // `status` describes the node that answers, from what that node knows.
@@ -62,7 +63,12 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	if len(nodes) > 0 {
 		g.add("members", members(nodes))
 	}
-	g.add("version", s.Version)
+	if s.Agreed == nil {
+		g.add("version", s.Version)
+	} else {
+		g.addf("version", "%s, which knows cluster versions %s; the cluster is at %d", s.Version,
+			wire.Versions(s.Versions), s.Agreed.Active)
+	}
 	addresses := s.Addresses
 	if len(addresses) == 0 {
 		addresses = []string{s.Listen}

@@ -153,7 +153,7 @@ var evilLines = [][]string{
 	{"cert", "create-node", evilName, "--certs", evilName},
 	{"cert", "create-client", evilName, "--certs", evilName}, {evilName}, {"table", evilName},
 	{"status", "--" + evilName},
-	{"cluster", "show"}, {"cluster", "set", "history=" + evilName},
+	{"cluster", "show"}, {"cluster", "finalize"}, {"cluster", "set", "history=" + evilName},
 	{"cluster", "set", evilName + "=1"}, {"cluster", "set", "history=1h"},
 	{"status", "--addr", evilName}, {"status", evilName}, {"help", evilName}, {"version"},
 	// Of the repository in memory:

@@ -26,6 +26,7 @@ const (
 	ClockOff          = "clock-off"          // a clock differs from the others'
 	CertificateEnding = "certificate-ending" // or has ended
 	VersionsMixed     = "versions-mixed"     // nodes run different builds
+	UpgradeOpen       = "upgrade-open"       // all run one that knows more than is used
 	SettingsDiffer    = "settings-differ"    // a node was given what the policy overrules
 	MetaSilent        = "meta-silent"        // the meta tablet does not answer
 	NoQuorum          = "no-quorum"          // tablets have too few replicas on live nodes
@@ -91,6 +92,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	}
 	e.clocks()
 	e.versions()
+	e.upgrade()
 	survives = e.quorums()
 	e.leaders()
 	e.meta()

@@ -110,6 +110,12 @@ func TestKinds(t *testing.T) {
 		}, "node 2", "create-node", 1},
 		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
 			"cluster", "v1 on 1, 3; v2 on 2", 1},
+		{UpgradeOpen, info, func(r *pb.ClusterStatusResponse) {
+			for _, n := range r.Nodes {
+				n.Status.Versions = &pb.BuildVersions{Oldest: 2, Newest: 3}
+				n.Status.Agreed = &pb.ClusterVersion{Minimum: 2, Active: 2}
+			}
+		}, "cluster", "all nodes know version 3, and the cluster is at 2. Refused until then: backup", 1},
 		{SettingsDiffer, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.PolicyDiffers = []string{"--replicas 5"}
 		}, "node 2", "--replicas 5", 1},

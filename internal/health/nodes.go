@@ -8,6 +8,8 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file examines nodes: whether they live, their disks, clocks, certificates and builds.
@@ -137,4 +139,34 @@ func (e *examination) versions() {
 	}
 	e.add(info, VersionsMixed, "cluster", "Nodes run different builds: "+strings.Join(texts, "; ")+".",
 		"Finish the upgrade: restart the nodes with the older build, one after the other.")
+}
+
+// upgrade tells of what all nodes know and nobody may use yet.
+func (e *examination) upgrade() {
+	var common, active version.Number
+	for _, r := range e.status.GetNodes() {
+		if r.GetStatus() == nil {
+			return // it may be of an earlier build
+		}
+		knows, agreed := wire.Versions(r.Status.Versions), wire.Agreed(r.Status.Agreed)
+		if common != 0 && knows.Newest != common {
+			return
+		}
+		common, active = knows.Newest, max(active, agreed.Active)
+	}
+	if active == 0 || common <= active {
+		return
+	}
+	var waits []string
+	for _, f := range version.Features() {
+		if f.Since > active {
+			waits = append(waits, f.Name)
+		}
+	}
+	text := fmt.Sprintf("The upgrade is not finalised: all nodes know version %d, and the cluster is at %d.", common, active)
+	if len(waits) > 0 {
+		text += " Refused until then: " + strings.Join(waits, "; ") + "."
+	}
+	e.add(info, UpgradeOpen, "cluster", text,
+		"If the new build does well, run: percolator cluster finalize. Until then every node can go back to the build before.")
 }

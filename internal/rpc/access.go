@@ -65,6 +65,7 @@ var calls = map[string]access{
 	pb.Admin_ControlObserver_FullMethodName: {role: certs.Operator},
 	pb.Admin_DrainNode_FullMethodName:       {role: certs.Operator},
 	pb.Admin_ForgetNode_FullMethodName:      {role: certs.Operator},
+	pb.Admin_FinalizeUpgrade_FullMethodName: {role: certs.Operator},
 	pb.Admin_MoveTablet_FullMethodName:      {role: certs.Operator},
 	pb.Admin_SetLogLevel_FullMethodName:     {role: certs.Operator},
 	pb.Admin_DescribeProcess_FullMethodName: {role: certs.Operator},

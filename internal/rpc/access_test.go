@@ -34,7 +34,7 @@ var leastRoles = map[string]certs.Role{
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
-	"ReplayParked": certs.Writer,
+	"ReplayParked": certs.Writer, "FinalizeUpgrade": certs.Operator,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader,
 }

@@ -40,6 +40,8 @@ type GossipMeta struct {
 	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,15,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	Oldest        uint32                 `protobuf:"varint,16,opt,name=oldest,proto3" json:"oldest,omitempty"` // the versions that its build knows; 0: 2
+	Newest        uint32                 `protobuf:"varint,17,opt,name=newest,proto3" json:"newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -179,11 +181,25 @@ func (x *GossipMeta) GetDiskFree() uint64 {
 	return 0
 }
 
+func (x *GossipMeta) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *GossipMeta) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
 var File_gossip_proto protoreflect.FileDescriptor
 
 const file_gossip_proto_rawDesc = "" +
 	"\n" +
-	"\fgossip.proto\x12\x0fpercolator.wire\"\x8e\x03\n" +
+	"\fgossip.proto\x12\x0fpercolator.wire\"\xbe\x03\n" +
 	"\n" +
 	"GossipMeta\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x06R\acluster\x12\x17\n" +
@@ -203,7 +219,9 @@ const file_gossip_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x1b\n" +
-	"\tdisk_free\x18\x0f \x01(\x04R\bdiskFreeB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"\tdisk_free\x18\x0f \x01(\x04R\bdiskFree\x12\x16\n" +
+	"\x06oldest\x18\x10 \x01(\rR\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x11 \x01(\rR\x06newestB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_gossip_proto_rawDescOnce sync.Once

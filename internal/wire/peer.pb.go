@@ -34,6 +34,7 @@ type PeerBatch struct {
 	Requests        []*PeerRequest         `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	Responses       []*PeerResponse        `protobuf:"bytes,6,rep,name=responses,proto3" json:"responses,omitempty"`
 	Raft            []*RaftMessage         `protobuf:"bytes,7,rep,name=raft,proto3" json:"raft,omitempty"`
+	Version         uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // the newest that the sender's build knows; 0: 2
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -115,6 +116,13 @@ func (x *PeerBatch) GetRaft() []*RaftMessage {
 		return x.Raft
 	}
 	return nil
+}
+
+func (x *PeerBatch) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 // A question to another node. Handlers are idempotent: the answer may be lost.
@@ -1200,7 +1208,8 @@ type NodeRecord struct {
 	Version     string                 `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
 	GoneSince   uint64                 `protobuf:"varint,11,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"` // oracle time since when meta's leader has not seen it alive; 0: it is
 	// As in JoinRequest; in meta the last one alone, which a directory that is to register again must know.
-	Starts        []uint64 `protobuf:"fixed64,12,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Starts        []uint64          `protobuf:"fixed64,12,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Versions      *v1.BuildVersions `protobuf:"bytes,13,opt,name=versions,proto3" json:"versions,omitempty"` // of the build that has registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1319,6 +1328,13 @@ func (x *NodeRecord) GetStarts() []uint64 {
 	return nil
 }
 
+func (x *NodeRecord) GetVersions() *v1.BuildVersions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 // The ids of nodes whose records were removed from meta: their directories are not let in again.
 type ForgottenNodes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1369,7 +1385,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xb4\x02\n" +
+	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xce\x02\n" +
 	"\tPeerBatch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1378,7 +1394,8 @@ const file_peer_proto_rawDesc = "" +
 	"\ato_node\x18\x04 \x01(\x04R\x06toNode\x128\n" +
 	"\brequests\x18\x05 \x03(\v2\x1c.percolator.wire.PeerRequestR\brequests\x12;\n" +
 	"\tresponses\x18\x06 \x03(\v2\x1d.percolator.wire.PeerResponseR\tresponses\x120\n" +
-	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\"\xa1\x04\n" +
+	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\x12\x18\n" +
+	"\aversion\x18\b \x01(\rR\aversion\"\xa1\x04\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1461,7 +1478,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x0fLinkedObservers\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\xb9\x03\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\xf3\x03\n" +
 	"\n" +
 	"NodeRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
@@ -1477,7 +1494,8 @@ const file_peer_proto_rawDesc = "" +
 	" \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"gone_since\x18\v \x01(\x04R\tgoneSince\x12\x16\n" +
-	"\x06starts\x18\f \x03(\x06R\x06starts\x1a9\n" +
+	"\x06starts\x18\f \x03(\x06R\x06starts\x128\n" +
+	"\bversions\x18\r \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
@@ -1528,6 +1546,7 @@ var file_peer_proto_goTypes = []any{
 	(*v1.TabletDescriptor)(nil),   // 27: percolator.v1.TabletDescriptor
 	(*Effect)(nil),                // 28: percolator.wire.Effect
 	(v1.NodeState)(0),             // 29: percolator.v1.NodeState
+	(*v1.BuildVersions)(nil),      // 30: percolator.v1.BuildVersions
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
@@ -1556,11 +1575,12 @@ var file_peer_proto_depIdxs = []int32{
 	28, // 23: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
 	15, // 24: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
 	29, // 25: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	30, // 26: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }

@@ -2545,6 +2545,7 @@ type Policy struct {
 	SplitMaxTablets *uint64                `protobuf:"varint,9,opt,name=split_max_tablets,json=splitMaxTablets,proto3,oneof" json:"split_max_tablets,omitempty"` // the most tablets, however they are made
 	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
 	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
+	Agreed          *ClusterVersion        `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                  // which versions its nodes have agreed on; changed by FinalizeUpgrade alone
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2656,6 +2657,13 @@ func (x *Policy) GetForgetAfterMs() uint64 {
 	return 0
 }
 
+func (x *Policy) GetAgreed() *ClusterVersion {
+	if x != nil {
+		return x.Agreed
+	}
+	return nil
+}
+
 type ClusterPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Set           *Policy                `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"` // what is to change; unset: nothing
@@ -2744,6 +2752,94 @@ func (x *ClusterPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
+type FinalizeUpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeUpgradeRequest) Reset() {
+	*x = FinalizeUpgradeRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeUpgradeRequest) ProtoMessage() {}
+
+func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+}
+
+type FinalizeUpgradeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agreed        *ClusterVersion        `protobuf:"bytes,1,opt,name=agreed,proto3" json:"agreed,omitempty"`
+	Changed       bool                   `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"` // false: there was nothing to finish
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalizeUpgradeResponse) Reset() {
+	*x = FinalizeUpgradeResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalizeUpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalizeUpgradeResponse) ProtoMessage() {}
+
+func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
+	if x != nil {
+		return x.Agreed
+	}
+	return nil
+}
+
+func (x *FinalizeUpgradeResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 type ForgetNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2753,7 +2849,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2861,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2874,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -2796,7 +2892,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2904,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2917,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -2995,7 +3091,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xd0\x04\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x87\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
@@ -3011,7 +3107,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x11split_max_tablets\x18\t \x01(\x04H\aR\x0fsplitMaxTablets\x88\x01\x01\x12 \n" +
 	"\tno_splits\x18\n" +
 	" \x01(\bH\bR\bnoSplits\x88\x01\x01\x12+\n" +
-	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01B\v\n" +
+	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01\x125\n" +
+	"\x06agreed\x18\f \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreedB\v\n" +
 	"\t_replicasB\r\n" +
 	"\v_history_msB\x0e\n" +
 	"\f_max_hold_msB\x10\n" +
@@ -3026,7 +3123,11 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14ClusterPolicyRequest\x12'\n" +
 	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"F\n" +
 	"\x15ClusterPolicyResponse\x12-\n" +
-	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\",\n" +
+	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\"\x18\n" +
+	"\x16FinalizeUpgradeRequest\"j\n" +
+	"\x17FinalizeUpgradeResponse\x125\n" +
+	"\x06agreed\x18\x01 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\",\n" +
 	"\x11ForgetNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
 	"\x12ForgetNodeResponse*d\n" +
@@ -3034,7 +3135,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xe6\f\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xc8\r\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -3046,7 +3147,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
 	"\n" +
 	"ForgetNode\x12 .percolator.v1.ForgetNodeRequest\x1a!.percolator.v1.ForgetNodeResponse\x12Z\n" +
-	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12W\n" +
+	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12`\n" +
+	"\x0fFinalizeUpgrade\x12%.percolator.v1.FinalizeUpgradeRequest\x1a&.percolator.v1.FinalizeUpgradeResponse\x12W\n" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
@@ -3071,7 +3173,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -3121,20 +3223,23 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*Policy)(nil),                   // 45: percolator.v1.Policy
 	(*ClusterPolicyRequest)(nil),     // 46: percolator.v1.ClusterPolicyRequest
 	(*ClusterPolicyResponse)(nil),    // 47: percolator.v1.ClusterPolicyResponse
-	(*ForgetNodeRequest)(nil),        // 48: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 49: percolator.v1.ForgetNodeResponse
-	nil,                              // 50: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 51: percolator.v1.ObserverState
-	(*Job)(nil),                      // 52: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 53: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 54: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 55: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 56: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 57: percolator.v1.Backfill
-	(NodeState)(0),                   // 58: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 59: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 60: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 61: percolator.v1.ChecksumResponse
+	(*FinalizeUpgradeRequest)(nil),   // 48: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),  // 49: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),        // 50: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 51: percolator.v1.ForgetNodeResponse
+	nil,                              // 52: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 53: percolator.v1.ObserverState
+	(*Job)(nil),                      // 54: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 55: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 56: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 57: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 58: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 59: percolator.v1.Backfill
+	(NodeState)(0),                   // 60: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 61: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 62: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 63: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),           // 64: percolator.v1.ClusterVersion
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -3142,75 +3247,79 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
 	1,  // 3: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	21, // 4: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	51, // 5: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	53, // 5: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	22, // 6: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	52, // 7: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	52, // 8: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	54, // 7: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	54, // 8: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
 	31, // 9: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	53, // 10: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	55, // 10: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 11: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	54, // 12: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	54, // 13: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	55, // 14: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	56, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	56, // 12: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	56, // 13: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	57, // 14: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	58, // 15: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	2,  // 16: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	57, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	50, // 18: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	58, // 19: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	59, // 17: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	52, // 18: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	60, // 19: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	31, // 20: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	34, // 21: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	31, // 22: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	59, // 23: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	59, // 24: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	61, // 23: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	61, // 24: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	41, // 25: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	60, // 26: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	62, // 26: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
 	44, // 27: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	61, // 28: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	45, // 29: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	45, // 30: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	27, // 31: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	29, // 32: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	32, // 33: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	35, // 34: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	37, // 35: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	39, // 36: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	42, // 37: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	48, // 38: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	46, // 39: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	23, // 40: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	25, // 41: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	17, // 42: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	13, // 43: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	15, // 44: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	19, // 45: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 46: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 47: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 48: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	11, // 49: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	28, // 50: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	30, // 51: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	33, // 52: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	36, // 53: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	38, // 54: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	40, // 55: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	43, // 56: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	49, // 57: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	47, // 58: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	24, // 59: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	26, // 60: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	18, // 61: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	14, // 62: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	16, // 63: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	20, // 64: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 65: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 66: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 67: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	12, // 68: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	50, // [50:69] is the sub-list for method output_type
-	31, // [31:50] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	63, // 28: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	64, // 29: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	45, // 30: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	45, // 31: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	64, // 32: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	27, // 33: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	29, // 34: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	32, // 35: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	35, // 36: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	37, // 37: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	39, // 38: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	42, // 39: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	50, // 40: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	46, // 41: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	48, // 42: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	23, // 43: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	25, // 44: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	17, // 45: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	13, // 46: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	15, // 47: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	19, // 48: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 49: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 50: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 51: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	11, // 52: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	28, // 53: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	30, // 54: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	33, // 55: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	36, // 56: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	38, // 57: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	40, // 58: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	43, // 59: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	51, // 60: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	47, // 61: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	49, // 62: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	24, // 63: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	26, // 64: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	18, // 65: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	14, // 66: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	16, // 67: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	20, // 68: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 69: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 70: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 71: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	12, // 72: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	53, // [53:73] is the sub-list for method output_type
+	33, // [33:53] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -3228,7 +3337,7 @@ func file_percolator_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	Admin_VerifyTablet_FullMethodName    = "/percolator.v1.Admin/VerifyTablet"
 	Admin_ForgetNode_FullMethodName      = "/percolator.v1.Admin/ForgetNode"
 	Admin_ClusterPolicy_FullMethodName   = "/percolator.v1.Admin/ClusterPolicy"
+	Admin_FinalizeUpgrade_FullMethodName = "/percolator.v1.Admin/FinalizeUpgrade"
 	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
 	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
@@ -65,6 +66,8 @@ type AdminClient interface {
 	ForgetNode(ctx context.Context, in *ForgetNodeRequest, opts ...grpc.CallOption) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(ctx context.Context, in *ClusterPolicyRequest, opts ...grpc.CallOption) (*ClusterPolicyResponse, error)
+	// Has the cluster use all that its nodes know, once all of them know the same: from then on no earlier build is let in.
+	FinalizeUpgrade(ctx context.Context, in *FinalizeUpgradeRequest, opts ...grpc.CallOption) (*FinalizeUpgradeResponse, error)
 	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
 	RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
@@ -180,6 +183,16 @@ func (c *adminClient) ClusterPolicy(ctx context.Context, in *ClusterPolicyReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterPolicyResponse)
 	err := c.cc.Invoke(ctx, Admin_ClusterPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) FinalizeUpgrade(ctx context.Context, in *FinalizeUpgradeRequest, opts ...grpc.CallOption) (*FinalizeUpgradeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinalizeUpgradeResponse)
+	err := c.cc.Invoke(ctx, Admin_FinalizeUpgrade_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -311,6 +324,8 @@ type AdminServer interface {
 	ForgetNode(context.Context, *ForgetNodeRequest) (*ForgetNodeResponse, error)
 	// Reads the cluster's policy, and changes what the request sets of it; answers when every node that is alive has it.
 	ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error)
+	// Has the cluster use all that its nodes know, once all of them know the same: from then on no earlier build is let in.
+	FinalizeUpgrade(context.Context, *FinalizeUpgradeRequest) (*FinalizeUpgradeResponse, error)
 	// Begins and ends the restore of a table from a backup: in between the table can't be opened by name.
 	RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
@@ -368,6 +383,9 @@ func (UnimplementedAdminServer) ForgetNode(context.Context, *ForgetNodeRequest) 
 }
 func (UnimplementedAdminServer) ClusterPolicy(context.Context, *ClusterPolicyRequest) (*ClusterPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterPolicy not implemented")
+}
+func (UnimplementedAdminServer) FinalizeUpgrade(context.Context, *FinalizeUpgradeRequest) (*FinalizeUpgradeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FinalizeUpgrade not implemented")
 }
 func (UnimplementedAdminServer) RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestoreTable not implemented")
@@ -578,6 +596,24 @@ func _Admin_ClusterPolicy_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).ClusterPolicy(ctx, req.(*ClusterPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_FinalizeUpgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinalizeUpgradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).FinalizeUpgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_FinalizeUpgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).FinalizeUpgrade(ctx, req.(*FinalizeUpgradeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -804,6 +840,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClusterPolicy",
 			Handler:    _Admin_ClusterPolicy_Handler,
+		},
+		{
+			MethodName: "FinalizeUpgrade",
+			Handler:    _Admin_FinalizeUpgrade_Handler,
 		},
 		{
 			MethodName: "RestoreTable",

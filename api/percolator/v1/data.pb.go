@@ -258,7 +258,7 @@ func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReplicaChange_Kind.Descriptor instead.
 func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type Error_Code int32
@@ -343,7 +343,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69, 0}
 }
 
 type Cell struct {
@@ -414,6 +414,112 @@ func (x *Cell) GetColumn() []byte {
 	return nil
 }
 
+// The versions of the wire and of the disk that a build knows (docs/adr/0038). Unset or 0: the version 2 alone.
+type BuildVersions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Oldest        uint32                 `protobuf:"varint,1,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Newest        uint32                 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildVersions) Reset() {
+	*x = BuildVersions{}
+	mi := &file_percolator_v1_data_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildVersions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildVersions) ProtoMessage() {}
+
+func (x *BuildVersions) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildVersions.ProtoReflect.Descriptor instead.
+func (*BuildVersions) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BuildVersions) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *BuildVersions) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+// What the nodes of a cluster have agreed on. Unset or 0: the version 2.
+type ClusterVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Minimum       uint32                 `protobuf:"varint,1,opt,name=minimum,proto3" json:"minimum,omitempty"` // every node must know it, and directories say it
+	Active        uint32                 `protobuf:"varint,2,opt,name=active,proto3" json:"active,omitempty"`   // what came with it is used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterVersion) Reset() {
+	*x = ClusterVersion{}
+	mi := &file_percolator_v1_data_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterVersion) ProtoMessage() {}
+
+func (x *ClusterVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterVersion.ProtoReflect.Descriptor instead.
+func (*ClusterVersion) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ClusterVersion) GetMinimum() uint32 {
+	if x != nil {
+		return x.Minimum
+	}
+	return 0
+}
+
+func (x *ClusterVersion) GetActive() uint32 {
+	if x != nil {
+		return x.Active
+	}
+	return 0
+}
+
 type Worker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          uint64                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"` // 0: a remote client
@@ -424,7 +530,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_percolator_v1_data_proto_msgTypes[1]
+	mi := &file_percolator_v1_data_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +542,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[1]
+	mi := &file_percolator_v1_data_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +555,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{1}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Worker) GetNode() uint64 {
@@ -479,7 +585,7 @@ type Write struct {
 
 func (x *Write) Reset() {
 	*x = Write{}
-	mi := &file_percolator_v1_data_proto_msgTypes[2]
+	mi := &file_percolator_v1_data_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +597,7 @@ func (x *Write) String() string {
 func (*Write) ProtoMessage() {}
 
 func (x *Write) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[2]
+	mi := &file_percolator_v1_data_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +610,7 @@ func (x *Write) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Write.ProtoReflect.Descriptor instead.
 func (*Write) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{2}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Write) GetCommitTs() uint64 {
@@ -557,7 +663,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_percolator_v1_data_proto_msgTypes[3]
+	mi := &file_percolator_v1_data_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +675,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[3]
+	mi := &file_percolator_v1_data_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +688,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{3}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Lock) GetStartTs() uint64 {
@@ -645,7 +751,7 @@ type LockInfo struct {
 
 func (x *LockInfo) Reset() {
 	*x = LockInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[4]
+	mi := &file_percolator_v1_data_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +763,7 @@ func (x *LockInfo) String() string {
 func (*LockInfo) ProtoMessage() {}
 
 func (x *LockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[4]
+	mi := &file_percolator_v1_data_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +776,7 @@ func (x *LockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockInfo.ProtoReflect.Descriptor instead.
 func (*LockInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{4}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LockInfo) GetCell() *Cell {
@@ -707,7 +813,7 @@ type Notify struct {
 
 func (x *Notify) Reset() {
 	*x = Notify{}
-	mi := &file_percolator_v1_data_proto_msgTypes[5]
+	mi := &file_percolator_v1_data_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +825,7 @@ func (x *Notify) String() string {
 func (*Notify) ProtoMessage() {}
 
 func (x *Notify) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[5]
+	mi := &file_percolator_v1_data_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +838,7 @@ func (x *Notify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notify.ProtoReflect.Descriptor instead.
 func (*Notify) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{5}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Notify) GetTs() uint64 {
@@ -781,7 +887,7 @@ type Intent struct {
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_percolator_v1_data_proto_msgTypes[6]
+	mi := &file_percolator_v1_data_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +899,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[6]
+	mi := &file_percolator_v1_data_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +912,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{6}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Intent) GetPrimary() *Cell {
@@ -847,7 +953,7 @@ type TabletDescriptor struct {
 
 func (x *TabletDescriptor) Reset() {
 	*x = TabletDescriptor{}
-	mi := &file_percolator_v1_data_proto_msgTypes[7]
+	mi := &file_percolator_v1_data_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +965,7 @@ func (x *TabletDescriptor) String() string {
 func (*TabletDescriptor) ProtoMessage() {}
 
 func (x *TabletDescriptor) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[7]
+	mi := &file_percolator_v1_data_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +978,7 @@ func (x *TabletDescriptor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletDescriptor.ProtoReflect.Descriptor instead.
 func (*TabletDescriptor) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{7}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TabletDescriptor) GetTabletId() uint64 {
@@ -951,7 +1057,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_percolator_v1_data_proto_msgTypes[8]
+	mi := &file_percolator_v1_data_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1069,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[8]
+	mi := &file_percolator_v1_data_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1082,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{8}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Replica) GetReplicaId() uint64 {
@@ -1025,7 +1131,7 @@ type CellWrite struct {
 
 func (x *CellWrite) Reset() {
 	*x = CellWrite{}
-	mi := &file_percolator_v1_data_proto_msgTypes[9]
+	mi := &file_percolator_v1_data_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1143,7 @@ func (x *CellWrite) String() string {
 func (*CellWrite) ProtoMessage() {}
 
 func (x *CellWrite) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[9]
+	mi := &file_percolator_v1_data_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1156,7 @@ func (x *CellWrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellWrite.ProtoReflect.Descriptor instead.
 func (*CellWrite) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{9}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CellWrite) GetCell() *Cell {
@@ -1086,7 +1192,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_percolator_v1_data_proto_msgTypes[10]
+	mi := &file_percolator_v1_data_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1204,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[10]
+	mi := &file_percolator_v1_data_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1217,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{10}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Span) GetTable() uint32 {
@@ -1152,7 +1258,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[11]
+	mi := &file_percolator_v1_data_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1270,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[11]
+	mi := &file_percolator_v1_data_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1283,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{11}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRequest) GetAt() uint64 {
@@ -1209,7 +1315,7 @@ type ReadResult struct {
 
 func (x *ReadResult) Reset() {
 	*x = ReadResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[12]
+	mi := &file_percolator_v1_data_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1327,7 @@ func (x *ReadResult) String() string {
 func (*ReadResult) ProtoMessage() {}
 
 func (x *ReadResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[12]
+	mi := &file_percolator_v1_data_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1340,7 @@ func (x *ReadResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadResult.ProtoReflect.Descriptor instead.
 func (*ReadResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{12}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadResult) GetStatus() Status {
@@ -1296,7 +1402,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[13]
+	mi := &file_percolator_v1_data_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1414,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[13]
+	mi := &file_percolator_v1_data_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1427,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{13}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResponse) GetResults() []*ReadResult {
@@ -1359,7 +1465,7 @@ type ScanRequest struct {
 
 func (x *ScanRequest) Reset() {
 	*x = ScanRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[14]
+	mi := &file_percolator_v1_data_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1477,7 @@ func (x *ScanRequest) String() string {
 func (*ScanRequest) ProtoMessage() {}
 
 func (x *ScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[14]
+	mi := &file_percolator_v1_data_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1490,7 @@ func (x *ScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanRequest.ProtoReflect.Descriptor instead.
 func (*ScanRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{14}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScanRequest) GetAt() uint64 {
@@ -1477,7 +1583,7 @@ type ReadCell struct {
 
 func (x *ReadCell) Reset() {
 	*x = ReadCell{}
-	mi := &file_percolator_v1_data_proto_msgTypes[15]
+	mi := &file_percolator_v1_data_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1595,7 @@ func (x *ReadCell) String() string {
 func (*ReadCell) ProtoMessage() {}
 
 func (x *ReadCell) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[15]
+	mi := &file_percolator_v1_data_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1608,7 @@ func (x *ReadCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCell.ProtoReflect.Descriptor instead.
 func (*ReadCell) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadCell) GetCell() *Cell {
@@ -1554,7 +1660,7 @@ type ScanResponse struct {
 
 func (x *ScanResponse) Reset() {
 	*x = ScanResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[16]
+	mi := &file_percolator_v1_data_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1672,7 @@ func (x *ScanResponse) String() string {
 func (*ScanResponse) ProtoMessage() {}
 
 func (x *ScanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[16]
+	mi := &file_percolator_v1_data_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1685,7 @@ func (x *ScanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanResponse.ProtoReflect.Descriptor instead.
 func (*ScanResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ScanResponse) GetStatus() Status {
@@ -1638,7 +1744,7 @@ type PrewriteRequest struct {
 
 func (x *PrewriteRequest) Reset() {
 	*x = PrewriteRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[17]
+	mi := &file_percolator_v1_data_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1756,7 @@ func (x *PrewriteRequest) String() string {
 func (*PrewriteRequest) ProtoMessage() {}
 
 func (x *PrewriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[17]
+	mi := &file_percolator_v1_data_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1769,7 @@ func (x *PrewriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrewriteRequest.ProtoReflect.Descriptor instead.
 func (*PrewriteRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PrewriteRequest) GetStartTs() uint64 {
@@ -1720,7 +1826,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[18]
+	mi := &file_percolator_v1_data_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1838,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[18]
+	mi := &file_percolator_v1_data_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1851,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CommitRequest) GetStartTs() uint64 {
@@ -1787,7 +1893,7 @@ type OnePhaseRequest struct {
 
 func (x *OnePhaseRequest) Reset() {
 	*x = OnePhaseRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	mi := &file_percolator_v1_data_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1905,7 @@ func (x *OnePhaseRequest) String() string {
 func (*OnePhaseRequest) ProtoMessage() {}
 
 func (x *OnePhaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[19]
+	mi := &file_percolator_v1_data_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1918,7 @@ func (x *OnePhaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnePhaseRequest.ProtoReflect.Descriptor instead.
 func (*OnePhaseRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OnePhaseRequest) GetStartTs() uint64 {
@@ -1847,7 +1953,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	mi := &file_percolator_v1_data_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1965,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[20]
+	mi := &file_percolator_v1_data_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1978,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RollbackRequest) GetStartTs() uint64 {
@@ -1909,7 +2015,7 @@ type CheckTxnStatusRequest struct {
 
 func (x *CheckTxnStatusRequest) Reset() {
 	*x = CheckTxnStatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[21]
+	mi := &file_percolator_v1_data_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2027,7 @@ func (x *CheckTxnStatusRequest) String() string {
 func (*CheckTxnStatusRequest) ProtoMessage() {}
 
 func (x *CheckTxnStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[21]
+	mi := &file_percolator_v1_data_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2040,7 @@ func (x *CheckTxnStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTxnStatusRequest.ProtoReflect.Descriptor instead.
 func (*CheckTxnStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CheckTxnStatusRequest) GetPrimary() *Cell {
@@ -1984,7 +2090,7 @@ type ResolveLockRequest struct {
 
 func (x *ResolveLockRequest) Reset() {
 	*x = ResolveLockRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[22]
+	mi := &file_percolator_v1_data_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2102,7 @@ func (x *ResolveLockRequest) String() string {
 func (*ResolveLockRequest) ProtoMessage() {}
 
 func (x *ResolveLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[22]
+	mi := &file_percolator_v1_data_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2115,7 @@ func (x *ResolveLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveLockRequest.ProtoReflect.Descriptor instead.
 func (*ResolveLockRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResolveLockRequest) GetStartTs() uint64 {
@@ -2051,7 +2157,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[23]
+	mi := &file_percolator_v1_data_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2169,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[23]
+	mi := &file_percolator_v1_data_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2182,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeartbeatRequest) GetPrimary() *Cell {
@@ -2111,7 +2217,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[24]
+	mi := &file_percolator_v1_data_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2229,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[24]
+	mi := &file_percolator_v1_data_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2242,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NotifyRequest) GetTs() uint64 {
@@ -2170,7 +2276,7 @@ type ClearNotifyRequest struct {
 
 func (x *ClearNotifyRequest) Reset() {
 	*x = ClearNotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[25]
+	mi := &file_percolator_v1_data_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2288,7 @@ func (x *ClearNotifyRequest) String() string {
 func (*ClearNotifyRequest) ProtoMessage() {}
 
 func (x *ClearNotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[25]
+	mi := &file_percolator_v1_data_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2301,7 @@ func (x *ClearNotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearNotifyRequest.ProtoReflect.Descriptor instead.
 func (*ClearNotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearNotifyRequest) GetCell() *Cell {
@@ -2225,7 +2331,7 @@ type FailNotifyRequest struct {
 
 func (x *FailNotifyRequest) Reset() {
 	*x = FailNotifyRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[26]
+	mi := &file_percolator_v1_data_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2343,7 @@ func (x *FailNotifyRequest) String() string {
 func (*FailNotifyRequest) ProtoMessage() {}
 
 func (x *FailNotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[26]
+	mi := &file_percolator_v1_data_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2356,7 @@ func (x *FailNotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailNotifyRequest.ProtoReflect.Descriptor instead.
 func (*FailNotifyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FailNotifyRequest) GetCell() *Cell {
@@ -2299,7 +2405,7 @@ type RawCondition struct {
 
 func (x *RawCondition) Reset() {
 	*x = RawCondition{}
-	mi := &file_percolator_v1_data_proto_msgTypes[27]
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2417,7 @@ func (x *RawCondition) String() string {
 func (*RawCondition) ProtoMessage() {}
 
 func (x *RawCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[27]
+	mi := &file_percolator_v1_data_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2430,7 @@ func (x *RawCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawCondition.ProtoReflect.Descriptor instead.
 func (*RawCondition) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RawCondition) GetCell() *Cell {
@@ -2358,7 +2464,7 @@ type RawWriteRequest struct {
 
 func (x *RawWriteRequest) Reset() {
 	*x = RawWriteRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[28]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2476,7 @@ func (x *RawWriteRequest) String() string {
 func (*RawWriteRequest) ProtoMessage() {}
 
 func (x *RawWriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[28]
+	mi := &file_percolator_v1_data_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2489,7 @@ func (x *RawWriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawWriteRequest.ProtoReflect.Descriptor instead.
 func (*RawWriteRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RawWriteRequest) GetConditions() []*RawCondition {
@@ -2413,7 +2519,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2531,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[29]
+	mi := &file_percolator_v1_data_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2544,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreRequest) GetWrites() []*CellWrite {
@@ -2471,7 +2577,7 @@ type RawGetRequest struct {
 
 func (x *RawGetRequest) Reset() {
 	*x = RawGetRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2589,7 @@ func (x *RawGetRequest) String() string {
 func (*RawGetRequest) ProtoMessage() {}
 
 func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[30]
+	mi := &file_percolator_v1_data_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2602,7 @@ func (x *RawGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetRequest.ProtoReflect.Descriptor instead.
 func (*RawGetRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RawGetRequest) GetCells() []*Cell {
@@ -2516,7 +2622,7 @@ type RawValue struct {
 
 func (x *RawValue) Reset() {
 	*x = RawValue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2634,7 @@ func (x *RawValue) String() string {
 func (*RawValue) ProtoMessage() {}
 
 func (x *RawValue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[31]
+	mi := &file_percolator_v1_data_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2647,7 @@ func (x *RawValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawValue.ProtoReflect.Descriptor instead.
 func (*RawValue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RawValue) GetFound() bool {
@@ -2567,7 +2673,7 @@ type RawGetResponse struct {
 
 func (x *RawGetResponse) Reset() {
 	*x = RawGetResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2685,7 @@ func (x *RawGetResponse) String() string {
 func (*RawGetResponse) ProtoMessage() {}
 
 func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[32]
+	mi := &file_percolator_v1_data_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2698,7 @@ func (x *RawGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawGetResponse.ProtoReflect.Descriptor instead.
 func (*RawGetResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RawGetResponse) GetValues() []*RawValue {
@@ -2612,7 +2718,7 @@ type RawScanRequest struct {
 
 func (x *RawScanRequest) Reset() {
 	*x = RawScanRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2730,7 @@ func (x *RawScanRequest) String() string {
 func (*RawScanRequest) ProtoMessage() {}
 
 func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[33]
+	mi := &file_percolator_v1_data_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2743,7 @@ func (x *RawScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanRequest.ProtoReflect.Descriptor instead.
 func (*RawScanRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RawScanRequest) GetSpan() *Span {
@@ -2664,7 +2770,7 @@ type RawScanResponse struct {
 
 func (x *RawScanResponse) Reset() {
 	*x = RawScanResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2782,7 @@ func (x *RawScanResponse) String() string {
 func (*RawScanResponse) ProtoMessage() {}
 
 func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[34]
+	mi := &file_percolator_v1_data_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2795,7 @@ func (x *RawScanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RawScanResponse.ProtoReflect.Descriptor instead.
 func (*RawScanResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RawScanResponse) GetCells() []*ReadCell {
@@ -2724,7 +2830,7 @@ type WalkRequest struct {
 
 func (x *WalkRequest) Reset() {
 	*x = WalkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2842,7 @@ func (x *WalkRequest) String() string {
 func (*WalkRequest) ProtoMessage() {}
 
 func (x *WalkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[35]
+	mi := &file_percolator_v1_data_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2855,7 @@ func (x *WalkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkRequest.ProtoReflect.Descriptor instead.
 func (*WalkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WalkRequest) GetGroup() uint32 {
@@ -2828,7 +2934,7 @@ type WalkEntry struct {
 
 func (x *WalkEntry) Reset() {
 	*x = WalkEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2946,7 @@ func (x *WalkEntry) String() string {
 func (*WalkEntry) ProtoMessage() {}
 
 func (x *WalkEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[36]
+	mi := &file_percolator_v1_data_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2959,7 @@ func (x *WalkEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkEntry.ProtoReflect.Descriptor instead.
 func (*WalkEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WalkEntry) GetCell() *Cell {
@@ -2903,7 +3009,7 @@ type WalkResponse struct {
 
 func (x *WalkResponse) Reset() {
 	*x = WalkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3021,7 @@ func (x *WalkResponse) String() string {
 func (*WalkResponse) ProtoMessage() {}
 
 func (x *WalkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[37]
+	mi := &file_percolator_v1_data_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3034,7 @@ func (x *WalkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WalkResponse.ProtoReflect.Descriptor instead.
 func (*WalkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WalkResponse) GetEntries() []*WalkEntry {
@@ -2972,7 +3078,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3090,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[38]
+	mi := &file_percolator_v1_data_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3103,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryRequest) GetTable() uint32 {
@@ -3044,7 +3150,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3162,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[39]
+	mi := &file_percolator_v1_data_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3175,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryEntry) GetGroup() uint32 {
@@ -3137,7 +3243,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3255,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[40]
+	mi := &file_percolator_v1_data_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3268,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryResponse) GetEntries() []*HistoryEntry {
@@ -3183,7 +3289,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3301,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[41]
+	mi := &file_percolator_v1_data_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3314,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PendingRequest) GetUnlinked() []string {
@@ -3233,7 +3339,7 @@ type PendingResponse struct {
 
 func (x *PendingResponse) Reset() {
 	*x = PendingResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3351,7 @@ func (x *PendingResponse) String() string {
 func (*PendingResponse) ProtoMessage() {}
 
 func (x *PendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[42]
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3364,7 @@ func (x *PendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResponse.ProtoReflect.Descriptor instead.
 func (*PendingResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PendingResponse) GetNotifications() uint64 {
@@ -3324,7 +3430,7 @@ type ObserverPending struct {
 
 func (x *ObserverPending) Reset() {
 	*x = ObserverPending{}
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3442,7 @@ func (x *ObserverPending) String() string {
 func (*ObserverPending) ProtoMessage() {}
 
 func (x *ObserverPending) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[43]
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3455,7 @@ func (x *ObserverPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverPending.ProtoReflect.Descriptor instead.
 func (*ObserverPending) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ObserverPending) GetName() string {
@@ -3399,7 +3505,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3517,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3530,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CollectRequest) GetBound() uint64 {
@@ -3460,7 +3566,7 @@ type CollectResponse struct {
 
 func (x *CollectResponse) Reset() {
 	*x = CollectResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3578,7 @@ func (x *CollectResponse) String() string {
 func (*CollectResponse) ProtoMessage() {}
 
 func (x *CollectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3591,7 @@ func (x *CollectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
 func (*CollectResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CollectResponse) GetBound() uint64 {
@@ -3528,7 +3634,7 @@ type SplitRequest struct {
 
 func (x *SplitRequest) Reset() {
 	*x = SplitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3646,7 @@ func (x *SplitRequest) String() string {
 func (*SplitRequest) ProtoMessage() {}
 
 func (x *SplitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3659,7 @@ func (x *SplitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitRequest.ProtoReflect.Descriptor instead.
 func (*SplitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SplitRequest) GetTable() uint32 {
@@ -3587,7 +3693,7 @@ type SplitResponse struct {
 
 func (x *SplitResponse) Reset() {
 	*x = SplitResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3705,7 @@ func (x *SplitResponse) String() string {
 func (*SplitResponse) ProtoMessage() {}
 
 func (x *SplitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3718,7 @@ func (x *SplitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitResponse.ProtoReflect.Descriptor instead.
 func (*SplitResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SplitResponse) GetLeft() *TabletDescriptor {
@@ -3644,7 +3750,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3762,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3775,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -3725,7 +3831,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3843,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3856,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TableRange) GetFirst() uint32 {
@@ -3783,7 +3889,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3901,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3914,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -3876,7 +3982,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3994,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +4007,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -3922,7 +4028,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4040,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4053,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -3967,7 +4073,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4085,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4098,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -4020,7 +4126,7 @@ type ChangeReplicasRequest struct {
 
 func (x *ChangeReplicasRequest) Reset() {
 	*x = ChangeReplicasRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4138,7 @@ func (x *ChangeReplicasRequest) String() string {
 func (*ChangeReplicasRequest) ProtoMessage() {}
 
 func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4151,7 @@ func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
@@ -4065,7 +4171,7 @@ type ReplicaChange struct {
 
 func (x *ReplicaChange) Reset() {
 	*x = ReplicaChange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4183,7 @@ func (x *ReplicaChange) String() string {
 func (*ReplicaChange) ProtoMessage() {}
 
 func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4196,7 @@ func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
 func (*ReplicaChange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
@@ -4116,7 +4222,7 @@ type ChangeReplicasResponse struct {
 
 func (x *ChangeReplicasResponse) Reset() {
 	*x = ChangeReplicasResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4128,7 +4234,7 @@ func (x *ChangeReplicasResponse) String() string {
 func (*ChangeReplicasResponse) ProtoMessage() {}
 
 func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4141,7 +4247,7 @@ func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
@@ -4161,7 +4267,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4279,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4292,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TransferLeaderRequest) GetNodeId() uint64 {
@@ -4205,7 +4311,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4217,7 +4323,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4230,7 +4336,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
@@ -4251,7 +4357,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +4369,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +4382,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ChecksumRequest) GetId() uint64 {
@@ -4301,7 +4407,7 @@ type ChecksumResponse struct {
 
 func (x *ChecksumResponse) Reset() {
 	*x = ChecksumResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4419,7 @@ func (x *ChecksumResponse) String() string {
 func (*ChecksumResponse) ProtoMessage() {}
 
 func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4432,7 @@ func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
 func (*ChecksumResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChecksumResponse) GetId() uint64 {
@@ -4387,7 +4493,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4505,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4518,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -4434,7 +4540,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4446,7 +4552,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4459,7 +4565,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReplicaProgress) GetReplica() *Replica {
@@ -4525,7 +4631,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4643,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4656,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -4754,7 +4860,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4872,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4885,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -4855,7 +4961,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4867,7 +4973,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4880,7 +4986,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -5354,7 +5460,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5366,7 +5472,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5379,7 +5485,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -5640,7 +5746,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5652,7 +5758,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5665,7 +5771,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -5719,7 +5825,13 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x14\n" +
 	"\x05class\x18\x03 \x01(\rR\x05class\x12\x16\n" +
-	"\x06column\x18\x04 \x01(\fR\x06column\">\n" +
+	"\x06column\x18\x04 \x01(\fR\x06column\"?\n" +
+	"\rBuildVersions\x12\x16\n" +
+	"\x06oldest\x18\x01 \x01(\rR\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\"B\n" +
+	"\x0eClusterVersion\x12\x18\n" +
+	"\aminimum\x18\x01 \x01(\rR\aminimum\x12\x16\n" +
+	"\x06active\x18\x02 \x01(\rR\x06active\">\n" +
 	"\x06Worker\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\x04R\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\x92\x01\n" +
@@ -6189,7 +6301,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
 	(NodeState)(0),                 // 1: percolator.v1.NodeState
@@ -6197,104 +6309,106 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(ReplicaChange_Kind)(0),        // 3: percolator.v1.ReplicaChange.Kind
 	(Error_Code)(0),                // 4: percolator.v1.Error.Code
 	(*Cell)(nil),                   // 5: percolator.v1.Cell
-	(*Worker)(nil),                 // 6: percolator.v1.Worker
-	(*Write)(nil),                  // 7: percolator.v1.Write
-	(*Lock)(nil),                   // 8: percolator.v1.Lock
-	(*LockInfo)(nil),               // 9: percolator.v1.LockInfo
-	(*Notify)(nil),                 // 10: percolator.v1.Notify
-	(*Intent)(nil),                 // 11: percolator.v1.Intent
-	(*TabletDescriptor)(nil),       // 12: percolator.v1.TabletDescriptor
-	(*Replica)(nil),                // 13: percolator.v1.Replica
-	(*CellWrite)(nil),              // 14: percolator.v1.CellWrite
-	(*Span)(nil),                   // 15: percolator.v1.Span
-	(*GetRequest)(nil),             // 16: percolator.v1.GetRequest
-	(*ReadResult)(nil),             // 17: percolator.v1.ReadResult
-	(*GetResponse)(nil),            // 18: percolator.v1.GetResponse
-	(*ScanRequest)(nil),            // 19: percolator.v1.ScanRequest
-	(*ReadCell)(nil),               // 20: percolator.v1.ReadCell
-	(*ScanResponse)(nil),           // 21: percolator.v1.ScanResponse
-	(*PrewriteRequest)(nil),        // 22: percolator.v1.PrewriteRequest
-	(*CommitRequest)(nil),          // 23: percolator.v1.CommitRequest
-	(*OnePhaseRequest)(nil),        // 24: percolator.v1.OnePhaseRequest
-	(*RollbackRequest)(nil),        // 25: percolator.v1.RollbackRequest
-	(*CheckTxnStatusRequest)(nil),  // 26: percolator.v1.CheckTxnStatusRequest
-	(*ResolveLockRequest)(nil),     // 27: percolator.v1.ResolveLockRequest
-	(*HeartbeatRequest)(nil),       // 28: percolator.v1.HeartbeatRequest
-	(*NotifyRequest)(nil),          // 29: percolator.v1.NotifyRequest
-	(*ClearNotifyRequest)(nil),     // 30: percolator.v1.ClearNotifyRequest
-	(*FailNotifyRequest)(nil),      // 31: percolator.v1.FailNotifyRequest
-	(*RawCondition)(nil),           // 32: percolator.v1.RawCondition
-	(*RawWriteRequest)(nil),        // 33: percolator.v1.RawWriteRequest
-	(*RestoreRequest)(nil),         // 34: percolator.v1.RestoreRequest
-	(*RawGetRequest)(nil),          // 35: percolator.v1.RawGetRequest
-	(*RawValue)(nil),               // 36: percolator.v1.RawValue
-	(*RawGetResponse)(nil),         // 37: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),         // 38: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),        // 39: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),            // 40: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),              // 41: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),           // 42: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),         // 43: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),           // 44: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),        // 45: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),         // 46: percolator.v1.PendingRequest
-	(*PendingResponse)(nil),        // 47: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 48: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 49: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 50: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 51: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 52: percolator.v1.SplitResponse
-	(*Catalogue)(nil),              // 53: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 54: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 55: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 56: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 57: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 58: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 59: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 60: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 61: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 62: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 63: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 64: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 65: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 66: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 67: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 68: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 69: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 70: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 71: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 72: percolator.v1.Error
+	(*BuildVersions)(nil),          // 6: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),         // 7: percolator.v1.ClusterVersion
+	(*Worker)(nil),                 // 8: percolator.v1.Worker
+	(*Write)(nil),                  // 9: percolator.v1.Write
+	(*Lock)(nil),                   // 10: percolator.v1.Lock
+	(*LockInfo)(nil),               // 11: percolator.v1.LockInfo
+	(*Notify)(nil),                 // 12: percolator.v1.Notify
+	(*Intent)(nil),                 // 13: percolator.v1.Intent
+	(*TabletDescriptor)(nil),       // 14: percolator.v1.TabletDescriptor
+	(*Replica)(nil),                // 15: percolator.v1.Replica
+	(*CellWrite)(nil),              // 16: percolator.v1.CellWrite
+	(*Span)(nil),                   // 17: percolator.v1.Span
+	(*GetRequest)(nil),             // 18: percolator.v1.GetRequest
+	(*ReadResult)(nil),             // 19: percolator.v1.ReadResult
+	(*GetResponse)(nil),            // 20: percolator.v1.GetResponse
+	(*ScanRequest)(nil),            // 21: percolator.v1.ScanRequest
+	(*ReadCell)(nil),               // 22: percolator.v1.ReadCell
+	(*ScanResponse)(nil),           // 23: percolator.v1.ScanResponse
+	(*PrewriteRequest)(nil),        // 24: percolator.v1.PrewriteRequest
+	(*CommitRequest)(nil),          // 25: percolator.v1.CommitRequest
+	(*OnePhaseRequest)(nil),        // 26: percolator.v1.OnePhaseRequest
+	(*RollbackRequest)(nil),        // 27: percolator.v1.RollbackRequest
+	(*CheckTxnStatusRequest)(nil),  // 28: percolator.v1.CheckTxnStatusRequest
+	(*ResolveLockRequest)(nil),     // 29: percolator.v1.ResolveLockRequest
+	(*HeartbeatRequest)(nil),       // 30: percolator.v1.HeartbeatRequest
+	(*NotifyRequest)(nil),          // 31: percolator.v1.NotifyRequest
+	(*ClearNotifyRequest)(nil),     // 32: percolator.v1.ClearNotifyRequest
+	(*FailNotifyRequest)(nil),      // 33: percolator.v1.FailNotifyRequest
+	(*RawCondition)(nil),           // 34: percolator.v1.RawCondition
+	(*RawWriteRequest)(nil),        // 35: percolator.v1.RawWriteRequest
+	(*RestoreRequest)(nil),         // 36: percolator.v1.RestoreRequest
+	(*RawGetRequest)(nil),          // 37: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 38: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 39: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 40: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 41: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 42: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 43: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 44: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 45: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 46: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 47: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 48: percolator.v1.PendingRequest
+	(*PendingResponse)(nil),        // 49: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 50: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 51: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 52: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 53: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 54: percolator.v1.SplitResponse
+	(*Catalogue)(nil),              // 55: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 56: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 57: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 58: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 59: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 60: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 61: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 62: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 63: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 64: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 65: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 66: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 67: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 68: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 69: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 70: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 71: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 72: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 73: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 74: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
 	5,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
-	6,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
+	8,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
 	0,   // 3: percolator.v1.Lock.kind:type_name -> percolator.v1.Kind
 	5,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
-	8,   // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
+	10,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
 	5,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
-	6,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
-	13,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
+	8,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
+	15,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
 	5,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
 	0,   // 10: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
 	5,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
 	2,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
-	9,   // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
-	17,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
-	15,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
+	11,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
+	19,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
+	17,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
 	5,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
 	5,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
 	2,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
-	20,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
+	22,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
 	5,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
-	9,   // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
+	11,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
 	5,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	6,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	14,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	8,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	16,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
 	5,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
 	5,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
 	5,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	14,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	16,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
 	5,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
 	5,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
 	5,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
@@ -6306,87 +6420,87 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	5,   // 37: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
 	5,   // 38: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
 	5,   // 39: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	32,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	14,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	14,  // 42: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	34,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	16,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	16,  // 42: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
 	5,   // 43: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	36,  // 44: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	15,  // 45: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	20,  // 46: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	38,  // 44: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	17,  // 45: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	22,  // 46: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
 	5,   // 47: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
 	5,   // 48: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	10,  // 49: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	8,   // 50: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	11,  // 51: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	41,  // 52: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	12,  // 49: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	10,  // 50: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	13,  // 51: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	43,  // 52: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
 	5,   // 53: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
 	5,   // 54: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	7,   // 55: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	8,   // 56: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	10,  // 57: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	11,  // 58: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	44,  // 59: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	48,  // 60: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	9,   // 61: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	12,  // 62: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	12,  // 63: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	55,  // 64: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	54,  // 65: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	53,  // 66: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	60,  // 67: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	9,   // 55: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	10,  // 56: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	12,  // 57: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	13,  // 58: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	46,  // 59: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	50,  // 60: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	11,  // 61: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	14,  // 62: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	14,  // 63: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	57,  // 64: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	56,  // 65: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	55,  // 66: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	62,  // 67: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
 	3,   // 68: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	12,  // 69: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	13,  // 70: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	12,  // 71: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	67,  // 72: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	14,  // 69: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	15,  // 70: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	14,  // 71: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	69,  // 72: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
 	2,   // 73: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	9,   // 74: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	11,  // 74: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
 	5,   // 75: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	16,  // 76: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	19,  // 77: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	22,  // 78: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	23,  // 79: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	24,  // 80: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	25,  // 81: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	26,  // 82: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	27,  // 83: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	28,  // 84: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	29,  // 85: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	30,  // 86: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	31,  // 87: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	33,  // 88: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	35,  // 89: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	38,  // 90: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	40,  // 91: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	43,  // 92: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	46,  // 93: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	51,  // 94: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	56,  // 95: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	57,  // 96: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	66,  // 97: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	49,  // 98: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	59,  // 99: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	62,  // 100: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	64,  // 101: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	34,  // 102: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	72,  // 103: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	18,  // 104: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	21,  // 105: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	69,  // 106: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	37,  // 107: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	39,  // 108: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	42,  // 109: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	45,  // 110: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	47,  // 111: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	52,  // 112: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	58,  // 113: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	68,  // 114: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	50,  // 115: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	61,  // 116: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	63,  // 117: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	65,  // 118: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	18,  // 76: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	21,  // 77: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	24,  // 78: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	25,  // 79: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	26,  // 80: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	27,  // 81: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	28,  // 82: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	29,  // 83: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	30,  // 84: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	31,  // 85: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	32,  // 86: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	33,  // 87: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	35,  // 88: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	37,  // 89: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	40,  // 90: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	42,  // 91: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	45,  // 92: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	48,  // 93: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	53,  // 94: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	58,  // 95: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	59,  // 96: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	68,  // 97: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	51,  // 98: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	61,  // 99: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	64,  // 100: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	66,  // 101: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	36,  // 102: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	74,  // 103: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	20,  // 104: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	23,  // 105: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	71,  // 106: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	39,  // 107: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	41,  // 108: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	44,  // 109: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	47,  // 110: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	49,  // 111: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	54,  // 112: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	60,  // 113: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	70,  // 114: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	52,  // 115: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	63,  // 116: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	65,  // 117: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	67,  // 118: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
 	4,   // 119: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	12,  // 120: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	14,  // 120: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
 	121, // [121:121] is the sub-list for method output_type
 	121, // [121:121] is the sub-list for method input_type
 	121, // [121:121] is the sub-list for extension type_name
@@ -6399,7 +6513,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[65].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[67].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -6428,7 +6542,7 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_Checksum)(nil),
 		(*TabletRequest_Restore)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[66].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[68].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -6451,7 +6565,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -147,7 +147,8 @@ type HelloRequest struct {
 	ClusterId   string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh
 	Incarnation uint64                 `protobuf:"varint,20,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Of a node that comes back: random numbers of its directory's last starts, the present one at the end.
-	Starts        []uint64 `protobuf:"fixed64,21,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Starts        []uint64       `protobuf:"fixed64,21,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Versions      *BuildVersions `protobuf:"bytes,22,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,6 +225,13 @@ func (x *HelloRequest) GetStarts() []uint64 {
 	return nil
 }
 
+func (x *HelloRequest) GetVersions() *BuildVersions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 type HelloResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh, waiting to join or to found
@@ -235,6 +243,7 @@ type HelloResponse struct {
 	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it has heard of, by address
 	UnixMs        int64                  `protobuf:"varint,8,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // the node's clock
 	Start         HelloResponse_Start    `protobuf:"varint,20,opt,name=start,proto3,enum=percolator.v1.HelloResponse_Start" json:"start,omitempty"`
+	Agreed        *ClusterVersion        `protobuf:"bytes,21,opt,name=agreed,proto3" json:"agreed,omitempty"` // as this node knows it; unset: it is fresh
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +341,13 @@ func (x *HelloResponse) GetStart() HelloResponse_Start {
 	return HelloResponse_START_UNSPECIFIED
 }
 
+func (x *HelloResponse) GetAgreed() *ClusterVersion {
+	if x != nil {
+		return x.Agreed
+	}
+	return nil
+}
+
 type JoinRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId   string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh; else the node comes back
@@ -341,7 +357,8 @@ type JoinRequest struct {
 	Labels      map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Version     string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	// Random numbers of the directory's starts: the last that it knows to be registered, those after it, and at the end this one.
-	Starts        []uint64 `protobuf:"fixed64,7,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Starts        []uint64       `protobuf:"fixed64,7,rep,packed,name=starts,proto3" json:"starts,omitempty"`
+	Versions      *BuildVersions `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,11 +442,19 @@ func (x *JoinRequest) GetStarts() []uint64 {
 	return nil
 }
 
+func (x *JoinRequest) GetVersions() *BuildVersions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 type JoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Meta          *TabletDescriptor      `protobuf:"bytes,3,opt,name=meta,proto3" json:"meta,omitempty"` // where to ask
+	Agreed        *ClusterVersion        `protobuf:"bytes,4,opt,name=agreed,proto3" json:"agreed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,6 +506,13 @@ func (x *JoinResponse) GetNodes() []*Node {
 func (x *JoinResponse) GetMeta() *TabletDescriptor {
 	if x != nil {
 		return x.Meta
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetAgreed() *ClusterVersion {
+	if x != nil {
+		return x.Agreed
 	}
 	return nil
 }
@@ -622,7 +654,7 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06gossip\x18\x03 \x01(\tR\x06gossip\x12\x12\n" +
-	"\x04http\x18\x04 \x01(\tR\x04http\"\xd4\x01\n" +
+	"\x04http\x18\x04 \x01(\tR\x04http\"\x8e\x02\n" +
 	"\fHelloRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12:\n" +
 	"\taddresses\x18\x02 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
@@ -630,7 +662,8 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vincarnation\x18\x14 \x01(\x04R\vincarnation\x12\x16\n" +
-	"\x06starts\x18\x15 \x03(\x06R\x06starts\"\x9d\x03\n" +
+	"\x06starts\x18\x15 \x03(\x06R\x06starts\x128\n" +
+	"\bversions\x18\x16 \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\"\xd4\x03\n" +
 	"\rHelloResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -641,11 +674,12 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12)\n" +
 	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\x12\x17\n" +
 	"\aunix_ms\x18\b \x01(\x03R\x06unixMs\x128\n" +
-	"\x05start\x18\x14 \x01(\x0e2\".percolator.v1.HelloResponse.StartR\x05start\"F\n" +
+	"\x05start\x18\x14 \x01(\x0e2\".percolator.v1.HelloResponse.StartR\x05start\x125\n" +
+	"\x06agreed\x18\x15 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\"F\n" +
 	"\x05Start\x12\x15\n" +
 	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTART_CONFIRMED\x10\x01\x12\x11\n" +
-	"\rSTART_UNKNOWN\x10\x02\"\xd0\x02\n" +
+	"\rSTART_UNKNOWN\x10\x02\"\x8a\x03\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -654,15 +688,17 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\taddresses\x18\x04 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12>\n" +
 	"\x06labels\x18\x05 \x03(\v2&.percolator.v1.JoinRequest.LabelsEntryR\x06labels\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
-	"\x06starts\x18\a \x03(\x06R\x06starts\x1a9\n" +
+	"\x06starts\x18\a \x03(\x06R\x06starts\x128\n" +
+	"\bversions\x18\b \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12)\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x13.percolator.v1.NodeR\x05nodes\x123\n" +
-	"\x04meta\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04meta\"\x8c\x01\n" +
+	"\x04meta\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04meta\x125\n" +
+	"\x06agreed\x18\x04 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\"\x8c\x01\n" +
 	"\fFoundRequest\x12\x18\n" +
 	"\afounder\x18\x01 \x01(\x04R\afounder\x12\x16\n" +
 	"\x06expect\x18\x02 \x01(\rR\x06expect\x12\x14\n" +
@@ -702,29 +738,35 @@ var file_percolator_v1_membership_proto_goTypes = []any{
 	(*FoundRequest)(nil),     // 6: percolator.v1.FoundRequest
 	(*FoundResponse)(nil),    // 7: percolator.v1.FoundResponse
 	nil,                      // 8: percolator.v1.JoinRequest.LabelsEntry
-	(*Node)(nil),             // 9: percolator.v1.Node
-	(*TabletDescriptor)(nil), // 10: percolator.v1.TabletDescriptor
+	(*BuildVersions)(nil),    // 9: percolator.v1.BuildVersions
+	(*Node)(nil),             // 10: percolator.v1.Node
+	(*ClusterVersion)(nil),   // 11: percolator.v1.ClusterVersion
+	(*TabletDescriptor)(nil), // 12: percolator.v1.TabletDescriptor
 }
 var file_percolator_v1_membership_proto_depIdxs = []int32{
 	1,  // 0: percolator.v1.HelloRequest.addresses:type_name -> percolator.v1.NodeAddresses
-	1,  // 1: percolator.v1.HelloResponse.addresses:type_name -> percolator.v1.NodeAddresses
-	9,  // 2: percolator.v1.HelloResponse.fresh:type_name -> percolator.v1.Node
-	0,  // 3: percolator.v1.HelloResponse.start:type_name -> percolator.v1.HelloResponse.Start
-	1,  // 4: percolator.v1.JoinRequest.addresses:type_name -> percolator.v1.NodeAddresses
-	8,  // 5: percolator.v1.JoinRequest.labels:type_name -> percolator.v1.JoinRequest.LabelsEntry
-	9,  // 6: percolator.v1.JoinResponse.nodes:type_name -> percolator.v1.Node
-	10, // 7: percolator.v1.JoinResponse.meta:type_name -> percolator.v1.TabletDescriptor
-	2,  // 8: percolator.v1.Membership.Hello:input_type -> percolator.v1.HelloRequest
-	4,  // 9: percolator.v1.Membership.Join:input_type -> percolator.v1.JoinRequest
-	6,  // 10: percolator.v1.Membership.Found:input_type -> percolator.v1.FoundRequest
-	3,  // 11: percolator.v1.Membership.Hello:output_type -> percolator.v1.HelloResponse
-	5,  // 12: percolator.v1.Membership.Join:output_type -> percolator.v1.JoinResponse
-	7,  // 13: percolator.v1.Membership.Found:output_type -> percolator.v1.FoundResponse
-	11, // [11:14] is the sub-list for method output_type
-	8,  // [8:11] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 1: percolator.v1.HelloRequest.versions:type_name -> percolator.v1.BuildVersions
+	1,  // 2: percolator.v1.HelloResponse.addresses:type_name -> percolator.v1.NodeAddresses
+	10, // 3: percolator.v1.HelloResponse.fresh:type_name -> percolator.v1.Node
+	0,  // 4: percolator.v1.HelloResponse.start:type_name -> percolator.v1.HelloResponse.Start
+	11, // 5: percolator.v1.HelloResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	1,  // 6: percolator.v1.JoinRequest.addresses:type_name -> percolator.v1.NodeAddresses
+	8,  // 7: percolator.v1.JoinRequest.labels:type_name -> percolator.v1.JoinRequest.LabelsEntry
+	9,  // 8: percolator.v1.JoinRequest.versions:type_name -> percolator.v1.BuildVersions
+	10, // 9: percolator.v1.JoinResponse.nodes:type_name -> percolator.v1.Node
+	12, // 10: percolator.v1.JoinResponse.meta:type_name -> percolator.v1.TabletDescriptor
+	11, // 11: percolator.v1.JoinResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	2,  // 12: percolator.v1.Membership.Hello:input_type -> percolator.v1.HelloRequest
+	4,  // 13: percolator.v1.Membership.Join:input_type -> percolator.v1.JoinRequest
+	6,  // 14: percolator.v1.Membership.Found:input_type -> percolator.v1.FoundRequest
+	3,  // 15: percolator.v1.Membership.Hello:output_type -> percolator.v1.HelloResponse
+	5,  // 16: percolator.v1.Membership.Join:output_type -> percolator.v1.JoinResponse
+	7,  // 17: percolator.v1.Membership.Found:output_type -> percolator.v1.FoundResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_membership_proto_init() }

@@ -1088,7 +1088,9 @@ type NodeStatusResponse struct {
 	Damaged       string                 `protobuf:"bytes,31,opt,name=damaged,proto3" json:"damaged,omitempty"`                                  // what of the node's store is damaged, for good; empty: nothing is known to be
 	Registering   string                 `protobuf:"bytes,40,opt,name=registering,proto3" json:"registering,omitempty"`                          // what keeps observers from being registered with every tablet; empty: they are
 	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
-	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`                                        // that clients have reported to this node
+	Versions      *BuildVersions         `protobuf:"bytes,42,opt,name=versions,proto3" json:"versions,omitempty"`
+	Agreed        *ClusterVersion        `protobuf:"bytes,43,opt,name=agreed,proto3" json:"agreed,omitempty"` // as the node knows it
+	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`     // that clients have reported to this node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1329,6 +1331,20 @@ func (x *NodeStatusResponse) GetRegistering() string {
 func (x *NodeStatusResponse) GetLog() *LogStatus {
 	if x != nil {
 		return x.Log
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetVersions() *BuildVersions {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetAgreed() *ClusterVersion {
+	if x != nil {
+		return x.Agreed
 	}
 	return nil
 }
@@ -2687,7 +2703,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\x8e\t\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xff\t\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2722,7 +2738,9 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06failed\x18\x1e \x01(\tR\x06failed\x12\x18\n" +
 	"\adamaged\x18\x1f \x01(\tR\adamaged\x12 \n" +
 	"\vregistering\x18( \x01(\tR\vregistering\x12*\n" +
-	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\x12&\n" +
+	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\x128\n" +
+	"\bversions\x18* \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x125\n" +
+	"\x06agreed\x18+ \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12&\n" +
 	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\"\xea\x02\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
@@ -2922,9 +2940,11 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*TabletDescriptor)(nil),    // 39: percolator.v1.TabletDescriptor
 	(*Worker)(nil),              // 40: percolator.v1.Worker
 	(*StatusResponse)(nil),      // 41: percolator.v1.StatusResponse
-	(*ObserverInfo)(nil),        // 42: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 43: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 44: percolator.v1.SplitResponse
+	(*BuildVersions)(nil),       // 42: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 43: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 44: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 45: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 46: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
 	37, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
@@ -2944,42 +2964,44 @@ var file_percolator_v1_service_proto_depIdxs = []int32{
 	27, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	26, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	23, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	22, // 17: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	28, // 18: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	42, // 19: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	32, // 20: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	29, // 21: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	33, // 22: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	36, // 23: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 24: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 25: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 26: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 27: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 28: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 29: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 30: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 31: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 32: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 33: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	24, // 34: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	30, // 35: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 36: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 37: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 38: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 39: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 40: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 41: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	43, // 42: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 43: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	44, // 44: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 45: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	25, // 46: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	31, // 47: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	42, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	43, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	22, // 19: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	28, // 20: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	44, // 21: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	32, // 22: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	29, // 23: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	33, // 24: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	36, // 25: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 26: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 27: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 28: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 29: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 30: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 31: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 32: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 33: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 34: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 35: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	24, // 36: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	30, // 37: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 38: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 39: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 40: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 41: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 42: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 43: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	45, // 44: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 45: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	46, // 46: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 47: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	25, // 48: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	31, // 49: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	38, // [38:50] is the sub-list for method output_type
+	26, // [26:38] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }

@@ -1,0 +1,78 @@
+package join
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// TestVersionsAtTheDoor: a fresh node judges by what the others say before it asks to be let
+// in, and is left as it was; a node that comes back while meta is away does not start either,
+// whatever its build knows of versions.
+func TestVersionsAtTheDoor(t *testing.T) {
+	onStreet(t, 1, func(s *street) {
+		build := func(h *house, oldest, newest version.Number) {
+			h.versions = version.Range{Oldest: oldest, Newest: newest}
+		}
+		a, b := s.build("a", 1), s.build("b", 1, "a")
+		a.start()
+		build(b, 2, 2)
+		b.start()
+		if err := s.settle(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		b.crash()
+		if err := a.gate.Learn(version.Agreed{Minimum: 3, Active: 3}); err != nil {
+			t.Fatal(err)
+		}
+		refused := func(h *house, text string) {
+			t.Helper()
+			h.start()
+			if err := <-h.entered; !errors.Is(err, version.ErrIncompatible) ||
+				!strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %q", h.addr, err, text)
+			}
+			h.crash()
+		}
+		early, late := s.build("early", 1, "a"), s.build("late", 1, "a")
+		build(early, 2, 2)
+		build(late, 7, 8)
+		refused(early, "by what a says (build 1.2): version: this build does not work with the cluster's version: "+
+			"the cluster is at version 3, and the build knows 2")
+		refused(late, "the build knows 7 to 8")
+		for _, h := range []*house{early, late} {
+			if !h.self.Identity().Fresh() || h.st.Version() != 2 {
+				t.Errorf("%s: %+v, its store is of version %d", h.addr, h.self.Identity(), h.st.Version())
+			}
+		}
+		s.say(errors.New("meta has no leader"))
+		refused(b, "the cluster is at version 3, and the build knows 2")
+		build(b, 2, 3)
+		b.start()
+		b.enters("the right build")
+		if b.st.Version() != 3 {
+			t.Errorf("b starts with a store of version %d", b.st.Version())
+		}
+		// A build from before numbers would start by any answer.
+		id := b.self.Identity()
+		req := &pb.HelloRequest{
+			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: []uint64{1},
+		}
+		if r, err := a.door.Hello(t.Context(), req); status.Code(err) != codes.Aborted {
+			t.Errorf("UNNUMBERED-CONFIRMED: %v, %v", r, err)
+		}
+		req.Versions, req.Starts = wire.VersionsPB(version.Known()), b.self.History()
+		if r, err := a.door.Hello(t.Context(), req); err != nil ||
+			r.Start != pb.HelloResponse_START_CONFIRMED {
+			t.Errorf("a build with numbers: %v, %v", r, err)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package version
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestAdmit: which builds can be nodes of which clusters, and what the others are told.
+func TestAdmit(t *testing.T) {
+	for _, c := range []struct {
+		build   Range
+		agreed  Agreed
+		refused string // empty: admitted
+	}{
+		{Range{2, 3}, Agreed{2, 2}, ""}, // upgraded, not finalised
+		{Range{2, 3}, Agreed{3, 2}, ""}, // while it is finalised
+		{Range{2, 3}, Agreed{3, 3}, ""},
+		{Range{2, 2}, Agreed{2, 2}, ""}, // rolled back, or not upgraded yet
+		{Range{2, 2}, Agreed{3, 2}, "the cluster is at version 3, and the build knows 2: start a build that knows 3"},
+		{Range{2, 2}, Agreed{3, 3}, "the cluster is at version 3, and the build knows 2: start a build that knows 3"},
+		{RangeOf(0, 0), Agreed{2, 2}, ""}, // from before numbers
+		{RangeOf(0, 0), Agreed{3, 3}, "and the build knows 2"},
+		{Range{3, 8}, Agreed{3, 3}, ""},
+		{Range{7, 8}, Agreed{3, 3}, "the cluster is at version 3, and the build knows 7 to 8: upgrade all nodes to a " +
+			"build that knows 3 and a later one first"},
+		{Range{3, 8}, Agreed{3, 2}, "the cluster is at version 2, and the build knows 3 to 8"},
+		{Range{7, 8}, Agreed{3, 0}, ""}, // nobody knows yet what is active
+		{Range{2, 2}, Agreed{3, 0}, "the cluster is at version 3"},
+	} {
+		err := c.agreed.Admit(c.build)
+		switch {
+		case c.refused == "" && err != nil:
+			t.Errorf("%+v in %+v: %v", c.build, c.agreed, err)
+		case c.refused != "" && (!errors.Is(err, ErrIncompatible) ||
+			!strings.Contains(err.Error(), c.refused)):
+			t.Errorf("%+v in %+v: %v, want %q", c.build, c.agreed, err, c.refused)
+		}
+	}
+}
+
+// TestFeatures: every feature is of a version that this build knows, in the table's order,
+// and the newest version has brought one.
+func TestFeatures(t *testing.T) {
+	last := Unnumbered
+	for _, f := range Features() {
+		if f.Since < last || f.Since > newest || f.Name == "" {
+			t.Errorf("%+v after version %d, of %d at most", f, last, newest)
+		}
+		last = f.Since
+	}
+	if last != newest {
+		t.Errorf("no feature is of version %d", newest)
+	}
+}
+
+// TestStamp: only a sound text of the linker's changes what a build knows.
+func TestStamp(t *testing.T) {
+	own := Range{oldest, newest}
+	for text, want := range map[string]Range{
+		"": own, "2-2": {2, 2}, "7-8": {7, 8}, "3": own, "3-2": own, "0-3": own, "a-b": own,
+	} {
+		if got := parseRange(text); got != want {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestGate: the store notes a minimum before anything of that version is used; nothing falls;
+// what the store refuses is not known.
+func TestGate(t *testing.T) {
+	var noted []Number
+	var full error
+	g := NewGate(Range{2, 3}, 2, func(n Number) error {
+		if full == nil {
+			noted = append(noted, n)
+		}
+		return full
+	})
+	feature := Feature{"something", 3}
+	check := func(what string, err, want error, has bool, minimum Number, notes string) {
+		t.Helper()
+		if !errors.Is(err, want) || g.Has(feature) != has || g.Agreed().Minimum != minimum ||
+			fmt.Sprint(noted) != notes {
+			t.Errorf("%s: %v, has %v, agreed %+v, noted %v", what, err, g.Has(feature), g.Agreed(), noted)
+		}
+	}
+	check("new", g.Check(Feature{}), nil, false, 2, "[]")
+	check("nothing known", g.Check(feature), ErrNotActive, false, 2, "[]")
+	check("not finalised", g.Learn(Agreed{2, 2}), nil, false, 2, "[]")
+	check("refused", g.Check(feature), ErrNotActive, false, 2, "[]")
+	full = errors.New("no space left")
+	check("the store refuses", g.Learn(Agreed{3, 3}), full, false, 2, "[]")
+	full = nil
+	check("prepared", g.Learn(Agreed{3, 2}), nil, false, 3, "[3]")
+	check("finalised", g.Learn(Agreed{3, 3}), nil, true, 3, "[3]")
+	check("old news", g.Learn(Agreed{2, 2}), nil, true, 3, "[3]")
+	check("a later version", g.Learn(Agreed{9, 9}), ErrIncompatible, true, 3, "[3]")
+	check("allowed", g.Check(feature), nil, true, 3, "[3]")
+}

@@ -1,0 +1,42 @@
+package wire
+
+import (
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
+)
+
+// This file has the messages of versions, and which operations need one.
+
+// VersionsPB is the message of a range.
+func VersionsPB(r version.Range) *pb.BuildVersions {
+	return &pb.BuildVersions{Oldest: uint32(r.Oldest), Newest: uint32(r.Newest)}
+}
+
+// Versions is the range in the message, which may be nil.
+func Versions(v *pb.BuildVersions) version.Range {
+	return version.RangeOf(v.GetOldest(), v.GetNewest())
+}
+
+// AgreedPB is the message of what a cluster has agreed on.
+func AgreedPB(a version.Agreed) *pb.ClusterVersion {
+	return &pb.ClusterVersion{Minimum: uint32(a.Minimum), Active: uint32(a.Active)}
+}
+
+// Agreed is what the message says, which may be nil.
+func Agreed(v *pb.ClusterVersion) version.Agreed {
+	return version.AgreedOf(v.GetMinimum(), v.GetActive())
+}
+
+// FeatureOf is what every node must know before the request may be sent; most requests need
+// none, which is the zero Feature.
+func FeatureOf(req *pb.TabletRequest) version.Feature {
+	switch op := req.GetOp().(type) {
+	case *pb.TabletRequest_Scan:
+		if op.Scan.GetRecords() {
+			return version.Backups
+		}
+	case *pb.TabletRequest_Restore:
+		return version.Backups
+	}
+	return version.Feature{}
+}

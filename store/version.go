@@ -1,0 +1,65 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/percolator-go/percolator/internal/version"
+)
+
+// This file keeps the version that the directory says in its VERSION file: which builds may
+// open it. The node raises it, on any goroutine, when its cluster has agreed on a later one
+// and before anything of that version is written. It never falls.
+
+// stamp is what VERSION says.
+type stamp struct {
+	mu      sync.Mutex
+	version version.Number
+	log     [16]byte
+}
+
+// raisedFile becomes VERSION. It is not VERSION.new, which stands for a store that is not
+// complete yet.
+const raisedFile = "VERSION.raised"
+
+// Version returns the version that the directory says. A store in memory begins with the
+// oldest that the build knows.
+func (s *Store) Version() version.Number {
+	s.stamp.mu.Lock()
+	defer s.stamp.mu.Unlock()
+	return s.stamp.version
+}
+
+// RaiseVersion has the directory say a later version, durably: builds that do not know it
+// refuse the directory from then on. An earlier one changes nothing.
+func (s *Store) RaiseVersion(to version.Number) error {
+	s.stamp.mu.Lock()
+	defer s.stamp.mu.Unlock()
+	if to <= s.stamp.version {
+		return nil
+	}
+	if !s.opts.InMemory {
+		if s.closed.Load() {
+			return ErrClosed
+		}
+		if err := replaceFileBy(s.opts.Dir, versionFile, raisedFile,
+			versionText(to, s.stamp.log)); err != nil {
+			return err
+		}
+	}
+	s.stamp.version = to
+	return nil
+}
+
+// VersionError says that the build does not know the version that the directory says.
+type VersionError struct {
+	Dir   string
+	Have  string // "3"
+	Knows version.Range
+}
+
+// Error implements error.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("store: %s is of version %s, and this build knows %s; nothing in it was touched: "+
+		"start it with a build that knows its version, such as the one that wrote it", e.Dir, e.Have, e.Knows)
+}

@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/store"
+)
+
+// TestVersionIsRaised: a directory is of the oldest version until it is raised, keeps what it
+// holds, is refused by builds that do not know its version, and not touched by them.
+func TestVersionIsRaised(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	before, after := version.Range{Oldest: 2, Newest: 2}, version.Range{Oldest: 2, Newest: 3}
+	later := version.Range{Oldest: 4, Newest: 9}
+	open := func(knows version.Range) (*store.Store, error) {
+		return store.Open(store.Options{Dir: dir, MinFreeBytes: 1, Versions: knows})
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := open(after)
+	must(err)
+	commit(t, s, round(1, 10))
+	if s.Version() != 2 {
+		t.Errorf("a new store is of version %d", s.Version())
+	}
+	must(s.Close())
+	s, err = open(before) // rolled back
+	must(err)
+	must(s.Close())
+	s, err = open(after)
+	must(err)
+	must(s.RaiseVersion(3))
+	must(s.RaiseVersion(2)) // changes nothing
+	must(s.Close())
+	was := contents(t, dir)
+	for _, knows := range []version.Range{before, later} {
+		var refused *store.VersionError
+		if _, err := open(knows); !errors.As(err, &refused) || refused.Have != "3" || refused.Knows != knows {
+			t.Errorf("DIRECTORY-OF-ANOTHER-VERSION: a build that knows %s: %v", knows, err)
+		}
+	}
+	if contents(t, dir) != was {
+		t.Error("a build that was refused has changed the directory")
+	}
+	// A crash while it was raised has left a file that was never whole.
+	write(t, dir, "VERSION.raised", "perc")
+	s, err = open(after)
+	must(err)
+	if s.Version() != 3 {
+		t.Errorf("opened anew it is of version %d", s.Version())
+	}
+	must(s.Close())
+}
+
+// contents is a digest of all files of a directory, their names and the times of their changes.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	sum := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		sum.Write([]byte(path + info.ModTime().String()))
+		sum.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(sum.Sum(nil))
+}
