@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/version"
@@ -60,6 +61,11 @@ type VersionError struct {
 
 // Error implements error.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("store: %s is of version %s, and this build knows %s; nothing in it was touched: "+
+	text := fmt.Sprintf("store: %s is of version %s, and this build knows %s; nothing in it was touched: "+
 		"start it with a build that knows its version, such as the one that wrote it", e.Dir, e.Have, e.Knows)
+	if have, err := strconv.Atoi(e.Have); err == nil && have < int(e.Knows.Oldest) {
+		text += "; to move the data on, `percolator export` every table there, and `percolator load` the files " +
+			"into an empty directory with this build"
+	}
+	return text
 }

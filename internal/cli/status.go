@@ -45,6 +45,15 @@ func statusCommand(d *deps) *cobra.Command {
 	})
 }
 
+// versionText is the build, and what it and the cluster know.
+func versionText(s *pb.NodeStatusResponse) string {
+	if s.Agreed == nil {
+		return s.Version
+	}
+	return fmt.Sprintf("%s, for clusters at version %s; this one is at %d", s.Version,
+		wire.Versions(s.Versions), s.Agreed.Active)
+}
+
 // statusTable sums up tablets and observers; `tablet ls` and `observer ls` have them one by one.
 func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *grid {
 	var reads, mutations, batches uint64
@@ -63,12 +72,7 @@ func statusTable(s *pb.NodeStatusResponse, nodes []*pb.Node, now time.Time) *gri
 	if len(nodes) > 0 {
 		g.add("members", members(nodes))
 	}
-	if s.Agreed == nil {
-		g.add("version", s.Version)
-	} else {
-		g.addf("version", "%s, which knows cluster versions %s; the cluster is at %d", s.Version,
-			wire.Versions(s.Versions), s.Agreed.Active)
-	}
+	g.add("version", versionText(s))
 	addresses := s.Addresses
 	if len(addresses) == 0 {
 		addresses = []string{s.Listen}
