@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/gossip"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // TestOutlivesACopy: a copy of a node's directory that has been started often gossips for
@@ -43,8 +44,10 @@ func TestOutlivesACopy(t *testing.T) {
 	}
 	theCopy, err := gossip.Open(gossip.Config{
 		ClusterID: a.Status().ClusterId,
-		Self:      cluster.Member{NodeID: id, Incarnation: 9, Listen: "127.0.0.1:1"},
-		Known:     func() []string { return known },
+		Self: cluster.Member{
+			NodeID: id, Incarnation: 9, Listen: "127.0.0.1:1", Versions: version.Known(),
+		},
+		Known: func() []string { return known },
 	}, l)
 	if err != nil {
 		t.Fatal(err)

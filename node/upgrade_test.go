@@ -171,7 +171,7 @@ func TestUpgrade(t *testing.T) {
 	id := u.up["b"].Status().NodeId
 	u.close(u.up["b"])
 	delete(u.up, "b")
-	notFinal("one is away", "a", "which is away")
+	notFinal("one is away", "a", "not every node knows version 3")
 	u.replace("b", buildNew)
 	if got := u.up["b"].Status().NodeId; got != id {
 		t.Errorf("node %d came back as %d", id, got)

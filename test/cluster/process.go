@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -37,6 +38,9 @@ type Process struct {
 	HTTP   string
 	Dir    string     // the node's directory
 	Disk   *disk.Disk // where Dir is, if its power can fail
+	// Binary, if not empty, is what the node runs instead of the cluster's, from the next
+	// Start on.
+	Binary string
 
 	cluster *Cluster
 	certs   string // its folder; empty: none
@@ -107,7 +111,7 @@ func (p *Process) Log() string {
 // command is the node's command line, and what its environment needs besides.
 func (p *Process) command() (words, env []string, err error) {
 	args := p.cluster.args(p)
-	if binary := p.cluster.cfg.Binary; binary != "" {
+	if binary := cmp.Or(p.Binary, p.cluster.cfg.Binary); binary != "" {
 		return append([]string{binary}, args...), nil, nil
 	}
 	self, err := os.Executable()
