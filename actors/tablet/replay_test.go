@@ -302,6 +302,9 @@ func TestOldVoterAfterCrash(t *testing.T) {
 	before := g.status(1, groupTablet)
 	image := old.image()
 	g.cut(1)
+	for _, id := range g.others(1) {
+		g.nodes[id].ticker.Suspect(1) // a group at rest learns of it only so
+	}
 	old.goBack(image)
 	old.spawn(groupTablet)
 	lead := g.leader(groupTablet, 1)
@@ -315,6 +318,9 @@ func TestOldVoterAfterCrash(t *testing.T) {
 			s.GetLastIndex(), before.GetLastIndex())
 	}
 	g.cut(0)
+	for _, id := range g.others(1) {
+		g.nodes[id].ticker.Alive(1)
+	}
 	g.even(groupTablet, 1, 2, 3)
 	if got := g.stored(1, "a"); got != "2" {
 		t.Errorf("a is %q, and %d leads", got, lead)
