@@ -17,7 +17,7 @@ import (
 var consolePages = map[string]string{
 	"overview": "Nodes that may fail", "nodes": "answers in", "tablets": "replicas on nodes",
 	"observers": "percolator observer pause", "locks": "percolator lock ls",
-	"internals": "Timestamp oracle", "cells": "Rows that begin with",
+	"internals": "Raft log", "oracle": "Timestamp oracle", "jobs": "Collection of old versions", "cells": "Rows that begin with",
 	"heat": "Heat of the tablets", "mailboxes": "batch sizes", "trace": "What wrote a cell",
 }
 
@@ -58,6 +58,7 @@ func TestConsole(t *testing.T) {
 	v.seesCells(ctx, asked.DB())
 	v.seesTrace(ctx, asked.DB())
 	v.seesLoad()
+	v.seesContention(ctx, asked.DB())
 	b.Open(address + "#/overview")
 	if err := set(ctx, asked.DB(), "row", column, []byte("x")); err != nil {
 		t.Fatal(err)

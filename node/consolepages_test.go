@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -144,4 +145,26 @@ func (v visitor) seesLoad() {
 	}
 	v.looks("mailboxes")
 	v.goes("overview", "Of the 3 nodes that answered")
+}
+
+// seesContention: a row of which writes were refused, on the page of locks.
+func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
+	column := percolator.Column{Table: "workload", Name: "c"}
+	slow, err := db.Begin(ctx)
+	if err != nil {
+		v.Fatal(err)
+	}
+	slow.Set("contended "+evil, column, []byte("late"))
+	if err := set(ctx, db, "contended "+evil, column, []byte("first")); err != nil {
+		v.Fatal(err)
+	}
+	if err := slow.Commit(ctx); !errors.Is(err, percolator.ErrConflict) {
+		v.Fatalf("the later one: %v", err)
+	}
+	v.goes("locks", "workload/contended "+evil)
+	v.looks("contended")
+	v.goes("jobs", "3 replicas of each tablet are wanted")
+	v.looks("jobs")
+	v.goes("oracle", "(gives them)")
+	v.looks("oracle")
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,7 @@ func (n *Node) questions() map[string]httpd.Question {
 		"history":   {Answer: n.asked(n.lastHour)},
 		"heat":      {Answer: n.asked(n.heat)},
 		"mailboxes": {Answer: n.asked(n.mailboxes)},
+		"contended": {Data: true, Answer: n.asked(n.contended)},
 	}
 }
 
@@ -202,6 +204,30 @@ func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	}
 	return map[string]any{"nodes": nodes, "silent": silent}, nil
 }
+
+// contended are the rows of the whole cluster where transactions stood in each other's way most.
+func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
+	answers, silent := n.recently(ctx, &wire.RecentRequest{Contended: true})
+	var rows []*wire.ContendedRow
+	for _, a := range answers {
+		rows = append(rows, a.Contended...)
+	}
+	slices.SortStableFunc(rows, func(a, b *wire.ContendedRow) int {
+		return cmp.Compare(b.Conflicts+b.Locked, a.Conflicts+a.Locked)
+	})
+	list := []json.RawMessage{}
+	for _, r := range rows[:min(len(rows), maxContended)] {
+		body, err := pbjson.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, body)
+	}
+	return map[string]any{"rows": list, "silent": silent}, nil
+}
+
+// maxContended bounds the rows of one page.
+const maxContended = 64
 
 // bytesOf reads a row as the console writes it: as it is, or, where it begins with a quotation
 // mark, as a string of Go, which can hold any bytes.

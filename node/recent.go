@@ -103,6 +103,14 @@ func (p *past) answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent
 			})
 		}
 	}
+	if req.GetContended() {
+		for _, r := range p.tablets.metrics.Contended.Read() {
+			out.Contended = append(out.Contended, &wire.ContendedRow{
+				Table: uint32(r.Table), Row: []byte(r.Row), Conflicts: r.Conflicts, Locked: r.Locked,
+				AtMost: r.AtMost,
+			})
+		}
+	}
 	return out
 }
 

@@ -14,5 +14,7 @@ type Metrics struct {
 	Entries metrics.Sizes     // mutations that share an entry of Raft's log
 	Writes  metrics.Durations // from an entry's proposal until its effects are visible
 	Reads   metrics.Durations // of the reads of a batch together, once their index is visible
-	Led     atomic.Uint64     // how often a replica has come to lead
+	// Contended are the rows where transactions stood in each other's way most.
+	Contended Contended
+	Led       atomic.Uint64 // how often a replica has come to lead
 }

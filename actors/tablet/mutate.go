@@ -129,6 +129,7 @@ func (e *evaluation) one(call *Call) {
 		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
 			e.memory.Requeue(wire.Cell(c.Cell))
 		}
+		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	}
 }

@@ -74,6 +74,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	// A refusal may rest on effects in flight, so it waits for them with the others'
 	// answers.
 	case result.Status != mvcc.StatusOK:
+		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
 		e.grant(call, r)

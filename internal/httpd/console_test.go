@@ -72,6 +72,10 @@ func hostile() (*pb.ClusterStatusResponse, []*pb.Table) {
 				o.Parked, o.Backfill = 3, &pb.Backfill{Rows: 77, Error: evil}
 			}),
 		},
+		Jobs: []*pb.Job{{
+			Kind: evil, Id: evil, Subject: evil, State: "failed", Detail: evil, Unit: evil, By: evil,
+			Done: 3, Total: 12, Bytes: 3 << 30, Records: 1500,
+		}},
 		Findings: []*pb.Finding{{
 			Severity: pb.Severity_SEVERITY_CRITICAL, Kind: evil, Subject: evil, Text: evil, Remedy: evil,
 		}},
@@ -116,6 +120,9 @@ func hostileAnswers() map[string]httpd.Question {
 				"from_table": 16, "from_row": evil, "to_table": 16, "to_row": "z" + evil, "to_end": false,
 				"reads": []int{1500, 0}, "writes": []int{0, 7},
 			}}},
+		"contended": map[string]any{"silent": []string{evil}, "rows": []any{map[string]any{
+			"table": 16, "row": evil, "conflicts": 1500, "locked": 3, "at_most": 7,
+		}}},
 		"mailboxes": map[string]any{"silent": []string{evil}, "nodes": []any{map[string]any{
 			"node_id": 1, "mailboxes": []any{map[string]any{"actor": evil, "queued": 1500, "longest": 1,
 				"batches": some, "waits": some, "took": none}},
@@ -160,8 +167,11 @@ func TestConsoleInABrowser(t *testing.T) {
 		"tablets": {"docs" + evil + "/" + evil, `\xff<img`, "no leader", "3.0 GiB", "(meta)"},
 		"observers": {"paused", "unlinked", "running", "retiring", "77 rows", "t" + evil + "/" + evil,
 			"percolator observer pause 'unlinked one'", "notify replay five --all-parked", "1\u202f500"},
-		"locks":                  {"past its deadline", evil, "1 min 3"},
-		"internals":              {evil, "Placement"},
+		"locks": {"past its deadline", evil, "1 min 3", "docs" + evil + "/" + evil, "at most 7",
+			"Missing: " + evil},
+		"internals":              {evil, "Raft log"},
+		"jobs":                   {"3 of 12 " + evil, "3.0 GiB, 1\u202f500 records", "failed"},
+		"oracle":                 {"No node that answers knows who leads meta", "ahead of the answering node"},
 		"cells":                  {"docs" + evil, `window.pwned=3>\u001b[31m\U0000202e`, "9\u202f000 bytes", "more columns"},
 		"cells?table=docs&row=x": {evil, "reservation", "parked", "ack of " + evil, "a run of " + evil},
 		"cells?table=wrong":      {"bad question: " + evil},

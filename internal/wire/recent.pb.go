@@ -28,6 +28,7 @@ type RecentRequest struct {
 	Points        bool                   `protobuf:"varint,1,opt,name=points,proto3" json:"points,omitempty"`
 	Heat          bool                   `protobuf:"varint,2,opt,name=heat,proto3" json:"heat,omitempty"`
 	Mailboxes     bool                   `protobuf:"varint,3,opt,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	Contended     bool                   `protobuf:"varint,4,opt,name=contended,proto3" json:"contended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -83,11 +84,19 @@ func (x *RecentRequest) GetMailboxes() bool {
 	return false
 }
 
+func (x *RecentRequest) GetContended() bool {
+	if x != nil {
+		return x.Contended
+	}
+	return false
+}
+
 type Recent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Points        []*Point               `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"` // the oldest first
 	Heat          []*HeatColumn          `protobuf:"bytes,2,rep,name=heat,proto3" json:"heat,omitempty"`     // the oldest first; the last one is not over yet
 	Mailboxes     []*Mailbox             `protobuf:"bytes,3,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	Contended     []*ContendedRow        `protobuf:"bytes,4,rep,name=contended,proto3" json:"contended,omitempty"` // those with the most first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +148,13 @@ func (x *Recent) GetHeat() []*HeatColumn {
 func (x *Recent) GetMailboxes() []*Mailbox {
 	if x != nil {
 		return x.Mailboxes
+	}
+	return nil
+}
+
+func (x *Recent) GetContended() []*ContendedRow {
+	if x != nil {
+		return x.Contended
 	}
 	return nil
 }
@@ -466,6 +482,83 @@ func (x *Mailbox) GetTook() *Histogram {
 	return nil
 }
 
+// A row where transactions stood in each other's way, by the tablets that the node led since it began.
+type ContendedRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	Conflicts     uint64                 `protobuf:"varint,3,opt,name=conflicts,proto3" json:"conflicts,omitempty"`         // writes that came after a newer one
+	Locked        uint64                 `protobuf:"varint,4,opt,name=locked,proto3" json:"locked,omitempty"`               // that met another's lock
+	AtMost        uint64                 `protobuf:"varint,5,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"` // of both, these may be other rows'
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContendedRow) Reset() {
+	*x = ContendedRow{}
+	mi := &file_recent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContendedRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContendedRow) ProtoMessage() {}
+
+func (x *ContendedRow) ProtoReflect() protoreflect.Message {
+	mi := &file_recent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContendedRow.ProtoReflect.Descriptor instead.
+func (*ContendedRow) Descriptor() ([]byte, []int) {
+	return file_recent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ContendedRow) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *ContendedRow) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *ContendedRow) GetConflicts() uint64 {
+	if x != nil {
+		return x.Conflicts
+	}
+	return 0
+}
+
+func (x *ContendedRow) GetLocked() uint64 {
+	if x != nil {
+		return x.Locked
+	}
+	return 0
+}
+
+func (x *ContendedRow) GetAtMost() uint64 {
+	if x != nil {
+		return x.AtMost
+	}
+	return 0
+}
+
 type Histogram struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bounds        []float64              `protobuf:"fixed64,1,rep,packed,name=bounds,proto3" json:"bounds,omitempty"` // inclusive
@@ -477,7 +570,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_recent_proto_msgTypes[6]
+	mi := &file_recent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +582,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_recent_proto_msgTypes[6]
+	mi := &file_recent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +595,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_recent_proto_rawDescGZIP(), []int{6}
+	return file_recent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Histogram) GetBounds() []float64 {
@@ -530,15 +623,17 @@ var File_recent_proto protoreflect.FileDescriptor
 
 const file_recent_proto_rawDesc = "" +
 	"\n" +
-	"\frecent.proto\x12\x0fpercolator.wire\"Y\n" +
+	"\frecent.proto\x12\x0fpercolator.wire\"w\n" +
 	"\rRecentRequest\x12\x16\n" +
 	"\x06points\x18\x01 \x01(\bR\x06points\x12\x12\n" +
 	"\x04heat\x18\x02 \x01(\bR\x04heat\x12\x1c\n" +
-	"\tmailboxes\x18\x03 \x01(\bR\tmailboxes\"\xa1\x01\n" +
+	"\tmailboxes\x18\x03 \x01(\bR\tmailboxes\x12\x1c\n" +
+	"\tcontended\x18\x04 \x01(\bR\tcontended\"\xde\x01\n" +
 	"\x06Recent\x12.\n" +
 	"\x06points\x18\x01 \x03(\v2\x16.percolator.wire.PointR\x06points\x12/\n" +
 	"\x04heat\x18\x02 \x03(\v2\x1b.percolator.wire.HeatColumnR\x04heat\x126\n" +
-	"\tmailboxes\x18\x03 \x03(\v2\x18.percolator.wire.MailboxR\tmailboxes\"\x98\x02\n" +
+	"\tmailboxes\x18\x03 \x03(\v2\x18.percolator.wire.MailboxR\tmailboxes\x12;\n" +
+	"\tcontended\x18\x04 \x03(\v2\x1d.percolator.wire.ContendedRowR\tcontended\"\x98\x02\n" +
 	"\x05Point\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12(\n" +
 	"\x10operations_per_s\x18\x02 \x01(\x01R\x0eoperationsPerS\x12(\n" +
@@ -567,7 +662,13 @@ const file_recent_proto_rawDesc = "" +
 	"\alongest\x18\x03 \x01(\x04R\alongest\x124\n" +
 	"\abatches\x18\x04 \x01(\v2\x1a.percolator.wire.HistogramR\abatches\x120\n" +
 	"\x05waits\x18\x05 \x01(\v2\x1a.percolator.wire.HistogramR\x05waits\x12.\n" +
-	"\x04took\x18\x06 \x01(\v2\x1a.percolator.wire.HistogramR\x04took\"M\n" +
+	"\x04took\x18\x06 \x01(\v2\x1a.percolator.wire.HistogramR\x04took\"\x85\x01\n" +
+	"\fContendedRow\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\x12\x1c\n" +
+	"\tconflicts\x18\x03 \x01(\x04R\tconflicts\x12\x16\n" +
+	"\x06locked\x18\x04 \x01(\x04R\x06locked\x12\x17\n" +
+	"\aat_most\x18\x05 \x01(\x04R\x06atMost\"M\n" +
 	"\tHistogram\x12\x16\n" +
 	"\x06bounds\x18\x01 \x03(\x01R\x06bounds\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x04R\x06counts\x12\x10\n" +
@@ -585,7 +686,7 @@ func file_recent_proto_rawDescGZIP() []byte {
 	return file_recent_proto_rawDescData
 }
 
-var file_recent_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_recent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_recent_proto_goTypes = []any{
 	(*RecentRequest)(nil), // 0: percolator.wire.RecentRequest
 	(*Recent)(nil),        // 1: percolator.wire.Recent
@@ -593,21 +694,23 @@ var file_recent_proto_goTypes = []any{
 	(*HeatColumn)(nil),    // 3: percolator.wire.HeatColumn
 	(*HeatRange)(nil),     // 4: percolator.wire.HeatRange
 	(*Mailbox)(nil),       // 5: percolator.wire.Mailbox
-	(*Histogram)(nil),     // 6: percolator.wire.Histogram
+	(*ContendedRow)(nil),  // 6: percolator.wire.ContendedRow
+	(*Histogram)(nil),     // 7: percolator.wire.Histogram
 }
 var file_recent_proto_depIdxs = []int32{
 	2, // 0: percolator.wire.Recent.points:type_name -> percolator.wire.Point
 	3, // 1: percolator.wire.Recent.heat:type_name -> percolator.wire.HeatColumn
 	5, // 2: percolator.wire.Recent.mailboxes:type_name -> percolator.wire.Mailbox
-	4, // 3: percolator.wire.HeatColumn.ranges:type_name -> percolator.wire.HeatRange
-	6, // 4: percolator.wire.Mailbox.batches:type_name -> percolator.wire.Histogram
-	6, // 5: percolator.wire.Mailbox.waits:type_name -> percolator.wire.Histogram
-	6, // 6: percolator.wire.Mailbox.took:type_name -> percolator.wire.Histogram
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	6, // 3: percolator.wire.Recent.contended:type_name -> percolator.wire.ContendedRow
+	4, // 4: percolator.wire.HeatColumn.ranges:type_name -> percolator.wire.HeatRange
+	7, // 5: percolator.wire.Mailbox.batches:type_name -> percolator.wire.Histogram
+	7, // 6: percolator.wire.Mailbox.waits:type_name -> percolator.wire.Histogram
+	7, // 7: percolator.wire.Mailbox.took:type_name -> percolator.wire.Histogram
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_recent_proto_init() }
@@ -622,7 +725,7 @@ func file_recent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_recent_proto_rawDesc), len(file_recent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

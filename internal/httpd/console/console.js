@@ -14,6 +14,8 @@ import {internals} from "./internals.js";
 import {cells} from "./cells.js";
 import {heat} from "./heat.js";
 import {mailboxes} from "./mailboxes.js";
+import {jobs} from "./jobs.js";
+import {oracle} from "./oracle.js";
 import {trace} from "./trace.js";
 
 const pages = new Map([
@@ -22,10 +24,12 @@ const pages = new Map([
   ["tablets", {title: "Tablets", show: tablets}],
   ["heat", {title: "Heat", ask: heat, every: 15000}],
   ["observers", {title: "Observers", show: observers}],
-  ["locks", {title: "Locks", show: locks}],
+  ["locks", {title: "Locks", ask: locks, every: 2000}],
+  ["jobs", {title: "Jobs", show: jobs}],
   ["cells", {title: "Cells", ask: cells}],
   ["trace", {title: "Trace", ask: trace}],
   ["mailboxes", {title: "Mailboxes", ask: mailboxes, every: 5000}],
+  ["oracle", {title: "Oracle", ask: oracle, every: 3000}],
   ["internals", {title: "Internals", show: internals}],
 ]);
 

@@ -1,4 +1,4 @@
-// What is inside each node: the oracle, the log, history, placement, certificates.
+// What is inside each node: the log, history, certificates.
 
 import {element, table} from "./dom.js";
 import {count, millis, nodeName, size, span} from "./format.js";
@@ -19,13 +19,7 @@ function logFiles(log) {
 export function internals({status}) {
   const answered = status.nodes.filter((r) => r.status !== null);
   const each = (row) => answered.map((r) => [nodeName(status, r.node.node_id), ...row(r.status)]);
-  const placement = answered.map((r) => r.status.placement).find((p) => p !== null);
   return [
-    element("h2", {}, "Timestamp oracle"),
-    table("Timestamp oracle", ["node", "#last given, UTC",
-      "#given", "#batches", "#a batch"],
-    each((s) => [clock(s.oracle_last), count(s.oracle_served), count(s.oracle_batches),
-      per(s.oracle_served, s.oracle_batches)])),
     element("h2", {}, "Raft log"),
     table("Raft log", ["node", "#appends", "#synced writes",
       "#a sync", "#written", "#files",
@@ -42,15 +36,6 @@ export function internals({status}) {
       count(s.history?.holds ?? 0), s.history?.blocked_by ?? "",
       s.meta?.error ? {value: s.meta.error, class: "critical"}
         : s.meta?.leader_node ? `led by ${nodeName(status, s.meta.leader_node)}` : "—"])),
-    element("h2", {}, "Placement"),
-    placement
-      ? element("p", {}, `${placement.target} replicas of each tablet are wanted; ` +
-        `${placement.under_replicated} tablets lack some, ` +
-        `${placement.changing} are being changed; since this leader of meta: ` +
-        `${count(placement.moves)} moves, ${count(placement.transfers)} leaders moved, ` +
-        `${count(placement.failures)} steps repeated.`,
-      placement.blocked.map((b) => element("span", {class: "warning"}, ` ${b}.`)))
-      : element("p", {class: "quiet"}, "The node that leads meta does not answer."),
     element("h2", {}, "Certificates"),
     table("Certificates", ["node", "~file", "ends, UTC", "~"],
       answered.flatMap((r) => r.status.certificates.map((c) => [

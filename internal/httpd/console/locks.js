@@ -1,14 +1,40 @@
 // Locks and conflicts: where transactions stand in each other's way.
 
+import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {count, millis, nodeName, since} from "./format.js";
+import {bytes, count, millis, nodeName, since} from "./format.js";
 import {rowColumns, rows} from "./observers.js";
-import {gather} from "./tablets.js";
+import {gather, position} from "./tablets.js";
 
 // oldLock is from when on a lock is of nobody who lives, in milliseconds.
 const oldLock = 60_000;
 
-export function locks(known) {
+// contended are the rows that were in the way most, or why that is not told.
+async function contended(known) {
+  const head = element("h2", {}, "Rows where transactions conflict");
+  let found;
+  try {
+    found = await get("contended");
+  } catch (failure) {
+    return [head, element("p", {class: "warning"}, failure.message)];
+  }
+  return [
+    head,
+    element("p", {class: "quiet"}, "Writes that were refused since the rows' leaders began: a newer " +
+      "write was there, or another transaction's lock. A row that leads by far is hot: spread it " +
+      "over several, or add to it in an observer."),
+    found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
+    table("Rows where transactions conflict", ["~row", "#conflicts", "#locked", "#of which perhaps others'"],
+      found.rows.map((r) => [
+        {value: element("a", {"data-key": `contended ${r.table} ${bytes(r.row)}`, href: address("cells",
+          {table: known.tables.get(r.table) ?? r.table, row: bytes(r.row)}),
+        }, position(known.tables, r.table, r.row))},
+        count(r.conflicts), count(r.locked), r.at_most > 0 ? `at most ${count(r.at_most)}` : "none"]),
+      "none was refused"),
+  ];
+}
+
+export async function locks(known) {
   const {status} = known;
   const held = gather(known).filter((t) => t.told.locks > 0)
     .sort((a, b) => (a.told.oldest_lock_ts || Infinity) - (b.told.oldest_lock_ts || Infinity));
@@ -26,6 +52,7 @@ export function locks(known) {
       class: t.told.oldest_lock_ts > 0 && status.unix_ms - millis(t.told.oldest_lock_ts) > oldLock
         ? "critical strong" : "",
     }])),
+    await contended(known),
     element("h2", {}, "Rows whose observers conflict"),
     table("Rows whose observers conflict", rowColumns, rows(status)),
     element("h2", {}, "To do something"),

@@ -22,7 +22,7 @@ export function quantile(h, q) {
 }
 
 // time writes seconds.
-function time(s) {
+export function time(s) {
   if (s === 0) return "—";
   return s < 0.001 ? `${Math.round(s * 1e6)} µs` : s < 1 ? `${(s * 1000).toFixed(1)} ms`
     : `${s.toFixed(1)} s`;

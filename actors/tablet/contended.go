@@ -1,0 +1,97 @@
+package tablet
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// maxContended bounds the rows that are counted.
+const maxContended = 64
+
+// Contended counts, by row, the operations that were refused because another transaction was
+// faster or holds a lock: of all replicas of a node together, since it began. It keeps the rows
+// with the most; one that is new takes the place and the count of the one with the fewest, so
+// that a row which comes again and again stays (Metwally's Space-Saving). Tablets add in their
+// turns, on the way of a refusal only; anybody may read.
+type Contended struct {
+	mu   sync.Mutex
+	rows map[contendedAt]*ContendedRow
+}
+
+type contendedAt struct {
+	table mvcc.TableID
+	row   string
+}
+
+// ContendedRow is one row. AtMost is how much of the counts may be other rows'.
+type ContendedRow struct {
+	Table             mvcc.TableID
+	Row               string
+	Conflicts, Locked uint64
+	AtMost            uint64
+}
+
+// Sum is both counts.
+func (r *ContendedRow) Sum() uint64 { return r.Conflicts + r.Locked }
+
+// observe counts a result, if it is such a refusal.
+func (c *Contended) observe(r mvcc.Result) {
+	var at mvcc.Cell
+	switch {
+	case r.Status == mvcc.StatusConflict:
+		at = r.ConflictAt
+	case r.Status == mvcc.StatusLocked && len(r.Locks) > 0:
+		at = r.Locks[0].Cell
+	default:
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	row := c.row(contendedAt{at.Table, at.Row})
+	if r.Status == mvcc.StatusConflict {
+		row.Conflicts++
+	} else {
+		row.Locked++
+	}
+}
+
+// row returns the row's counts, perhaps those of the row that it takes the place of.
+func (c *Contended) row(at contendedAt) *ContendedRow {
+	if row := c.rows[at]; row != nil {
+		return row
+	}
+	row := &ContendedRow{Table: at.table, Row: at.row}
+	if c.rows == nil {
+		c.rows = map[contendedAt]*ContendedRow{}
+	}
+	if len(c.rows) == maxContended {
+		var least contendedAt
+		for k, r := range c.rows {
+			if c.rows[least] == nil || r.Sum() < c.rows[least].Sum() {
+				least = k
+			}
+		}
+		row.Conflicts, row.Locked = c.rows[least].Conflicts, c.rows[least].Locked
+		row.AtMost = row.Sum()
+		delete(c.rows, least)
+	}
+	c.rows[at] = row
+	return row
+}
+
+// Read returns the rows, those with the most first.
+func (c *Contended) Read() []ContendedRow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]ContendedRow, 0, len(c.rows))
+	for _, r := range c.rows {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(a, b ContendedRow) int {
+		return cmp.Or(cmp.Compare(b.Sum(), a.Sum()), cmp.Compare(a.Row, b.Row))
+	})
+	return out
+}

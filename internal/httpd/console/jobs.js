@@ -1,0 +1,56 @@
+// The jobs: what the cluster does beside what clients ask for, and how far each has come.
+
+import {bar, element, table} from "./dom.js";
+import {count, nodeName, plural, shell, size, span} from "./format.js";
+
+const states = {
+  running: "info", done: "good", failed: "critical strong", silent: "warning strong",
+  blocked: "warning strong", unfinished: "warning strong", cancelled: "quiet",
+};
+
+// progress is how much is done, and of what where that is known.
+function progress(job) {
+  const extra = [job.bytes > 0 && size(job.bytes), job.records > 0 && `${count(job.records)} records`]
+    .filter(Boolean).join(", ");
+  const done = job.total > 0
+    ? [`${count(job.done)} of ${count(job.total)} ${job.unit}`, bar(job.done / job.total)]
+    : job.done > 0 ? `${count(job.done)} ${job.unit}` : "";
+  return [done, extra && (job.done > 0 ? `, ${extra}` : extra)];
+}
+
+export function jobs({status}) {
+  const answered = status.nodes.filter((r) => r.status !== null);
+  const placement = answered.map((r) => r.status.placement).find((p) => p !== null);
+  const collecting = answered.map((r) => r.status.history).filter((h) => h !== null);
+  const ago = (ms) => (ms > 0 ? `${span(Math.max(0, status.unix_ms - ms))} ago` : "—");
+  return [
+    element("h2", {}, "Jobs"),
+    table("Jobs", ["what", "~of", "state", "~progress", "began", "last heard of", "~by", "node", "~"],
+      status.jobs.map((j) => [
+        j.kind, j.subject, {value: j.state, class: states[j.state] ?? null}, {value: progress(j)},
+        ago(j.started_unix_ms), ago(j.seen_unix_ms), j.by,
+        j.node_id === 0 ? "—" : nodeName(status, j.node_id), j.detail,
+      ]), "none, and none within the last hour"),
+    element("h2", {}, "Placement"),
+    placement
+      ? element("p", {}, `${placement.target} replicas of each tablet are wanted; ` +
+        `${plural(placement.under_replicated, "tablet")} lack some, ` +
+        `${plural(placement.changing, "tablet")} are being changed; since this leader of meta: ` +
+        `${count(placement.moves)} moves, ${count(placement.transfers)} leaders moved, ` +
+        `${count(placement.failures)} steps repeated.`,
+      placement.blocked.map((b) => element("span", {class: "warning"}, ` ${b}.`)))
+      : element("p", {class: "quiet"}, "The node that leads meta does not answer."),
+    element("h2", {}, "Collection of old versions"),
+    element("p", {}, `${count(collecting.reduce((n, h) => n + h.collected, 0))} entries collected ` +
+      "since the leaders began; ",
+    count(answered.flatMap((r) => r.status.tablets).filter((t) => t.leader)
+      .reduce((n, t) => n + t.garbage, 0)), " wait."),
+    element("h2", {}, "To do something"),
+    element("p", {}, "The same as text: ", element("code", {}, "percolator jobs"), "; how a back-fill stands: ",
+      element("code", {}, "percolator observer backfill"), "; what an observer's is called: ",
+      element("a", {href: "#/observers", "data-key": "observers"}, "Observers"), "."),
+    status.jobs.filter((j) => j.kind === "drain" && j.state === "blocked").map((j) => element("p", {},
+      `To take back the drain of ${j.subject}: `, element("code", {},
+        `percolator node drain ${shell(String(j.node_id))} --undo`))),
+  ];
+}
