@@ -158,7 +158,7 @@ func (v visitor) seesContention(ctx context.Context, db *percolator.DB) {
 	if err := set(ctx, db, "contended "+evil, column, []byte("first")); err != nil {
 		v.Fatal(err)
 	}
-	if err := slow.Commit(ctx); !errors.Is(err, percolator.ErrConflict) {
+	if _, err := slow.Commit(ctx); !errors.Is(err, percolator.ErrConflict) {
 		v.Fatalf("the later one: %v", err)
 	}
 	v.goes("locks", "workload/contended "+evil)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp/kb"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -154,11 +156,12 @@ func hostileAnswers() map[string]httpd.Question {
 func TestConsoleInABrowser(t *testing.T) {
 	b := browser.Start(t)
 	status, tables := hostile()
+	acts := &operators{}
 	address := quick(t, httpd.Options{
 		Cluster: func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error) {
 			return status, tables, nil
 		},
-		Questions: hostileAnswers(),
+		Questions: hostileAnswers(), Operators: acts,
 	}, time.Minute, 200*time.Millisecond)
 	for page, wants := range map[string][]string{
 		"overview": {"Critical: " + evil, "What to do: " + evil, "7\u202f500"},
@@ -222,10 +225,83 @@ func TestConsoleInABrowser(t *testing.T) {
 			}
 		}
 	}
+	act(t, b, address, acts)
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
 		return strings.Contains(alarm, "status of 400") // the wrong question's
 	})
 	if len(seen) > 0 {
 		t.Errorf("the browser complains: %q", seen)
 	}
+}
+
+// act logs in, has an observer paused and a node drained, and logs out, by keyboard alone:
+// nothing is done before it is confirmed, and whoever is not logged in has no buttons.
+func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
+	t.Helper()
+	did := func() []string {
+		acts.mu.Lock()
+		defer acts.mu.Unlock()
+		return slices.Clone(acts.did)
+	}
+	reach := func(key string) {
+		t.Helper()
+		for range 200 {
+			if b.Tab(); browser.Eval[string](b, `document.activeElement.dataset.key ?? ""`) == key {
+				return
+			}
+		}
+		t.Fatalf("%q is not reached", key)
+	}
+	b.Open(address + "/#/observers")
+	b.Await("observers", `document.body.innerText.includes("unlinked one")`)
+	if browser.Eval[int](b, `document.querySelectorAll("main button").length`) > 0 {
+		t.Error("there are buttons for somebody who has not logged in")
+	}
+	b.Open(address + "/#/login")
+	b.Await("the form", `document.querySelector("input[type=password]")`)
+	reach("token")
+	b.Press("good" + kb.Enter)
+	b.Await("who it is", `document.body.innerText.includes("ann, good, by token")`)
+	b.Screenshot("login")
+
+	for _, a := range []struct{ page, key, done string }{
+		{"observers", "Pause unlinked one", `name:"unlinked one"`},
+		{"nodes", "Drain node 9007199254740993", "node_id:9007199254740993"},
+		{"observers", "Replay parked five", `name:"five"`},
+	} {
+		before := len(did())
+		b.Open(address + "/#/" + a.page)
+		b.Await("the button", fmt.Sprintf(`document.querySelector("[data-key='%s']")`, a.key))
+		reach(a.key)
+		b.Press(kb.Enter)
+		b.Await("a question", `document.querySelector("dialog[open]")`)
+		b.Press(kb.Escape)
+		b.Await("no question", `document.querySelector("dialog") === null`)
+		if len(did()) != before {
+			t.Errorf("%s: done without a confirmation: %q", a.key, did())
+		}
+		reach(a.key)
+		b.Press(kb.Enter)
+		b.Await("the question again", `document.querySelector("dialog[open]")`)
+		b.Press(kb.Tab + kb.Tab) // Cancel has the focus: round to the other
+		b.Await("the other button", `document.activeElement.closest("dialog") !== null`)
+		browser.Eval[bool](b, `document.querySelector("dialog button").focus() === undefined`)
+		if faint := b.Faint(4.5); len(faint) > 0 {
+			t.Errorf("%s: hard to read: %q", a.key, faint)
+		}
+		b.Screenshot("confirm-" + a.page)
+		b.Press(kb.Enter)
+		b.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
+		if now := did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||
+			!strings.Contains(strings.ReplaceAll(now[before], ": ", ":"), a.done) {
+			t.Errorf("%s: done %q", a.key, now)
+		}
+		b.Press(kb.Enter) // Close
+		b.Await("the end", `document.querySelector("dialog") === null`)
+	}
+	b.Open(address + "/#/login")
+	b.Await("who it is", `document.querySelector("[data-key=out]")`)
+	reach("out")
+	b.Press(kb.Enter)
+	b.Await("nobody", `document.querySelector("input[type=password]")`)
 }

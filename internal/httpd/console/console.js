@@ -16,6 +16,7 @@ import {heat} from "./heat.js";
 import {mailboxes} from "./mailboxes.js";
 import {jobs} from "./jobs.js";
 import {oracle} from "./oracle.js";
+import {login, look, session} from "./session.js";
 import {trace} from "./trace.js";
 
 const pages = new Map([
@@ -31,6 +32,7 @@ const pages = new Map([
   ["mailboxes", {title: "Mailboxes", ask: mailboxes, every: 5000}],
   ["oracle", {title: "Oracle", ask: oracle, every: 3000}],
   ["internals", {title: "Internals", show: internals}],
+  ["login", {title: "Log in", ask: login}],
 ]);
 
 // staleAfter is how old news may be, in milliseconds: a cluster without a quorum takes up
@@ -66,7 +68,7 @@ function links() {
   document.title = `${pages.get(name).title} – Percolator`;
   replace(place("pages"), [...pages].map(([key, page]) => element("a", {
     href: `#/${key}`, "data-key": key, "aria-current": key === name ? "page" : null,
-  }, page.title)));
+  }, key === "login" && session.name !== "" ? session.name : page.title)));
 }
 
 // drawVerdict says in one line how the cluster is, above each page.
@@ -181,3 +183,4 @@ setInterval(freshness, 1000);
 links();
 listen();
 readHistory();
+look().then(links);

@@ -2,6 +2,7 @@
 
 import {element, table} from "./dom.js";
 import {count, rate, shell, size, span} from "./format.js";
+import {action} from "./session.js";
 
 // clockWarn is what internal/health warns of, in milliseconds.
 const clockWarn = 500;
@@ -41,6 +42,10 @@ export function nodes({status}) {
       own ? {value: `${ahead} ms`, class: Math.abs(ahead) >= clockWarn ? "critical" : ""} : "—",
       own ? `${report.round_trip_ms} ms` : "—",
       `${node.node_id}${node.node_id === status.node_id ? " (this)" : ""}`, labels,
+      {value: drains[node.state] && node.state !== "NODE_STATE_GONE"
+        ? action("Undo the drain", `node ${node.node_id}`, "node-drain",
+          {node_id: String(node.node_id), undo: true})
+        : action("Drain", `node ${node.node_id}`, "node-drain", {node_id: String(node.node_id)})},
     ];
   });
   const away = status.nodes.filter((r) => !r.node.alive);
@@ -54,7 +59,7 @@ export function nodes({status}) {
       "#load/s", "#size",
       "#disk free", "#clock ahead",
       "#answers in", "id",
-      "labels",
+      "labels", "",
     ], rows),
     element("h2", {}, "To do something"),
     element("p", {}, "Empty a node before it is stopped for good: ",

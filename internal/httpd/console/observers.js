@@ -2,6 +2,7 @@
 
 import {element, table} from "./dom.js";
 import {bytes, count, shell, since, span} from "./format.js";
+import {action} from "./session.js";
 
 // state is the command line's word for how an observer stands, in its order.
 function state(o) {
@@ -21,6 +22,18 @@ function commands(o) {
       `percolator notify replay ${name} --all-parked`);
   }
   return list;
+}
+
+// buttons do the same, for who may.
+function buttons(o) {
+  const {name, paused, retired} = o.info;
+  return [
+    !retired && action(paused ? "Resume" : "Pause", name, "observer-control", {name, paused: !paused}),
+    !retired && action("Limit", name, "observer-control", (limit) => ({name, limit}), {
+      label: "Runs at once in each process; 0: as registered", value: o.info.limit,
+    }),
+    o.parked > 0 && action("Replay parked", name, "notify-replay", {name}),
+  ].filter(Boolean).map((b) => [b, " "]);
 }
 
 function backfill(b) {
@@ -82,8 +95,9 @@ export function observers({status}) {
     element("h2", {}, "Rows worth a look"),
     table("Rows worth a look", rowColumns, rows(status)),
     element("h2", {}, "To do something"),
-    table("Commands", ["~observer", "~type"],
+    table("Commands", ["~observer", "~type", ""],
       status.observers.map((o) => [o.info.name,
-        {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))}])),
+        {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))},
+        {value: buttons(o)}])),
   ];
 }
