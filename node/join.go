@@ -46,7 +46,7 @@ type joining struct {
 	self  *join.Self
 	door  *join.Door
 
-	listen  *sharedListener  // nil: there is none
+	listen  net.Listener     // nil: there is none, or it was handed over
 	ports   *gossip.Listener // nil: none, or gossip has it
 	gossip  *gossip.Gossip   // nil: the node is alone
 	contact *join.GRPCContact
@@ -114,7 +114,9 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 		return e, nil
 	}
 	e.door = join.NewDoor(c)
-	e.serveEarly()
+	if err := e.serveEarly(); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
 	return e, nil
 }
 
@@ -236,7 +238,7 @@ func (e *joining) bind(parts joiningParts) error {
 	if err != nil {
 		return fmt.Errorf("node: listen for clients: %w", err)
 	}
-	e.listen = newSharedListener(l)
+	e.listen = l
 	if e.at.Listen, err = e.cfg.AdvertisedAddr(l.Addr().String(), true); err != nil {
 		return err
 	}
@@ -286,9 +288,13 @@ func (e *joining) credentials() credentials.TransportCredentials {
 // serveEarly serves Membership until the node serves clients as well. Clients get
 // Unavailable for any other service, so that they ask again, or another node; gRPC's own
 // Unimplemented would read as if this node never served them.
-func (e *joining) serveEarly() {
+func (e *joining) serveEarly() error {
 	if e.listen == nil {
-		return
+		return nil
+	}
+	early, err := another(e.listen)
+	if err != nil {
+		return err
 	}
 	cfg := rpc.ServerConfig{MaxStreams: 64, MaxIdle: earlyIdle, Logger: e.cfg.Logger}
 	if e.files != nil {
@@ -300,8 +306,20 @@ func (e *joining) serveEarly() {
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
-	l := netutil.LimitListener(e.listen.forServer(), maxEarlyConns)
+	l := netutil.LimitListener(early, maxEarlyConns)
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
+	return nil
+}
+
+// another returns a second listener at the same address, which stays bound until both are
+// closed.
+func another(l net.Listener) (net.Listener, error) {
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return nil, fmt.Errorf("node: listen twice at one address: %w", err)
+	}
+	defer f.Close()
+	return net.FileListener(f)
 }
 
 // maxEarlyConns bounds the connections to a node that does not serve yet. earlyIdle
@@ -312,23 +330,22 @@ const (
 )
 
 // takeOver ends the early server and returns the listener for the server that follows,
-// which must register the door. The address stays bound in between, see sharedListener.
-// The listener is nil if there is no address.
+// which must register the door. The address stays bound in between: who connects then
+// waits. The listener, which is the caller's, is nil if there is no address.
 func (e *joining) takeOver() (net.Listener, error) {
-	if e.listen == nil {
-		return nil, nil
-	}
+	l := e.listen
+	e.listen = nil
 	if e.early == nil {
-		return e.listen.forServer(), nil
+		return l, nil
 	}
 	// Requests under way fail; other nodes ask again.
 	e.early.Stop()
 	err := <-e.earlyServed
 	e.early = nil
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return nil, fmt.Errorf("node: serve membership before joining: %w", err)
+		return l, fmt.Errorf("node: serve membership before joining: %w", err)
 	}
-	return e.listen.forServer(), nil
+	return l, nil
 }
 
 // register adds the door to what a server serves.
@@ -421,9 +438,8 @@ func (e *joining) quit() {
 func (e *joining) close() error {
 	e.quit()
 	var errs []error
-	if e.early != nil { // the start has failed before serve
-		_, err := e.takeOver()
-		errs = append(errs, err)
+	if l, err := e.takeOver(); l != nil { // the start has failed before serve
+		errs = append(errs, err, l.Close())
 	}
 	if e.gossip != nil {
 		errs = append(errs, e.gossip.Close())
@@ -433,9 +449,6 @@ func (e *joining) close() error {
 	}
 	if e.contact != nil {
 		errs = append(errs, e.contact.Close())
-	}
-	if e.listen != nil {
-		errs = append(errs, e.listen.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -2,49 +2,45 @@ package node
 
 import (
 	"net"
-	"sync"
-	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/percolator-go/percolator/cluster/join"
 )
 
-// exhausted is a listener of a process that has no file descriptors left.
-type exhausted struct {
-	net.Listener
-	mu    sync.Mutex
-	asked int
-	done  chan struct{}
-}
-
-func (e *exhausted) Accept() (net.Conn, error) {
-	select {
-	case <-e.done:
-		return nil, net.ErrClosed
-	default:
+// TestAddressStaysBound: who connects after the early server has ended and before the next
+// one accepts is not refused, but waits for that.
+func TestAddressStaysBound(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.asked++; e.asked > 1<<20 {
-		<-e.done // enough: virtual time goes on only when nobody runs
+	e := &joining{listen: l, door: &join.Door{}, end: func() {}}
+	if err := e.serveEarly(); err != nil {
+		t.Fatal(err)
 	}
-	return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
-}
-
-func (e *exhausted) Close() error { close(e.done); return nil }
-
-// TestSharedListenerRests: a listener that can't accept now is asked again after a pause, not
-// at once for ever.
-func TestSharedListenerRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &exhausted{done: make(chan struct{})}
-		h := newSharedListener(l)
-		<-time.After(10 * time.Second)
-		if err := h.Close(); err != nil {
+	next, err := e.takeOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := next.Close(); err != nil {
 			t.Error(err)
 		}
-		if l.asked > 1000 || l.asked < 5 {
-			t.Errorf("asked %d times in ten seconds", l.asked)
+		if err := e.close(); err != nil {
+			t.Error(err)
 		}
-	})
+	}()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := next.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if got, want := server.RemoteAddr().String(), client.LocalAddr().String(); got != want {
+		t.Errorf("the connection of %s was accepted, not that of %s", got, want)
+	}
 }

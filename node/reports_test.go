@@ -62,8 +62,10 @@ func TestEarlyServerRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// a door with nothing behind it
-	e := &joining{listen: newSharedListener(l), door: &join.Door{}, end: func() {}}
-	e.serveEarly()
+	e := &joining{listen: l, door: &join.Door{}, end: func() {}}
+	if err := e.serveEarly(); err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		if err := e.close(); err != nil {
 			t.Error(err)

@@ -88,16 +88,16 @@ func httpHosts(cfg Config, files *certs.Files) []string {
 // serve begins to serve clients, if there is an address for them. Open's goroutine calls
 // it last.
 func (n *Node) serve(ctx context.Context) error {
-	// From here until Serve below, who connects waits for its answer but is not refused.
-	l, err := n.joining.takeOver()
-	if err != nil {
-		return err
-	}
-	if l != nil {
+	if n.joining.listen != nil {
 		// All timestamps of the oracle's earlier lives are below this one, so that latest
 		// need not ask the oracle about each of them.
-		if _, err = n.client.Timestamp(ctx); err != nil {
+		if _, err := n.client.Timestamp(ctx); err != nil {
 			return fmt.Errorf("node: the oracle gives no timestamp: %w", err)
+		}
+		// From here until Serve below, who connects waits for its answer but is not refused.
+		l, err := n.joining.takeOver()
+		if err != nil {
+			return errors.Join(err, l.Close())
 		}
 		s, cfg := n.servers, rpc.ServerConfig{
 			Logger: n.cfg.Logger, Latest: n.latest, Admin: n.transport.admin, Register: n.joining.register,
