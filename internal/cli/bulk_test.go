@@ -108,7 +108,7 @@ func TestRowsRoundTrip(t *testing.T) {
 	text := strings.Join([]string{
 		`{"row":"\u0000","columns":{"":""}}`,
 		`{"row":"a<b>&\"\\","columns":{"héllo":"wörld\n\u2028","x":{"base64":"/wA="}}}`,
-		`{"row":"mix","columns":{"text":"1"},"base64_columns":{"/w==":"2","/w8=":{"base64":"/w=="}}}`,
+		`{"row":"mix","columns":{"text":"1"},"base64_columns":{"/w8=":{"base64":"/w=="},"/w==":"2"}}`,
 		`{"row":"z�","columns":{"�":"�"}}`,
 		`{"row":{"base64":"/wE="},"base64_columns":{"/g==":"v"}}`,
 	}, "\n") + "\n"

@@ -174,7 +174,7 @@ func (r *rowCells) check(line []byte, limits mvcc.Limits) error {
 	return nil
 }
 
-// rowWriter writes rows as lines. It keeps its buffers between rows.
+// rowWriter writes rows as lines. It keeps its buffer between rows.
 type rowWriter struct {
 	line bytes.Buffer
 	enc  *json.Encoder
@@ -187,79 +187,36 @@ func newRowWriter() *rowWriter {
 	return w
 }
 
-// append writes the cells of one row, in the order given, as one line. The result is
-// valid until the next call.
+// rowLine is a row as encoding/json writes it: names in order.
+type rowLine struct {
+	Row     any            `json:"row"`
+	Columns map[string]any `json:"columns,omitempty"`
+	Base64  map[string]any `json:"base64_columns,omitempty"`
+}
+
+// append writes the cells of one row as one line. The result is valid until the next call.
 func (w *rowWriter) append(cells []percolator.Cell) ([]byte, error) {
-	w.line.Reset()
-	w.line.WriteString(`{"row":`)
-	if err := w.bytes(cells[0].Row); err != nil {
-		return nil, err
-	}
-	// Usually all names are text and nothing is copied.
-	text, marked := cells, []percolator.Cell(nil)
-	if slices.ContainsFunc(cells, func(c percolator.Cell) bool {
-		return !utf8.ValidString(c.Column.Name)
-	}) {
-		text = nil
-		for _, c := range cells {
-			if utf8.ValidString(c.Column.Name) {
-				text = append(text, c)
-			} else {
-				marked = append(marked, c)
-			}
+	line := rowLine{lineBytes(cells[0].Row), map[string]any{}, map[string]any{}}
+	for _, c := range cells {
+		if value := lineBytes(string(c.Value)); utf8.ValidString(c.Column.Name) {
+			line.Columns[c.Column.Name] = value
+		} else {
+			line.Base64[base64.StdEncoding.EncodeToString([]byte(c.Column.Name))] = value
 		}
 	}
-	if err := w.columns("columns", text, func(name string) string { return name }); err != nil {
+	w.line.Reset()
+	if err := w.enc.Encode(line); err != nil {
 		return nil, err
 	}
-	err := w.columns("base64_columns", marked, func(name string) string {
-		return base64.StdEncoding.EncodeToString([]byte(name))
-	})
-	if err != nil {
-		return nil, err
-	}
-	w.line.WriteString("}\n")
 	return escapeJSON(w.line.Bytes()), nil
 }
 
-// columns writes one of a line's two groups of columns; none if it is empty.
-func (w *rowWriter) columns(key string, cells []percolator.Cell, name func(string) string) error {
-	for i, c := range cells {
-		if i == 0 {
-			w.line.WriteString(`,"` + key + `":{`)
-		} else {
-			w.line.WriteByte(',')
-		}
-		if err := w.text(name(c.Column.Name)); err != nil {
-			return err
-		}
-		w.line.WriteByte(':')
-		if err := w.bytes(string(c.Value)); err != nil {
-			return err
-		}
-	}
-	if len(cells) > 0 {
-		w.line.WriteByte('}')
-	}
-	return nil
-}
-
-// bytes writes text where it is UTF-8, else marked base64.
-func (w *rowWriter) bytes(s string) error {
+// lineBytes returns text where it is UTF-8, else marked base64.
+func lineBytes(s string) any {
 	if utf8.ValidString(s) {
-		return w.text(s)
+		return s
 	}
-	w.line.WriteString(`{"base64":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `"}`)
-	return nil
-}
-
-// text writes a JSON string, without the newline that the encoder ends with.
-func (w *rowWriter) text(s string) error {
-	if err := w.enc.Encode(s); err != nil {
-		return err
-	}
-	w.line.Truncate(w.line.Len() - 1)
-	return nil
+	return map[string][]byte{"base64": []byte(s)}
 }
 
 // checkNames refuses two mistakes that encoding/json accepts, losing data silently: a
