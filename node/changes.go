@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // changes reacts when it has changed who leads meta or who is alive. Its worker (run) is
@@ -151,14 +152,7 @@ const mapTimeout = 5 * time.Second
 // rereadMap reads the tablet map from time to time while needed returns true. It is a
 // goroutine of the node's background and returns when ctx ends.
 func rereadMap(ctx context.Context, needed func() bool, read func(context.Context) error) {
-	for {
-		pause := time.NewTimer(mapPause + rand.N(mapPause/10))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		}
+	for txn.Sleep(ctx, mapPause+rand.N(mapPause/10)) == nil {
 		if !needed() {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/admin"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // metaHealth finds out whether meta answers this node, for probes of readiness. It relies
@@ -117,14 +118,7 @@ func (h *metaHealth) record(began time.Time, err error) {
 // watch asks meta after a probe, and after a failure until meta answers. It is a
 // goroutine of the node's background and returns when ctx ends.
 func (h *metaHealth) watch(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for failed := false; ; {
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
 		if !failed { // nothing to find out until the next probe
 			select {
 			case <-h.probed:
@@ -133,7 +127,9 @@ func (h *metaHealth) watch(ctx context.Context) {
 			}
 		}
 		failed = h.request(ctx)
-		pause.Reset(healthPause)
+		if txn.Sleep(ctx, healthPause) != nil {
+			return
+		}
 	}
 }
 

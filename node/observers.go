@@ -151,13 +151,8 @@ func (obs *observers) awaitApplied(ctx context.Context, node uint64) error {
 		if err == nil || !obs.others.isAlive(node) {
 			return nil
 		}
-		timer := time.NewTimer(applyPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("node %d is alive and has not applied the observer catalogue: %w", node,
-				ctx.Err())
+		if err := txn.Sleep(ctx, applyPause); err != nil {
+			return fmt.Errorf("node %d is alive and has not applied the observer catalogue: %w", node, err)
 		}
 	}
 }

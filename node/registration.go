@@ -14,6 +14,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // registration enters this program's observers in the catalogue and sees to it that every
@@ -177,7 +178,8 @@ func (r *registration) run(ctx context.Context) {
 	for wait := registerPause; ; {
 		// Something is missing: try again by itself. Nothing is: rest until woken.
 		if r.why() != "" {
-			if !r.rest(ctx, wait) {
+			// With jitter, so that nodes that wait for the same tablet do not ask it together.
+			if txn.Sleep(ctx, wait/2+rand.N(wait/2)) != nil {
 				return
 			}
 			wait = min(2*wait, maxRegisterPause)
@@ -210,17 +212,4 @@ func (r *registration) once(ctx context.Context) error {
 		err = errors.Join(err, applied)
 	}
 	return err
-}
-
-// rest waits between half of wait and all of it, so that nodes that wait for the same
-// tablet do not ask it together. It returns false if ctx has ended.
-func (r *registration) rest(ctx context.Context, wait time.Duration) bool {
-	pause := time.NewTimer(wait/2 + rand.N(wait/2))
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -10,6 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // A program observes a table by its name; tablets and scanners know it by its id. A table
@@ -115,14 +116,7 @@ func (obs *observers) rescan(ctx context.Context, x *notifications) error {
 // anew, and for a new version of the cluster's policy. It is a goroutine of the node's
 // background and returns when ctx ends.
 func (obs *observers) watchTables(ctx context.Context) {
-	for {
-		pause := time.NewTimer(relinkPause + rand.N(relinkPause/10))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		}
+	for txn.Sleep(ctx, relinkPause+rand.N(relinkPause/10)) == nil {
 		attempt, cancel := context.WithTimeout(ctx, relinkTimeout)
 		// Without observers here, only the policy may concern this node.
 		look := obs.applyCatalogue

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // Judge decides whether timestamps may follow this node's clock (design section 6). One bad
@@ -235,12 +237,8 @@ func (j *Judge) pause() error {
 		pause = min(judgePause<<min(tries-1, 10), judgeMaxPause)
 	}
 	j.mu.Unlock()
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-j.ctx.Done():
+	if txn.Sleep(j.ctx, pause) != nil {
 		return errAhead
 	}
+	return nil
 }

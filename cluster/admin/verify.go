@@ -54,16 +54,9 @@ func (s *Service) VerifyTablet(ctx context.Context,
 		}
 		// The replica that was past the entry may be catching up by snapshots: give it
 		// longer each time.
-		pause := time.NewTimer(verifyPause << (round - 1))
-		select {
-		// Out of time: answer with what there is.
-		case <-ctx.Done():
-			round = verifyRounds
-		case <-pause.C:
-		}
-		pause.Stop()
-		if round >= verifyRounds {
-			return out, nil // which says which replica it is
+		// Out of time: answer with what there is, which says which replica it is.
+		if round >= verifyRounds || txn.Sleep(ctx, verifyPause<<(round-1)) != nil {
+			return out, nil
 		}
 	}
 }
@@ -169,8 +162,6 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 			Checksum: &pb.ChecksumRequest{Id: began.GetId()},
 		},
 	}
-	again := time.NewTicker(verifyAgain)
-	defer again.Stop()
 	var last error
 	for {
 		// Looked at before each question, as the node may die between two.
@@ -193,10 +184,8 @@ func (s *Service) checksumOf(ctx context.Context, node, tablet uint64,
 		default:
 			last = errNoChecksum
 		}
-		select {
-		case <-ctx.Done():
+		if txn.Sleep(ctx, verifyAgain) != nil {
 			return nil, last
-		case <-again.C:
 		}
 	}
 }

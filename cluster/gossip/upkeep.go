@@ -3,9 +3,9 @@ package gossip
 import (
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file holds the goroutines of a Gossip. Each runs one loop from Open until life
@@ -28,18 +28,6 @@ func (g *Gossip) deliver() {
 	}
 }
 
-// pause waits for d. It returns false if gossip has ended.
-func (g *Gossip) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-g.life.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
 // refresh spreads changes of what this node says of itself, at most once in
 // Timing.Update.
 func (g *Gossip) refresh() {
@@ -53,7 +41,7 @@ func (g *Gossip) refresh() {
 			g.cfg.Logger.Debug("gossip: an update was not spread in time; the next full exchange carries it",
 				"error", err)
 		}
-		if !g.pause(g.cfg.Timing.Update) {
+		if txn.Sleep(g.life, g.cfg.Timing.Update) != nil {
 			return
 		}
 	}
@@ -81,7 +69,7 @@ func (g *Gossip) rejoin() {
 			// A node that is alone is of no use, and tries more often.
 			wait /= 10
 		}
-		if !g.pause(wait/2 + rand.N(wait)) {
+		if txn.Sleep(g.life, wait/2+rand.N(wait)) != nil {
 			return
 		}
 	}
@@ -113,7 +101,7 @@ func (g *Gossip) rereadKeys() {
 	if g.ring == nil {
 		return
 	}
-	for g.pause(g.cfg.Timing.Keys) {
+	for txn.Sleep(g.life, g.cfg.Timing.Keys) == nil {
 		keys, err := readKeys(g.cfg.Certs)
 		if err == nil && sameKeys(g.ring, keys) {
 			continue

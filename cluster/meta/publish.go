@@ -119,10 +119,8 @@ func (p *publisher) push(ctx context.Context, c *pb.Catalogue) error {
 		if left = uncovered(left, r.taken); len(left) == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s: %w", ErrUntold, r.missing(), ctx.Err())
+		if err := txn.Sleep(ctx, wait); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrUntold, r.missing(), err)
 		}
 	}
 }
