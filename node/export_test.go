@@ -33,10 +33,10 @@ func (n *Node) LeadingStatus(ctx context.Context) (*pb.NodeStatusResponse, error
 }
 
 // Scans are what the node's scanners have done.
-func (n *Node) Scans() scanner.Stats {
+func (n *Node) Scans() *scanner.Stats {
 	x := n.observers.runs.Load()
 	if x == nil || x.scanners.Load() == nil {
-		return scanner.Stats{}
+		return &scanner.Stats{}
 	}
 	return x.scanners.Load().Stats()
 }

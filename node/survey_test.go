@@ -7,18 +7,20 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/actors/scanner"
 	"github.com/percolator-go/percolator/node"
 )
 
+// scans are what scanners have done.
+type scans struct{ Turns, Requests, Clean, Errors uint64 }
+
 // scans adds up what the scanners of all nodes have done.
-func (r *rig) scans() (sum scanner.Stats) {
+func (r *rig) scans() (sum scans) {
 	for _, n := range r.nodes {
 		s := n.Scans()
-		sum.Turns += s.Turns
-		sum.Requests += s.Requests
-		sum.Clean += s.Clean
-		sum.Errors += s.Errors
+		sum.Turns += s.Turns.Load()
+		sum.Requests += s.Requests.Load()
+		sum.Clean += s.Clean.Load()
+		sum.Errors += s.Errors.Load()
 	}
 	return sum
 }

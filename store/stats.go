@@ -30,10 +30,8 @@ type Stats struct {
 	Unchecked     uint64
 	CheckpointAge time.Duration // time since the last checkpoint; 0 if Unchecked is 0
 
-	Snaps       int    // open Snaps
-	Sequence    uint64 // the sequence number at which a new Snap reads
-	MemoryBytes uint64 // the active memtable and the indices, which Badger holds outside of files
-	DiskBytes   uint64 // blocks allocated to the store's files
+	Snaps     int    // open Snaps
+	DiskBytes uint64 // blocks allocated to the store's files
 }
 
 // Stats returns figures for metrics. It walks the directory, so it is not for hot paths.
@@ -41,16 +39,12 @@ func (s *Store) Stats() Stats {
 	var st Stats
 	count := &s.state.count
 	st.Txns, st.Batches, st.Bytes = count.txns.Load(), count.batches.Load(), count.bytes.Load()
-	st.MemoryBytes = s.state.memory()
 	st.Log = s.log.Stats()
 	if st.Unchecked, st.CheckpointAge = s.checkpoints.since(st.Log.Written); st.Unchecked == 0 {
 		st.CheckpointAge = 0
 	}
 	st.LogFreeBytes, _ = s.opts.freeBytes(s.opts.logDir())
 	st.Snaps = s.snaps()
-	s.state.seq.mu.Lock()
-	st.Sequence = s.state.seq.visible
-	s.state.seq.mu.Unlock()
 	st.DiskBytes = s.opts.diskBytes()
 	return st
 }
@@ -80,15 +74,6 @@ func (s *Store) Trees() Trees {
 
 // Syncs returns how long the syncs of the log took.
 func (s *Store) Syncs() metrics.Histogram { return s.log.Stats().Syncs }
-
-// memory estimates how many bytes the database holds in memory.
-func (d *database) memory() uint64 {
-	var n uint64
-	for _, t := range d.db.Tables() {
-		n += uint64(t.IndexSz + t.BloomFilterSize)
-	}
-	return n + uint64(d.db.Opts().MemTableSize)
-}
 
 // diskBytes adds up the blocks of the store's files. Files that vanish meanwhile do not
 // count.

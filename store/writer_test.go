@@ -149,8 +149,7 @@ func TestStats(t *testing.T) {
 	snap := s.Snap()
 	s.Reclaim()
 	st := s.Stats()
-	if st.Snaps != 1 || st.Sequence == 0 || st.MemoryBytes == 0 || st.DiskBytes == 0 ||
-		st.Txns != 1 {
+	if st.Snaps != 1 || st.DiskBytes == 0 || st.Txns != 1 {
 		t.Errorf("%+v", st)
 	}
 	snap.Close()

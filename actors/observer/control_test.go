@@ -100,9 +100,9 @@ func TestPauseAndResume(t *testing.T) {
 	notifytest.Eventually(t, 10*time.Second, "others go on", func() bool {
 		return n.Stats("bystander").Commits >= rows
 	})
-	found := n.Scanners.Stats().Turns
+	found := n.Scanners.Stats().Turns.Load()
 	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
-		return n.Scanners.Stats().Turns > found+4
+		return n.Scanners.Stats().Turns.Load() > found+4
 	})
 	if s := n.Stats("reader"); s.Running != 0 || s.Queued != 0 || s.Runs != 2 {
 		t.Errorf("paused, and yet: %+v", s)

@@ -92,9 +92,9 @@ func TestFailingObserverParks(t *testing.T) {
 	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
 		t.Errorf("a parked notification is not waited for: %v", err)
 	}
-	before := n.Scanners.Stats().Parked
+	before := n.Scanners.Stats().Parked.Load()
 	notifytest.Eventually(t, 10*time.Second, "a scanner sees it and leaves it alone", func() bool {
-		return n.Scanners.Stats().Parked > before
+		return n.Scanners.Stats().Parked.Load() > before
 	})
 	if s := n.Stats("reader"); s.Runs != 3 {
 		t.Errorf("%d runs after it was parked", s.Runs-3)
@@ -217,9 +217,9 @@ func TestStuckBeyondTheBound(t *testing.T) {
 	notifytest.Eventually(t, 10*time.Second, "one slot and two more", func() bool {
 		return n.Stats("reader").Stuck == 3
 	})
-	scans := n.Scanners.Stats().Turns
+	scans := n.Scanners.Stats().Turns.Load()
 	notifytest.Eventually(t, 10*time.Second, "scanners turn", func() bool {
-		return n.Scanners.Stats().Turns > scans+2
+		return n.Scanners.Stats().Turns.Load() > scans+2
 	})
 	if s := n.Stats("reader"); s.Running != 3 {
 		t.Errorf("%d run at once, want 3", s.Running)

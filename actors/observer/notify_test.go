@@ -262,7 +262,7 @@ func TestCoordinatorDies(t *testing.T) {
 		return n.Stats("reader").Commits == 1 && n.Stats("poked").Commits == 1
 	})
 	t.Logf("after %v; %+v", time.Since(began).Round(time.Millisecond), n.Scanners.Stats())
-	if got := n.Scanners.Stats().Resolved; got == 0 {
+	if got := n.Scanners.Stats().Resolved.Load(); got == 0 {
 		t.Error("the sweeper has resolved nothing")
 	}
 }

@@ -34,9 +34,8 @@ type Stats struct {
 	// dozens of times in a row.
 	Contended int
 
-	Paused  bool // by Control: nothing new starts
-	Retired bool // by Control: for good
-	Limit   int  // most runs at once, in force
+	Paused bool // by Control: nothing new starts
+	Limit  int  // most runs at once, in force
 
 	// from the change's commit timestamp to the start timestamp of the run, by the
 	// oracle's clock
@@ -92,7 +91,7 @@ func (l *linked) read() Stats {
 		Queued:    int(c.queued.Load()), Waiting: int(c.waiting.Load()),
 		Running: int(c.running.Load()),
 		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() &&
-			!l.retired.Load(), Retired: l.retired.Load(),
+			!l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
 	}
 }

@@ -75,7 +75,7 @@ func TestHintsArePassedOn(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.unlocked == 2
 	})
-	if got := s.Stats(); got.Hints != 3 || got.HintsPassed != 2 || got.HintsDropped != 0 {
+	if got := s.Stats(); got.Hints.Load() != 3 || got.HintsPassed.Load() != 2 || got.HintsDropped.Load() != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestHintRefused(t *testing.T) {
 	cfg.Scanners = -1
 	s := spawn(t, cfg)
 	s.Hint([]mvcc.Cell{cell("a")})
-	eventually(t, "accepted at last", func() bool { return s.Stats().HintsPassed == 1 })
+	eventually(t, "accepted at last", func() bool { return s.Stats().HintsPassed.Load() == 1 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(helds) != 4 || helds[2] || !helds[3] {
@@ -128,11 +128,11 @@ func TestHintsAreBounded(t *testing.T) {
 	for i := range 300 {
 		s.Hint([]mvcc.Cell{cell(row(i))})
 	}
-	if got := s.Stats().HintsDropped; got != 200 {
+	if got := s.Stats().HintsDropped.Load(); got != 200 {
 		t.Errorf("%d of 300 hints dropped, want 200", got)
 	}
 	close(stuck)
-	eventually(t, "the others are passed on", func() bool { return s.Stats().HintsPassed == 101 })
+	eventually(t, "the others are passed on", func() bool { return s.Stats().HintsPassed.Load() == 101 })
 }
 
 // TestNoHotLoop: eight idle scanners and a sweeper ask little, and their pauses grow.
@@ -141,12 +141,12 @@ func TestNoHotLoop(t *testing.T) {
 	cfg := w.config()
 	cfg.Scanners, cfg.PaceMin, cfg.PaceMax = 8, time.Millisecond, time.Hour
 	s := spawn(t, cfg)
-	eventually(t, "each has turned six times", func() bool { return s.Stats().Turns >= 48 })
+	eventually(t, "each has turned six times", func() bool { return s.Stats().Turns.Load() >= 48 })
 	w.mu.Lock()
 	walks := w.walks
 	w.mu.Unlock()
-	if limit := int(s.Stats().Turns) + 8; walks > limit {
-		t.Errorf("%d requests in %d turns", walks, s.Stats().Turns)
+	if limit := int(s.Stats().Turns.Load()) + 8; walks > limit {
+		t.Errorf("%d requests in %d turns", walks, s.Stats().Turns.Load())
 	}
 }
 
@@ -212,7 +212,7 @@ func TestSweeper(t *testing.T) {
 			return l.Lock.StartTS != old+3, nil
 		}),
 	}.withDefaults()
-	s := newSweeper(cfg, &counters{})
+	s := newSweeper(cfg, &Stats{})
 	if pause := s.turn(t.Context()); pause != paceBusy {
 		t.Errorf("pause %v after work", pause)
 	}

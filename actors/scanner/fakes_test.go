@@ -162,7 +162,7 @@ func (w *world) config() Config {
 // scan is a scanner of the world with a seed of its own.
 func (w *world) scan(cfg Config, seed uint64) *scan {
 	return newScan(cfg, rand.New(rand.NewPCG(seed, 0)), newHolder(cfg.Locker, seed+1),
-		&choice{again: &rechecks{every: recheck}}, newBacklogs(cfg.Targets), &counters{})
+		&choice{again: &rechecks{every: recheck}}, newBacklogs(cfg.Targets), &Stats{})
 }
 
 var errAway = errors.New("nobody home")

@@ -35,7 +35,7 @@ type hinter struct {
 	locks   *holder
 	batch   *actorkit.Batcher[*hint]
 	waiting *atomic.Int64 // cells sent to the hinter and not yet passed on
-	stats   *counters
+	stats   *Stats
 	done    chan struct{} // closed when it has ended
 	backlog backlogs
 	untaken func(notify.Target) // called when a hint was dropped for lack of room
@@ -69,7 +69,7 @@ func (h *hinter) flush(c actor.Context) {
 				continue
 			}
 			if h.backlog[t].on.Load() { // the scanners hand it out in its turn
-				h.stats.hintsDropped.Add(1)
+				h.stats.HintsDropped.Add(1)
 			} else {
 				cells = append(cells, cell)
 				tries[cell] = m.tried
@@ -114,7 +114,7 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 				h.locks.drop(cell)
 			}
 		}
-		h.stats.hintsDropped.Add(uint64(len(cells)))
+		h.stats.HintsDropped.Add(uint64(len(cells)))
 		return nil
 	}
 	for i, answer := range answers {
@@ -123,16 +123,16 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 		}
 		switch answer {
 		case notify.Accepted:
-			h.stats.hintsPassed.Add(1)
+			h.stats.HintsPassed.Add(1)
 		case notify.Refused:
 			refused = append(refused, cells[i])
 		case notify.Full:
-			h.stats.hintsDropped.Add(1)
+			h.stats.HintsDropped.Add(1)
 			h.untaken(notify.TargetOf(cells[i]))
 		case notify.Stopped:
-			h.stats.hintsDropped.Add(1)
+			h.stats.HintsDropped.Add(1)
 		case notify.Collapsed, notify.Deferred, notify.Unlinked, notify.Paused:
-			h.stats.hintsPassed.Add(1)
+			h.stats.HintsPassed.Add(1)
 		}
 	}
 	return refused
@@ -142,7 +142,7 @@ func (h *hinter) pass(cells []mvcc.Cell) (refused []mvcc.Cell) {
 // an older change. After hintTries they are left to the scans.
 func (h *hinter) later(c actor.Context, cells []mvcc.Cell, tried int) {
 	if tried >= hintTries || h.waiting.Load() > int64(h.cfg.HintQueue) {
-		h.stats.hintsDropped.Add(uint64(len(cells)))
+		h.stats.HintsDropped.Add(uint64(len(cells)))
 		return
 	}
 	h.waiting.Add(int64(len(cells)))

@@ -27,16 +27,16 @@ func TestBacklogSilencesHints(t *testing.T) {
 	s := spawn(t, cfg)
 	b := s.backlog[target]
 	eventually(t, "the first turn has left the row", func() bool {
-		return s.Stats().Turns == 1 && b.on.Load()
+		return s.Stats().Turns.Load() == 1 && b.on.Load()
 	})
 	s.Hint([]mvcc.Cell{cell("a"), cell("b")})
-	if got := s.Stats(); got.Hints != 2 || got.HintsDropped != 2 {
+	if got := s.Stats(); got.Hints.Load() != 2 || got.HintsDropped.Load() != 2 {
 		t.Errorf("hints are taken while there is a backlog: %+v", got)
 	}
 	b.on.Store(false)
 	s.Hint([]mvcc.Cell{cell("c")})
 	eventually(t, "a hint without room wakes the scanner up", func() bool {
-		return s.Stats().Turns >= 2 && b.on.Load()
+		return s.Stats().Turns.Load() >= 2 && b.on.Load()
 	})
 	full.Store(false)
 	eventually(t, "the backlog ends with a turn that leaves nothing", func() bool {
@@ -46,7 +46,7 @@ func TestBacklogSilencesHints(t *testing.T) {
 		return !b.on.Load()
 	})
 	s.Hint([]mvcc.Cell{cell("d")})
-	eventually(t, "hints are passed on again", func() bool { return s.Stats().HintsPassed == 1 })
+	eventually(t, "hints are passed on again", func() bool { return s.Stats().HintsPassed.Load() == 1 })
 }
 
 // TestBacklogEndsQuietly: it ends when everything has been seen and nothing was left, or

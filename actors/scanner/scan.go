@@ -26,7 +26,7 @@ type scan struct {
 	cfg   Config
 	rng   *rand.Rand
 	locks *holder
-	stats *counters
+	stats *Stats
 	// slots has for each target a channel with a token for each cell that the dispatcher has.
 	// So a slow or stuck observer keeps the scanner only from its own cells. The map does
 	// not change.
@@ -44,7 +44,7 @@ type scan struct {
 }
 
 func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog backlogs,
-	stats *counters) *scan {
+	stats *Stats) *scan {
 	s := &scan{
 		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice, backlog: backlog,
 		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
@@ -71,7 +71,7 @@ const (
 
 // turn walks from a random place until its requests are used up or every place was walked once.
 func (s *scan) turn(ctx context.Context) time.Duration {
-	s.stats.turns.Add(1)
+	s.stats.Turns.Add(1)
 	s.budget, s.accepted = s.cfg.Requests, 0
 	clear(s.left)
 	if ended := s.through(s.walk(ctx)); ended || s.accepted > 0 {
@@ -90,7 +90,7 @@ func (s *scan) walk(ctx context.Context) (all bool) {
 	}
 	dirty, again, err := s.choose(ctx)
 	if err != nil {
-		s.stats.errors.Add(1)
+		s.stats.Errors.Add(1)
 		return false
 	}
 	if v := s.around(ctx, s.places(again)); v == stop {
@@ -101,7 +101,7 @@ func (s *scan) walk(ctx context.Context) (all bool) {
 		if v := s.around(ctx, places); v != teleport || jumps == maxTeleports {
 			return v == goOn
 		}
-		s.stats.teleports.Add(1)
+		s.stats.Teleports.Add(1)
 	}
 	return true
 }
@@ -184,7 +184,7 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 		return nil, stop
 	}
 	s.budget--
-	s.stats.requests.Add(1)
+	s.stats.Requests.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	req.Group, req.Table, req.Column = uint32(mvcc.GroupNotify), uint32(p.target.Table),
@@ -192,11 +192,10 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 	req.Limit = uint32(s.cfg.Page)
 	resp, err := s.cfg.Walker.Walk(ctx, p.tablet, req)
 	if err != nil {
-		s.stats.errors.Add(1)
+		s.stats.Errors.Add(1)
 		s.cfg.Logger.Debug("scanner: walk failed", "tablet", p.tablet.GetTabletId(), "error", err)
 		return nil, leave
 	}
-	s.stats.found.Add(uint64(len(resp.Entries)))
 	return resp, goOn
 }
 
@@ -209,10 +208,9 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 		n, cell := wire.Notify(e.GetNotify()), wire.Cell(e.GetCell())
 		switch {
 		case n.ParkedTS != 0:
-			s.stats.parked.Add(1)
+			s.stats.Parked.Add(1)
 			continue
 		case s.backlog[notify.TargetOf(cell)].hinted(n.TS) && s.young(&n, now):
-			s.stats.young.Add(1)
 			continue
 		case s.locks.own(cell):
 			continue
@@ -325,7 +323,6 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	for i, answer := range answers {
 		if answer == notify.Accepted {
 			s.accepted++
-			s.stats.accepted.Add(1)
 			continue
 		}
 		s.give(items[i].Cell)

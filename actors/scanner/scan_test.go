@@ -122,7 +122,7 @@ func TestTeleport(t *testing.T) {
 	cfg.Requests = 1000
 	s := w.scan(cfg, 3)
 	s.turn(t.Context())
-	jumps := s.stats.teleports.Load()
+	jumps := s.stats.Teleports.Load()
 	if jumps == 0 || jumps > maxTeleports {
 		t.Errorf("%d teleports", jumps)
 	}
@@ -171,7 +171,7 @@ func TestPace(t *testing.T) {
 	w = newWorld(10)
 	w.walkErr = errAway
 	s = w.scan(w.config(), 1)
-	if got := s.turn(t.Context()); got < cfg.PaceMin/2 || s.stats.errors.Load() == 0 {
+	if got := s.turn(t.Context()); got < cfg.PaceMin/2 || s.stats.Errors.Load() == 0 {
 		t.Errorf("errors: pause %v", got)
 	}
 }

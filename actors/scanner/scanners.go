@@ -30,30 +30,21 @@ type Scanners struct {
 	// scanners is set before the first hint can arrive.
 	scanners []*actorkit.Turns
 	waiting  atomic.Int64 // cells sent to the hinter and not yet passed on
-	stats    counters
+	stats    Stats
 }
 
 // Stats are counters since the scanners started.
 type Stats struct {
-	Hints        uint64 // cells hinted
-	HintsPassed  uint64 // of these, cells that the dispatcher took or knew
-	HintsDropped uint64 // of these, cells left to the scans
-	Turns        uint64 // turns of scanners
-	Requests     uint64 // walk requests, including the sweeper's
-	Found        uint64 // entries of the notify group seen by scanners
-	Accepted     uint64 // of these, cells that the dispatcher accepted
-	Parked       uint64 // of these, parked ones, which are left alone
-	Young        uint64 // of these, cells left to their hints
-	Teleports    uint64 // jumps away from a row that another worker has locked
-	Resolved     uint64 // locks and intents resolved for the sweeper
-	Alive        uint64 // locks and intents of live transactions that the sweeper met
-	Errors       uint64 // requests that failed
-	Clean        uint64 // tablets that scanners skipped because the survey says they are clean
-}
-
-type counters struct {
-	hints, hintsPassed, hintsDropped, turns, requests, found, accepted, parked, young, teleports,
-	resolved, alive, errors, clean atomic.Uint64
+	Hints        atomic.Uint64 // cells hinted
+	HintsPassed  atomic.Uint64 // of these, cells that the dispatcher took or knew
+	HintsDropped atomic.Uint64 // of these, cells left to the scans
+	Turns        atomic.Uint64 // turns of scanners
+	Requests     atomic.Uint64 // walk requests, including the sweeper's
+	Parked       atomic.Uint64 // parked entries seen by scanners, which are left alone
+	Teleports    atomic.Uint64 // jumps away from a row that another worker has locked
+	Resolved     atomic.Uint64 // locks and intents resolved for the sweeper
+	Errors       atomic.Uint64 // requests that failed
+	Clean        atomic.Uint64 // tablets that scanners skipped because the survey says they are clean
 }
 
 // Spawn starts the actors, which begin at once. It fails with ErrInvalid, or if a name is taken.
@@ -138,8 +129,8 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 		switch {
 		case !s.targets[t] || s.cfg.Paused(t):
 		case s.backlog[t].on.Load(): // the scanners hand it out in its turn
-			s.stats.hints.Add(1)
-			s.stats.hintsDropped.Add(1)
+			s.stats.Hints.Add(1)
+			s.stats.HintsDropped.Add(1)
 		default:
 			mine = append(mine, c)
 		}
@@ -148,10 +139,10 @@ func (s *Scanners) Hint(cells []mvcc.Cell) {
 		return
 	}
 	n := int64(len(mine))
-	s.stats.hints.Add(uint64(n))
+	s.stats.Hints.Add(uint64(n))
 	if s.waiting.Add(n) > int64(s.cfg.HintQueue) {
 		s.waiting.Add(-n)
-		s.stats.hintsDropped.Add(uint64(n))
+		s.stats.HintsDropped.Add(uint64(n))
 		for _, c := range mine {
 			s.untaken(notify.TargetOf(c))
 		}
@@ -172,19 +163,8 @@ func (s *Scanners) untaken(t notify.Target) {
 	}
 }
 
-// Stats returns the counters.
-func (s *Scanners) Stats() Stats {
-	c := &s.stats
-	return Stats{
-		Hints: c.hints.Load(), HintsPassed: c.hintsPassed.Load(),
-		HintsDropped: c.hintsDropped.Load(), Turns: c.turns.Load(),
-		Requests: c.requests.Load(), Found: c.found.Load(), Accepted: c.accepted.Load(),
-		Parked: c.parked.Load(),
-		Young:  c.young.Load(), Teleports: c.teleports.Load(), Resolved: c.resolved.Load(),
-		Alive: c.alive.Load(), Errors: c.errors.Load(),
-		Clean: c.clean.Load(),
-	}
-}
+// Stats returns the counters, which go on counting.
+func (s *Scanners) Stats() *Stats { return &s.stats }
 
 // Stop cancels the turns under way and ends the actors. It returns ctx's error if they have
 // not all ended by the end of ctx. Call it before the dispatcher is stopped.

@@ -122,6 +122,6 @@ func (s *scan) choose(ctx context.Context) (dirty, again []*pb.TabletDescriptor,
 			again = append(again, c.observed[i])
 		}
 	}
-	s.stats.clean.Add(uint64(all - len(c.dirty) - len(again)))
+	s.stats.Clean.Add(uint64(all - len(c.dirty) - len(again)))
 	return c.dirty, again, nil
 }

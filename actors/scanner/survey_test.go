@@ -66,7 +66,7 @@ func TestSurveyIsBelieved(t *testing.T) {
 	if w.walks != 10 {
 		t.Errorf("%d walks in ten turns without a dirty tablet", w.walks-10)
 	}
-	if got := s.stats.clean.Load(); got != 10*99+10*100 {
+	if got := s.stats.Clean.Load(); got != 10*99+10*100 {
 		t.Errorf("%d tablets were left out", got)
 	}
 	if last := survey.ages[len(survey.ages)-1]; last > cfg.PaceMax/2 {
@@ -152,7 +152,7 @@ func TestSweeperBelievesTheBoard(t *testing.T) {
 	cfg.Resolver = resolverFunc(func(mvcc.LockInfo) (bool, error) { return false, nil })
 	asked := map[uint64]int{}
 	cfg.Walker = walkerFunc(func(d *pb.TabletDescriptor) { asked[d.TabletId]++ })
-	s := newSweeper(cfg, &counters{})
+	s := newSweeper(cfg, &Stats{})
 	survey.dirty[w.tablets[7].TabletId] = true
 	for range 100 {
 		s.turn(t.Context())

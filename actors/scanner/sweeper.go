@@ -29,7 +29,7 @@ const (
 // early or too late.
 type sweeper struct {
 	cfg   Config
-	stats *counters
+	stats *Stats
 	alive map[mvcc.Timestamp]time.Time // by start timestamp: when to ask again
 	next  int                          // the place to begin with
 	again *rechecks
@@ -39,7 +39,7 @@ type sweeper struct {
 	walks       int                    // most places that one of local has
 }
 
-func newSweeper(cfg Config, stats *counters) *sweeper {
+func newSweeper(cfg Config, stats *Stats) *sweeper {
 	return &sweeper{
 		cfg: cfg, stats: stats, alive: make(map[mvcc.Timestamp]time.Time),
 		again: &rechecks{every: sweepRechecks * recheck},
@@ -58,7 +58,7 @@ type swept struct {
 func (w *sweeper) turn(ctx context.Context) time.Duration {
 	tablets, err := w.choose(ctx)
 	if err != nil {
-		w.stats.errors.Add(1)
+		w.stats.Errors.Add(1)
 		return sweepPause
 	}
 	places := w.places(tablets)
@@ -151,12 +151,12 @@ func (w *sweeper) place(ctx context.Context, p swept, budget *int) (resolved boo
 	}
 	for *budget > 0 && ctx.Err() == nil {
 		*budget--
-		w.stats.requests.Add(1)
+		w.stats.Requests.Add(1)
 		asked, cancel := context.WithTimeout(ctx, requestTimeout)
 		resp, err := w.cfg.Walker.Walk(asked, p.tablet, req)
 		cancel()
 		if err != nil {
-			w.stats.errors.Add(1)
+			w.stats.Errors.Add(1)
 			return resolved
 		}
 		if w.resolve(ctx, w.old(resp.Entries)) {
@@ -221,13 +221,12 @@ func (w *sweeper) resolve(ctx context.Context, locks []mvcc.LockInfo) bool {
 	for i, a := range answers {
 		switch {
 		case a.err != nil:
-			w.stats.errors.Add(1)
+			w.stats.Errors.Add(1)
 			w.cfg.Logger.Debug("scanner: lock not resolved", "error", a.err)
 		case a.resolved:
 			found = true
-			w.stats.resolved.Add(1)
+			w.stats.Resolved.Add(1)
 		default:
-			w.stats.alive.Add(1)
 			w.spare(locks[i].Lock.StartTS)
 		}
 	}

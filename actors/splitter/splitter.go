@@ -54,13 +54,12 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Config configures a splitter. Client and Meta are required; other zero fields take their
+// Config configures a splitter. Client, Meta and Overview are required; other zero fields take their
 // defaults.
 type Config struct {
 	Client Client
 	Meta   Meta
-	// Overview selects the tablets that are worth a request of their own. If it is nil
-	// every tablet is asked.
+	// Overview selects the tablets that are worth a request of their own.
 	Overview Overview
 
 	MaxBytes uint64 // a larger tablet is split where its size halves
@@ -71,7 +70,7 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
-var errConfig = errors.New("splitter: Client and Meta are required")
+var errConfig = errors.New("splitter: Client, Meta and Overview are required")
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Client == nil || c.Meta == nil {

@@ -93,13 +93,8 @@ func (w *work) split(ctx context.Context, s *pb.StatusResponse, row string) bool
 }
 
 // candidates returns the status of the tablets that may have to be split, and the number
-// of all user tablets known. With an Overview it asks only tablets that are large or busy
-// in the overview; otherwise it asks every tablet.
+// of all user tablets known. It asks only tablets that are large or busy in the overview.
 func (w *work) candidates(ctx context.Context) (out []*pb.StatusResponse, total int, err error) {
-	if w.cfg.Overview == nil {
-		out, err = w.tablets(ctx)
-		return out, len(out), err
-	}
 	all, err := w.cfg.Overview.Leaders(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -139,21 +134,4 @@ func (w *work) tablet(ctx context.Context, at wire.Position) (*pb.StatusResponse
 		return nil, fmt.Errorf("splitter: tablet %d has just split", d.GetTabletId())
 	}
 	return s, nil
-}
-
-// tablets returns the status of all tablets of user tables, in range order.
-func (w *work) tablets(ctx context.Context) ([]*pb.StatusResponse, error) {
-	var out []*pb.StatusResponse
-	for at := (wire.Position{Table: mvcc.FirstUserTable}); ; {
-		s, err := w.tablet(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-		end, bounded := wire.EndOf(s.Tablet)
-		if !bounded {
-			return out, nil
-		}
-		at = end
-	}
 }

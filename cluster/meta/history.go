@@ -115,30 +115,21 @@ func (h *History) HoldHistory(
 		lease.Oldest = 0
 	}
 	var bound uint64
-	err := retry(ctx, func() (bool, error) {
-		// The bound in the answer is of the very record that the write below is
-		// conditional on.
-		c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
-		if err != nil {
-			return false, err
-		}
-		leases, old, err := load[*wire.Leases](ctx, h.records, rowLeases)
-		if err != nil {
-			return false, err
-		}
-		if err := replaceLease(leases, lease, now); err != nil {
-			return false, err
-		}
-		value, err := encode(leases)
-		if err != nil {
-			return false, err
-		}
-		bound = c.Target
-		// In one step with the record of collection: no bound is chosen without this
-		// lease unless the answer names it.
-		return h.swap(ctx, change{row: rowLeases, old: old, value: value},
-			change{row: rowCollection, old: collect, value: collect})
-	})
+	_, err := update(ctx, h.records, rowLeases,
+		func(leases *wire.Leases) (*wire.Leases, []change, error) {
+			c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
+			if err != nil {
+				return nil, nil, err
+			}
+			if leases == nil {
+				leases = &wire.Leases{}
+			}
+			bound = c.Target
+			// In one step with the record of collection: no bound is chosen without this
+			// lease unless the answer names it.
+			same := change{row: rowCollection, old: collect, keep: true}
+			return leases, []change{same}, replaceLease(leases, lease, now)
+		})
 	if err != nil {
 		return nil, err
 	}
