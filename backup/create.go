@@ -96,8 +96,8 @@ func newWork(c *txn.Client, l *Location, o Options) *work {
 	}
 	w.limiter = rate.NewLimiter(rate.Inf, 0)
 	if o.Rate > 0 {
-		// A quarter of a second at once: a worker takes what a page or a batch has.
-		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/4, 64<<10)))
+		// Little at once: what is read in a burst is waited for by everybody else meanwhile.
+		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/64, 64<<10)))
 	}
 	return w
 }

@@ -217,11 +217,13 @@ func (b *bench) used() (all time.Duration, err error) {
 	return all, nil
 }
 
-// turns measures the load with a backup of each rate, and without one just before.
+// turns measures the load with a backup of each rate, and without one just before. The rates
+// are in another order each time: what a store does every so often would meet one of them.
 func (b *bench) turns(ctx context.Context) error {
 	ratios := make([][]float64, len(b.rates))
 	for range b.rounds {
-		for i, rate := range b.rates {
+		for _, i := range rand.Perm(len(b.rates)) {
+			rate := b.rates[i]
 			without, err := b.load(ctx, b.duration)
 			if err != nil {
 				return err

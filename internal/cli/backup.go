@@ -113,9 +113,9 @@ func newBackupJSON(m *backup.Manifest) *backupJSON {
 	return b
 }
 
-// createRate leaves a loaded cluster of two cores, on which the command runs too, at least 0.8
-// of its transactions (docs/performance.md).
-const createRate = 16 << 20
+// createRate is meant to leave a loaded cluster of two cores, on which the command runs too, at
+// least 0.8 of its transactions (docs/performance.md).
+const createRate = 8 << 20
 
 // backupCreate makes a backup, or goes on with one.
 func backupCreate(d *deps) *cobra.Command {
@@ -134,7 +134,7 @@ time between two backups must be shorter than the history that the cluster keeps
 A backup that was interrupted goes on when the same command is run again, at the timestamp that it had begun with;
 --restart removes it and begins anew.
 
-It reads 16 MiB a second, so that a small cluster goes on serving; --rate 0 is as fast as it goes. Its process gives way to
+It reads 8 MiB a second, so that a small cluster goes on serving; --rate 0 is as fast as it goes. Its process gives way to
 others of the machine (nice 10).` + locationHelp,
 		Example: "backup create /backups\n" +
 			"backup create /backups --incremental --rate 64MiB\n" +

@@ -37,7 +37,7 @@ func TestJobsListing(t *testing.T) {
 
 // TestRateOfBackups: a backup leaves room for others unless it is told not to.
 func TestRateOfBackups(t *testing.T) {
-	for text, want := range map[string]int64{"": 16 << 20, "0": 0, "1MiB": 1 << 20} {
+	for text, want := range map[string]int64{"": 8 << 20, "0": 0, "1MiB": 1 << 20} {
 		cmd, copying := &cobra.Command{}, copyFlags{rate: createRate}
 		copying.register(cmd)
 		if text != "" {
