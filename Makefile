@@ -36,7 +36,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -153,6 +153,9 @@ webindex-torture: ## the web index on three nodes, which are killed and to which
 
 grow: ## one process becomes three, then five, then three again, under writes; of four, one is lost, replaced, and comes back
 	GROW=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/grow
+
+upgrade: ## three nodes of an earlier build (FROM=a revision that knows version 2 alone; default: this source, told so) are exchanged one by one, back and forth for DURATION, under load and kill -9, choices from SEED
+	FROM='$(FROM)' DURATION=$(DURATION) SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/upgrade
 
 attack: ## huge messages, idle connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack

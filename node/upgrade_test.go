@@ -86,7 +86,9 @@ func (u *upgrader) refused(name string, build version.Range, text string) {
 
 // finalize ends the upgrade through a node.
 func (u *upgrader) finalize(name string) (*pb.FinalizeUpgradeResponse, error) {
-	return u.up[name].DB().Client().Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
+	ctx, cancel := context.WithTimeout(u.ctx, 20*time.Second)
+	defer cancel()
+	return u.up[name].DB().Client().Admin().FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
 }
 
 // saved is the version that a node's directory says.
@@ -157,7 +159,7 @@ func TestUpgrade(t *testing.T) {
 		t.Helper()
 		r, err := u.finalize(through)
 		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("FINALISED-WITHOUT-ALL: %s: %v, %v, want %q", when, r, err, text)
+			t.Fatalf("FINALISED-WITHOUT-ALL: %s: %v, %v, want %q", when, r, err, text)
 		}
 	}
 	u.refused("far", buildFar, "the cluster is at version 2, and the build knows 7 to 8")

@@ -64,12 +64,12 @@ func TestVersionsAtTheDoor(t *testing.T) {
 		// A build from before numbers would start by any answer.
 		id := b.self.Identity()
 		req := &pb.HelloRequest{
-			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: []uint64{1},
+			ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation, Starts: b.self.History(),
 		}
 		if r, err := a.door.Hello(t.Context(), req); status.Code(err) != codes.Aborted {
 			t.Errorf("UNNUMBERED-CONFIRMED: %v, %v", r, err)
 		}
-		req.Versions, req.Starts = wire.VersionsPB(version.Known()), b.self.History()
+		req.Versions = wire.VersionsPB(version.Known())
 		if r, err := a.door.Hello(t.Context(), req); err != nil ||
 			r.Start != pb.HelloResponse_START_CONFIRMED {
 			t.Errorf("a build with numbers: %v, %v", r, err)

@@ -78,7 +78,7 @@ func TestRollingUpgrade(t *testing.T) {
 	began := time.Now()
 	u.exchange(0, "")
 	u.unused("one node is upgraded")
-	u.notFinal("not every node knows version 3")
+	u.notFinal(u.Node(0).Listen, "not every node knows version 3")
 	u.exchange(0, u.early) // back
 	for {
 		for i := range u.Nodes() {
@@ -236,10 +236,13 @@ func (u *upgrade) backUp(addr string) error {
 	return err
 }
 
-// notFinal requires that the upgrade can't be finished.
-func (u *upgrade) notFinal(why string) {
+// notFinal requires that the upgrade can't be finished, also by a node that is upgraded.
+func (u *upgrade) notFinal(addr, why string) {
 	u.t.Helper()
-	r, err := u.db.Client().Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
+	db, err := percolator.Dial(u.ctx, []string{addr}, u.ClientConfig())
+	must(u.t, err)
+	defer func() { _ = db.Close() }()
+	r, err := db.Client().Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
 	if err == nil || !strings.Contains(err.Error(), why) {
 		u.t.Errorf("FINALISED-WITHOUT-ALL: %v, %v, want %q", r, err, why)
 	}
