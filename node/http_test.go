@@ -48,10 +48,12 @@ func TestHTTPAnswersToItsNames(t *testing.T) {
 	if got := get(profiled, "localhost", "/debug/pprof/heap"); got != 200 {
 		t.Errorf("a profile: %d", got)
 	}
-	// Nobody can log in yet, so that rows are for who is on the machine of a node without
-	// certificates, where every client can read them.
-	if got := get(n, "localhost", "/api/v1/rows?table=t"); got != 401 {
-		t.Errorf("rows of a node with certificates: %d", got)
+	// Rows are for who has logged in, or is on the machine of a node without certificates,
+	// where every client can read them.
+	for _, data := range []string{"rows", "row", "trace", "contended"} {
+		if got := get(n, "localhost", "/api/v1/"+data+"?table=t"); got != 401 {
+			t.Errorf("ROWS-FOR-ALL: %s of a node with certificates: %d", data, got)
+		}
 	}
 	if got := get(profiled, "localhost", "/api/v1/rows?table=none"); got != 400 {
 		t.Errorf("rows of no table: %d", got)

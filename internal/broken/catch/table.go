@@ -149,6 +149,8 @@ var properties = []property{
 		assertion: "READER-ENDED: .*"},
 	{tag: "unaudited", pkg: "internal/rpc", test: "^TestEachActIsAudited$",
 		assertion: "UNAUDITED: .*"},
+	{tag: "rows_for_all", pkg: "node", test: "^TestHTTPAnswersToItsNames$",
+		assertion: "ROWS-FOR-ALL: .*"},
 	{tag: "token_never_expires", pkg: "node", test: "^TestTokensExpire$",
 		assertion: "EXPIRED: .*"},
 	{tag: "forged_requests", pkg: "internal/httpd", test: "^TestForeignPagesChangeNothing$",
