@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
@@ -20,6 +23,11 @@ type ClientConfig struct {
 	LockTTL time.Duration
 	// Batch tunes how operations for one address are put together; zero fields take the defaults.
 	Batch ClientBatch
+	// TracerProvider has what becomes of the spans of this client's transactions; nil:
+	// there are none. A transaction without a span in its context is a root: the
+	// provider's sampler decides there for all that follows from it, also for the
+	// observers that it sets off on nodes that trace.
+	TracerProvider trace.TracerProvider
 	// Logger takes what cannot be returned to a caller; default: none.
 	Logger *slog.Logger
 }
@@ -38,7 +46,9 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := NewDB(txn.NewClient(transport, txn.Config{LockTTL: cfg.LockTTL, Logger: cfg.Logger}))
+	db := NewDB(txn.NewClient(transport, txn.Config{
+		LockTTL: cfg.LockTTL, Logger: cfg.Logger, Tracer: tracing.New(cfg.TracerProvider),
+	}))
 	db.owned = true
 	return db, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
@@ -65,6 +66,7 @@ type Node struct {
 	gate      *version.Gate
 	joining   *joining
 	identity  join.Identity
+	tracing   spans
 	system    *actor.ActorSystem
 	turns     *actorkit.Dispatcher
 	router    *route.Router
@@ -164,6 +166,9 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err := n.join(ctx); err != nil {
 		return err
 	}
+	if n.tracing, err = openTracing(n.cfg, n.parts, n.identity); err != nil {
+		return err
+	}
 	n.system = actorkit.NewSystem(n.cfg.Logger)
 	// Enough idle goroutines for the actors that are busy in turn.
 	n.turns = actorkit.NewDispatcher(4 * runtime.GOMAXPROCS(0))
@@ -196,8 +201,10 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
 		policy: n.policy, logger: n.cfg.Logger,
 	}
-	n.client = txn.NewClient(n.parts.wrap(n.transport),
-		txn.Config{Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger})
+	n.client = txn.NewClient(n.parts.wrap(n.transport), txn.Config{
+		Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
+		Tracer: n.tracing.tracer,
+	})
 	n.openParts()
 	// From here on meta is needed, which may be led by any node.
 	if err := findMeta(ctx, n.router, n.cfg.Logger); err != nil {
@@ -249,7 +256,7 @@ func (n *Node) openTablets() {
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		others: n.others,
 		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.woken.wake,
-		life: n.life,
+		life: n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,
@@ -440,6 +447,7 @@ func (n *Node) stop() error {
 	if n.system != nil {
 		n.system.Shutdown()
 	}
+	n.tracing.close()
 	// The dispatcher is last: actors run on it until the system is down.
 	if n.turns != nil {
 		n.turns.Close()

@@ -57,7 +57,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		Context: func(ctx context.Context) context.Context {
 			return percolator.WithDB(ctx, percolator.NewDB(obs.client))
 		},
-		Suspect: crashes.get,
+		Suspect: crashes.get, Traces: obs.tablets.traces,
 	})
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (obs *observers) startScanners(x *notifications) error {
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,
 		// After some quick restarts the oracle is far ahead of the clock: by the clock,
 		// what a crash has left would look too young to be touched for as long.
-		Now: obs.client.OracleTime,
+		Now: obs.client.OracleTime, Traces: obs.tablets.traces,
 	}
 	if obs.cfg.Scanners == 0 {
 		cfg.Scanners = -1 // 0 would mean the default

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
@@ -33,6 +35,8 @@ type Parts struct {
 	Clock func() time.Time
 	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
 	Stopped func() bool
+	// Traces has what becomes of the node's spans, instead of the configured exporter.
+	Traces trace.TracerProvider
 	// Link carries messages to the other nodes; nil: the remoting, if the configuration
 	// asks for other nodes. The node closes it.
 	Link func(self peer.Self) (peer.Link, error)

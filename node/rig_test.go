@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
@@ -33,12 +35,22 @@ type rig struct {
 	cluster string
 	ahead   map[int]time.Duration // of the clocks of nodes
 	free    []*atomic.Uint64      // bytes on the nodes' disks
+	traces  trace.TracerProvider
 }
 
 // newRig starts so many nodes. The first begins a cluster, the others are taken into it.
 func newRig(t *testing.T, size int, change func(i int, c *node.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, network: memlink.NewNetwork(), members: newHub(), change: change}
+	return newTracedRig(t, size, change, nil)
+}
+
+// newTracedRig is newRig with nodes whose spans the provider gets.
+func newTracedRig(t *testing.T, size int, change func(i int, c *node.Config),
+	traces trace.TracerProvider) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, network: memlink.NewNetwork(), members: newHub(), change: change, traces: traces,
+	}
 	t.Cleanup(func() {
 		for i := range r.nodes {
 			r.stop(i)
@@ -97,7 +109,7 @@ func (r *rig) start(i int) *node.Node {
 	ahead := r.ahead[i]
 	n, err := node.OpenWith(ctx, cfg, node.Parts{
 		Clock: func() time.Time { return time.Now().Add(ahead) },
-		Store: r.stores[i],
+		Store: r.stores[i], Traces: r.traces,
 		Link: func(self peer.Self) (peer.Link, error) {
 			return r.network.Link(self.NodeID), nil
 		},

@@ -21,6 +21,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -48,9 +49,10 @@ type tablets struct {
 	oracle *localOracle
 	policy *clusterPolicy
 	// ask gets each request of a tablet to the oracle, see Parts.Oracle; nil: at once.
-	ask   func(ask func(), fail func(error))
-	moved func() // told that meta has another leader, or the cluster other members
-	life  context.Context
+	ask    func(ask func(), fail func(error))
+	traces *tracing.Book
+	moved  func() // told that meta has another leader, or the cluster other members
+	life   context.Context
 
 	// What start is given: where tablets get timestamps, and report to.
 	oracles  *route.Oracles
@@ -300,7 +302,7 @@ func (t *tablets) OpenReplica(id uint64) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
-		Metrics: &t.metrics,
+		Metrics: &t.metrics, Traces: t.traces,
 	}
 	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {

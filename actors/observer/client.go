@@ -7,6 +7,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -42,6 +43,8 @@ type Txn interface {
 	// usually the error of its first failed read. It is nil if it can commit.
 	Failed() error
 	Rollback(ctx context.Context) error
+	// Trace has what follows belong to the span; nil: to none.
+	Trace(s *tracing.Span)
 	// User returns the transaction for user code, which can neither commit nor roll it back.
 	User() *percolator.Tx
 }

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Defaults of Config.
@@ -72,7 +73,9 @@ type Config struct {
 	// RetryMax limits the jittered backoff after a conflict, or when a node does not answer.
 	// It begins with retryBase.
 	RetryMax time.Duration
-	Logger   *slog.Logger
+	// Traces knows to which traces changes belong; nil: runs are not traced.
+	Traces *tracing.Book
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {

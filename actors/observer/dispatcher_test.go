@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // fakeClient is a transaction layer in which every cell is always dirty at its notify
@@ -78,6 +79,7 @@ func (t *fakeTxn) Commit(context.Context) (mvcc.Timestamp, error) { return t.sta
 func (t *fakeTxn) Rollback(context.Context) error                 { return nil }
 func (t *fakeTxn) Failed() error                                  { return nil }
 func (t *fakeTxn) User() *percolator.Tx                           { return nil }
+func (t *fakeTxn) Trace(*tracing.Span)                            {}
 
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	t.client.mu.Lock()

@@ -36,6 +36,14 @@ const (
 	interrupted                    // the dispatcher stopped
 )
 
+// String returns the kind as it is in traces.
+func (k outcomeKind) String() string {
+	return [...]string{
+		"committed", "clean", "conflict", "unavailable", "failed", "parked", "abandoned",
+		"interrupted",
+	}[k]
+}
+
 // errAbandoned reports that the function returned after the dispatcher had given up on it.
 var errAbandoned = errors.New("observer: function returned too late")
 

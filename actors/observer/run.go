@@ -15,6 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // run is one run of an observer for one cell. It belongs to its invocation actor; phase
@@ -36,6 +37,8 @@ type run struct {
 	base    context.Context // ends when the dispatcher gives up; carries the database
 	phase   atomic.Int32
 	tx      Txn // nil before it has begun
+	traces  *tracing.Book
+	span    *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called, once, when the function has not returned a grace after its
 	// deadline.
 	overdue func()
@@ -104,6 +107,8 @@ func (r *run) do() outcome {
 	cancel()
 	r.obs.stats.started(tx.StartTS(), ts)
 	defer r.obs.stats.took.Since(time.Now())
+	r.span = r.traces.Run(ts, r.obs.spec.Name)
+	tx.Trace(r.span)
 	if err := r.user(tx, ts); err != nil {
 		r.drop(tx)
 		out := r.judge(tx.StartTS(), err, r.owns(err))
@@ -111,9 +116,24 @@ func (r *run) do() outcome {
 			r.uncharge()
 		}
 		out.start = tx.StartTS()
+		return r.traced(out)
+	}
+	return r.traced(r.commit(tx))
+}
+
+// traced ends the run's span and returns the outcome.
+func (r *run) traced(out outcome) outcome {
+	if r.span == nil {
 		return out
 	}
-	return r.commit(tx)
+	r.span.Text("percolator.result", out.kind.String())
+	r.span.Number("percolator.attempt", uint64(r.attempts))
+	r.span.Number("percolator.retry", uint64(r.retries))
+	if out.err != nil {
+		r.span.Fail(out.kind.String())
+	}
+	r.span.End()
+	return out
 }
 
 // exited is the outcome when the user's function has ended the goroutine: do did not
@@ -123,7 +143,7 @@ func (r *run) exited() outcome {
 		return outcome{kind: abandoned, err: errExited}
 	}
 	r.drop(r.tx)
-	return r.judge(r.tx.StartTS(), errExited, false)
+	return r.traced(r.judge(r.tx.StartTS(), errExited, false))
 }
 
 // check decides whether the cell is dirty at the transaction's start timestamp, and as of
@@ -210,7 +230,7 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
 	r.phase.Store(phaseUser)
 	deadline := r.obs.spec.Deadline
-	ctx, cancel := context.WithTimeout(r.base, deadline)
+	ctx, cancel := context.WithTimeout(r.span.In(r.base), deadline)
 	defer cancel()
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()

@@ -53,7 +53,7 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
 		began:   time.Now(),
-		suspect: a.cfg.Suspect(), charged: e.charged,
+		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
 		a.cfg.Logger.Warn("observer: it runs for the same row again and again; if it writes the column that it observes, or an observer"+

@@ -11,6 +11,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Defaults of Config.
@@ -125,6 +126,8 @@ type Config struct {
 	Seed   uint64 // of all random choices; if 0 it is taken from the clock
 	Now    func() time.Time
 	Logger *slog.Logger
+	// Traces learns what walks tell of traces; nil: nothing is traced.
+	Traces *tracing.Book
 }
 
 func (c Config) withDefaults() Config {

@@ -196,6 +196,7 @@ func (s *scan) ask(ctx context.Context, p *spot, req *pb.WalkRequest) (*pb.WalkR
 		s.cfg.Logger.Debug("scanner: walk failed", "tablet", p.tablet.GetTabletId(), "error", err)
 		return nil, leave
 	}
+	s.cfg.Traces.Learn(resp.Entries)
 	return resp, goOn
 }
 

@@ -112,6 +112,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		a.dropped = true
 		return nil
 	}
+	t.cfg.Traces.Add(command.Traces...)
 	batch.Grow(len(command.Effects))
 	for _, f := range command.Effects {
 		if f.Delete {
@@ -215,6 +216,7 @@ func (t *Tablet) finish(p *proposal) (dirty []mvcc.Cell) {
 	dirty = t.memory.VisibleLocks(p.muts)
 	// Callers go on at once, beside the rest of this turn; what they send next is handled
 	// after it.
+	p.served(t.cfg.Traces)
 	p.deliver()
 	t.cfg.Metrics.Writes.Since(p.began)
 	t.memory.Visible(p.number, p.muts, p.notes)

@@ -7,6 +7,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // This file has the configuration of a tablet. It is set before the tablet is spawned and
@@ -44,7 +45,9 @@ type Config struct {
 	Checksums *Checksums
 	// Metrics is where the node's tablets measure; nil: nobody looks.
 	Metrics *Metrics
-	Logger  *slog.Logger
+	// Traces is where the node's tablets find and leave what is traced; nil: nothing is.
+	Traces *tracing.Book
+	Logger *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.

@@ -130,6 +130,7 @@ func (e *evaluation) one(call *Call) {
 			e.memory.Requeue(wire.Cell(c.Cell))
 		}
 		e.cfg.Metrics.Contended.observe(result)
+		e.proposal.trace(e.cfg.Traces, call.Req, muts)
 		e.proposal.answer(call, evaluate.Result(result))
 	}
 }

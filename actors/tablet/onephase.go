@@ -214,6 +214,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.reservations.put(o) // readers below it need not wait any more
 	}
 	o.proposed = true
+	e.proposal.trace(e.cfg.Traces, o.calls[0].Req, muts)
 	e.proposal.holds = append(e.proposal.holds, o)
 	for _, call := range o.calls {
 		e.proposal.answer(call, evaluate.Result(result))

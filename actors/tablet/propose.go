@@ -11,6 +11,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -168,6 +169,23 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 // answer keeps the answer until all that its evaluation could have read is visible.
 func (p *proposal) answer(call *Call, r *pb.TabletResponse) {
 	p.replies = append(p.replies, reply{call, r})
+}
+
+// trace has the entry say to which trace the effects of an operation belong, if to any.
+func (p *proposal) trace(traces *tracing.Book, req *pb.TabletRequest, muts []mvcc.Mutation) {
+	p.command.Traces = append(p.command.Traces, traces.Traces(req, muts)...)
+}
+
+// served records the spans of the proposal's operations, which are visible now.
+func (p *proposal) served(traces *tracing.Book) {
+	if traces == nil {
+		return
+	}
+	for i := range p.replies {
+		s := traces.Served(p.replies[i].call.Req, "percolator.apply", p.began)
+		s.Number("percolator.batch", uint64(len(p.replies)))
+		s.End()
+	}
 }
 
 func (p *proposal) empty() bool {

@@ -10,6 +10,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -40,6 +41,7 @@ type served struct {
 	logger *slog.Logger
 	self   *mailbox
 	took   *metrics.Durations // Metrics.Reads
+	traces *tracing.Book
 
 	term atomic.Uint64 // while the tablet leads, else 0
 	// safepoint is the tablet's as soon as it is proposed: a worker whose Txn may be
@@ -55,7 +57,7 @@ func newReads(t *Tablet, readers *ReadPool) reads {
 		proposer: &t.proposer,
 		served: &served{
 			id: t.id, store: t.store, limits: t.cfg.Limits, logger: t.cfg.Logger, self: t.self,
-			took: &t.cfg.Metrics.Reads,
+			took: &t.cfg.Metrics.Reads, traces: t.cfg.Traces,
 		},
 		queue:      readQueue{readLane: readers.reads.lane()},
 		background: readers.background.lane(),

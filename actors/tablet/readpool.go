@@ -189,6 +189,7 @@ func (j *readJob) run() {
 		case j.tablet.term.Load() != j.term:
 			call.Reply(j.lostLeadership())
 		default:
+			j.tablet.traces.Served(call.Req, "percolator.serve", now).End()
 			call.Reply(wire.Capped(call.Req, response))
 		}
 	}
@@ -250,7 +251,9 @@ func (j *readJob) evaluate(v *memory.ReadView,
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	return evaluate.Read(v, call.Req, j.readAt(call))
+	r, met, err = evaluate.Read(v, call.Req, j.readAt(call))
+	j.tablet.traces.Tell(r.GetWalk())
+	return r, met, err
 }
 
 // check looks inside the Txn whether the epoch is still that of the capture: a split that

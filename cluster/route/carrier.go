@@ -261,7 +261,7 @@ func (f *forward) askOnce(ctx context.Context, node uint64) (*pb.TabletResponse,
 	if req.TabletId != id {
 		req = &pb.TabletRequest{
 			TabletId: id, Epoch: req.Epoch, DeadlineMs: req.DeadlineMs,
-			MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op,
+			MaxAnswerBytes: req.MaxAnswerBytes, Op: req.Op, Trace: req.Trace,
 		}
 	}
 	return f.AskNode(ctx, node, req)

@@ -52,7 +52,9 @@ func (c *Carrier) attempt(ctx context.Context, tablet uint64,
 		// Each attempt has its own deadline, so that a tablet drops a request that arrives
 		// after the attempt has ended.
 		left := max(1, min(time.Until(deadline), attemptTimeout).Milliseconds())
-		req = &pb.TabletRequest{TabletId: tablet, Epoch: req.Epoch, DeadlineMs: left, Op: req.Op}
+		req = &pb.TabletRequest{
+			TabletId: tablet, Epoch: req.Epoch, DeadlineMs: left, Op: req.Op, Trace: req.Trace,
+		}
 	}
 	r, err := c.Send(ctx, &pb.TabletDescriptor{TabletId: tablet}, req)
 	lost := err != nil && !errors.Is(err, txn.ErrNotSent)

@@ -39,12 +39,14 @@ var layers = []layer{
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/mvcc/..."},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc", "internal/version"}},
+	{of: "internal/tracing", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/txn/txntest", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/txn/...", may: []string{
-		pb, "internal/metrics", "internal/mvcc", "internal/txn/...", "internal/wire",
+		pb, "internal/metrics", "internal/mvcc", "internal/tracing", "internal/txn/...",
+		"internal/wire",
 	}},
 	{of: "internal/policy", may: []string{pb}},
 	{of: "internal/health", may: []string{
@@ -56,7 +58,9 @@ var layers = []layer{
 		pb, "internal/certs", "internal/metrics", "internal/mvcc", "internal/txn",
 		"internal/wire",
 	}},
-	{of: root, may: []string{pb, "internal/mvcc", "internal/rpc", "internal/txn", "internal/wire"}},
+	{of: root, may: []string{
+		pb, "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
+	}},
 	{of: "internal/inspect", may: []string{
 		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
 	}},
@@ -65,7 +69,7 @@ var layers = []layer{
 	}},
 	{of: "actors/observer", may: []string{
 		root, pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
-		"internal/txn", "internal/wire",
+		"internal/tracing", "internal/txn", "internal/wire",
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
@@ -85,11 +89,11 @@ var layers = []layer{
 	{of: "actors/tablet", may: []string{
 		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/snapshot",
 		"actors/tablet/writers", "internal/actorkit", "internal/evaluate", "internal/metrics",
-		"internal/mvcc", "internal/notify", "internal/wire", "store",
+		"internal/mvcc", "internal/notify", "internal/tracing", "internal/wire", "store",
 	}},
 	{of: "actors/...", may: []string{
 		pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
-		"internal/txn", "internal/wire", "store", "store/raftlog",
+		"internal/tracing", "internal/txn", "internal/wire", "store", "store/raftlog",
 	}},
 	{of: "cluster", may: []string{pb, "internal/mvcc", "internal/version"}},
 	{of: "cluster/route", may: []string{

@@ -294,6 +294,10 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 			"repeated")
 	flags.BoolVar(&c.Pprof, "pprof", false,
 		"serve profiles of the process under /debug/pprof/ of HTTP")
+	flags.StringVar(&c.Trace.Endpoint, "trace-endpoint", "",
+		"URL of an OTLP collector for traces, such as http://127.0.0.1:4317; empty: none")
+	flags.Float64Var(&c.Trace.Sample, "trace-sample", c.Trace.Sample,
+		"share of the traces that begin on this node and are kept, from 0 to 1")
 	flags.StringToStringVar(&n.labels, labelsFlag, nil, "labels of the node, such as zone=a")
 	flags.DurationVar(&c.History, "history", c.History, "how long old versions stay readable"+
 		founds)

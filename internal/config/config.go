@@ -55,6 +55,8 @@ type Config struct {
 	// HTTPTLS serves HTTP over TLS, with the node's certificate. Clients need none; who shows
 	// an operator's may do what operators may.
 	HTTPTLS bool
+	// Trace is where traces go, and how many.
+	Trace Trace
 	// Pprof also serves profiles of the process over HTTP, under /debug/pprof/.
 	Pprof bool
 	// Labels describe the node, such as zone=a. Keys and values are at most 64 bytes, 8
@@ -126,6 +128,18 @@ type Config struct {
 	Memory uint64
 	// Store tunes the embedded store.
 	Store Store
+}
+
+// Trace says where spans of OpenTelemetry go. OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES
+// of the environment add to it, such as headers and certificates.
+type Trace struct {
+	// Endpoint is the URL of an OTLP collector that is spoken to by gRPC, such as
+	// http://127.0.0.1:4317; https:// uses TLS. Empty: nothing is traced.
+	Endpoint string
+	// Sample is the share of traces that are kept, from 0 to 1, of those that begin on
+	// this node: transactions of its own process, and runs of observers for changes of
+	// which no trace is known. What clients sample is kept anyway.
+	Sample float64
 }
 
 // Snapshots bounds what it costs a node to send states of tablets to replicas that are
@@ -273,6 +287,7 @@ func DefaultConfig() Config {
 		LockTTL:         10 * time.Second,
 		DrainTimeout:    30 * time.Second,
 		MaxClockAhead:   5 * time.Second,
+		Trace:           Trace{Sample: 0.01},
 		Notifications:   Notifications{ScanPause: 200 * time.Millisecond, ScanPage: 256},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,6 +96,7 @@ func (c *Config) checkPlace(k *checker) {
 	}
 	c.checkListeners(k)
 	c.checkHTTP(k)
+	c.checkTrace(k)
 	k.within("Labels (count)", len(c.Labels), 0, 8)
 	for key, value := range c.Labels {
 		if key == "" || len(key) > 64 || len(value) > 64 {
@@ -139,6 +141,22 @@ func (c *Config) checkHTTP(k *checker) {
 	}
 	if c.Pprof && c.HTTPAddr() == "" {
 		k.add("Pprof", "set without an HTTP listener", "give HTTP an address, or leave it out")
+	}
+}
+
+// checkTrace looks at where traces go.
+func (c *Config) checkTrace(k *checker) {
+	if s := c.Trace.Sample; !(s >= 0 && s <= 1) {
+		k.add("Trace.Sample", fmt.Sprintf("%v is not between 0 and 1", s),
+			"0.01 keeps one trace in a hundred")
+	}
+	if c.Trace.Endpoint == "" {
+		return
+	}
+	u, err := url.Parse(c.Trace.Endpoint)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Port() == "" {
+		k.add("Trace.Endpoint", fmt.Sprintf("%q is no URL of a collector", c.Trace.Endpoint),
+			"give http://host:port, or https://host:port for TLS")
 	}
 }
 

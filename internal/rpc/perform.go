@@ -64,7 +64,7 @@ func (o *operations) attempt(t task, room int64) (resp *pb.TabletResponse, bytes
 	r := t.Request // as it came: the message of the attempt before may be on its way yet
 	return fit(o.s.do(o.ctx, o.who, &pb.TabletRequest{
 		TabletId: r.TabletId, Epoch: r.Epoch, DeadlineMs: r.DeadlineMs,
-		MaxAnswerBytes: uint32(room), Op: r.Op,
+		MaxAnswerBytes: uint32(room), Op: r.Op, Trace: r.Trace,
 	}))
 }
 

@@ -165,11 +165,11 @@ func (r *router) mutatePart(
 
 // notify writes notify entries at ts for the cells of a commit or a replay.
 func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell,
-	replay bool) error {
+	replay bool, trace []byte) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
 			Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells), Replay: replay},
-		}}
+		}, Trace: trace}
 	}, func(res *pb.MutationResult) error {
 		switch {
 		case res.Status == pb.Status_STATUS_OK:

@@ -9,6 +9,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Client coordinates transactions of one process over a Transport. All its methods may be
@@ -89,18 +90,23 @@ func (c *Client) Timestamp(ctx context.Context) (mvcc.Timestamp, error) {
 
 // Begin starts a transaction that reads what has committed by now. Nothing is retried.
 func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
+	_, span := c.cfg.Tracer.Start(ctx, spanTransaction)
+	asked := span.Child(spanOracle)
 	ts, err := c.Timestamp(ctx)
+	endSpan(asked, err)
 	if err != nil {
+		endSpan(span, err)
 		return nil, err
 	}
 	t := c.newTxn(ctx, o)
-	t.at = ts
+	t.at, t.span, t.alone = ts, span, true
 	return t, nil
 }
 
 // BeginLazy starts a transaction that gets its start timestamp with its first read, for
 // which the tablet asks in the same trip, or from Start, Scan or Commit if one of these
-// comes first. ctx is for Txn.StartTS, which has none.
+// comes first. ctx is for Txn.StartTS, which has none. It is traced if its caller says so
+// (Txn.Trace).
 func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 	if c.work.closed.Load() {
 		return nil, ErrClosed
@@ -131,10 +137,19 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 // if there was nothing to write.
 func (c *Client) Run(ctx context.Context, o Options,
 	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
+	ctx, span := c.cfg.Tracer.Start(ctx, spanTransaction)
+	ts, err := c.runAgain(ctx, o, span, fn)
+	endSpan(span, err)
+	return ts, err
+}
+
+// runAgain is Run within its span.
+func (c *Client) runAgain(ctx context.Context, o Options, span *tracing.Span,
+	fn func(context.Context, *Txn) error) (mvcc.Timestamp, error) {
 	var wait backoff
 	renamed := false // a table was looked up again
 	for {
-		ts, again, err := c.runOnce(ctx, o, fn)
+		ts, again, err := c.runOnce(ctx, o, span, fn)
 		if !again {
 			return ts, err
 		}
@@ -162,12 +177,13 @@ func (c *Client) Run(ctx context.Context, o Options,
 // worth another run. An error of fn itself never is, even if it wraps ErrConflict: it may
 // come from another transaction.
 func (c *Client) runOnce(
-	ctx context.Context, o Options, fn func(context.Context, *Txn) error,
+	ctx context.Context, o Options, span *tracing.Span, fn func(context.Context, *Txn) error,
 ) (ts mvcc.Timestamp, again bool, err error) {
 	t, err := c.BeginLazy(ctx, o)
 	if err != nil {
 		return 0, false, notCommitted(err)
 	}
+	t.span = span
 	defer t.end() // also if fn panics
 	if err := fn(ctx, t); err != nil {
 		// A failed read decides whether to run again, whatever fn made of its error.

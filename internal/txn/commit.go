@@ -61,8 +61,10 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	}
 	// onePhase sends nothing unless everything is in one tablet.
 	if !t.c.cfg.TwoPhaseOnly {
+		span := t.span.Child(spanCommit)
 		ts, err := t.onePhase(ctx)
-		if !errors.Is(err, errManyTablets) {
+		if !errors.Is(err, errManyTablets) { // else nothing was sent, and the span is dropped
+			endSpan(span, err)
 			return ts, OnePhase, err
 		}
 	}
@@ -79,11 +81,13 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	// Not the start timestamp: a run that began after it, but before the change that this
 	// notification is about had committed, would clear the entry without having seen the
 	// change.
+	asked := t.span.Child(spanOracle)
 	ts, err := t.c.oracle.get(ctx)
+	endSpan(asked, err)
 	if err != nil {
 		return 0, err
 	}
-	err = t.c.router.notify(ctx, ts, t.notifies, false)
+	err = t.c.router.notify(ctx, ts, t.notifies, false, t.span.Sent())
 	if err == nil {
 		return ts, nil
 	}

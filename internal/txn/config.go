@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Timestamp is mvcc.Timestamp, for package percolator.
@@ -60,7 +61,9 @@ type Config struct {
 	TwoPhaseOnly bool
 	// TransactionBytes bounds what one transaction buffers; default 128 MiB.
 	TransactionBytes int
-	Logger           *slog.Logger
+	// Tracer starts the spans of transactions; nil: there are none.
+	Tracer *tracing.Tracer
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {

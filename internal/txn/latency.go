@@ -97,6 +97,7 @@ func (t *Txn) record(k Kind, o Outcome) {
 	if o != Abandoned {
 		t.counted.ended(o, took)
 	}
+	t.traced(k, o)
 }
 
 // Latencies are how long a client's transactions took since it began.

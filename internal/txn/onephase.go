@@ -156,7 +156,7 @@ func (m *onePhaseMessage) request(t *Txn, first bool) *pb.TabletRequest {
 	}
 	b.one.Notifies = wire.CellsPB(t.notifies)
 	b.op.OnePhase = &b.one
-	b.req.Op = &b.op
+	b.req.Op, b.req.Trace = &b.op, t.span.Sent()
 	return &b.req
 }
 

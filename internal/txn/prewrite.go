@@ -111,5 +111,7 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes),
 		Intents: wire.CellsPB(part.intents),
 	}
-	return &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: body}}
+	return &pb.TabletRequest{
+		Op: &pb.TabletRequest_Prewrite{Prewrite: body}, Trace: p.t.span.Sent(),
+	}
 }

@@ -85,7 +85,10 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 	}
 	if at == 0 { // several tablets must read at one timestamp
 		var err error
-		if at, err = r.c.oracle.get(ctx); err != nil {
+		asked := r.span.Child(spanOracle)
+		at, err = r.c.oracle.get(ctx)
+		endSpan(asked, err)
+		if err != nil {
 			return err
 		}
 		r.tookTimestamp(b, at)
@@ -99,7 +102,9 @@ func (r *reader) readAll(ctx context.Context, at mvcc.Timestamp, b *readBatch) e
 func (r *reader) readTablet(ctx context.Context, d *pb.TabletDescriptor, at mvcc.Timestamp,
 	b *readBatch) error {
 	floor := r.c.oracle.seen()
-	resp, v, err := r.c.router.try(ctx, d, b.request(at))
+	req := b.request(at)
+	req.Trace = r.span.Sent()
+	resp, v, err := r.c.router.try(ctx, d, req)
 	r.c.stats.reads.Add(1)
 	r.c.stats.readCells.Add(uint64(len(b.cells)))
 	if v == answered && at == 0 {

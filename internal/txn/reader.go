@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/tracing"
 )
 
 // Reader is what a Txn and a Snapshot have in common. All methods may be used concurrently.
@@ -22,6 +23,9 @@ type reader struct {
 	name string // what is learned for prefetching is kept under this name
 	// at is written once, under mu: by whoever makes the reader, or by the first read (start.go).
 	at mvcc.Timestamp
+	// span is what its operations belong to; nil unless it is sampled. It is set before
+	// the reader is used.
+	span *tracing.Span
 
 	mu      sync.Mutex // guards what follows
 	opening opening

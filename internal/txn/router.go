@@ -144,7 +144,9 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 
 // fresh returns a new message with the same operation, since a message that was sent must not
 // be changed.
-func fresh(req *pb.TabletRequest) *pb.TabletRequest { return &pb.TabletRequest{Op: req.Op} }
+func fresh(req *pb.TabletRequest) *pb.TabletRequest {
+	return &pb.TabletRequest{Op: req.Op, Trace: req.Trace}
+}
 
 // judge translates a tablet's refusal.
 func judge(e *pb.Error) (verdict, error) {

@@ -35,6 +35,7 @@ type scanner struct {
 	wanted  int         // rows still wanted; 0: all
 	resume  *mvcc.Cell  // inside the current tablet: begin after this cell
 	records *recordScan // nil: a scan of values
+	trace   []byte      // in every request
 	done    bool
 	rounds  int // waits for locks since the last progress
 	wait    patience
@@ -104,7 +105,7 @@ func (s *scanner) request(clip mvcc.Span) *pb.TabletRequest {
 		scan.Resume = wire.CellPB(*s.resume)
 	}
 	s.records.ask(scan)
-	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}}
+	return &pb.TabletRequest{Op: &pb.TabletRequest_Scan{Scan: scan}, Trace: s.trace}
 }
 
 // maxRows bounds the rows of the next page.
@@ -242,7 +243,10 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec,
 		// Sorted, and each once: the tablet and bufferedIn look columns up.
 		columns := slices.Compact(slices.Sorted(slices.Values(spec.Columns)))
 		m := merge{limit: spec.Limit, yield: yield}
-		m.pages = scanner{c: r.c, at: at, span: span, columns: columns, reverse: spec.Reverse}
+		m.pages = scanner{
+			c: r.c, at: at, span: span, columns: columns, reverse: spec.Reverse,
+			trace: r.span.Sent(),
+		}
 		if buffered != nil {
 			m.buffered = buffered(span, columns)
 			if spec.Reverse {

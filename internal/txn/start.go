@@ -80,7 +80,9 @@ func (r *reader) start(ctx context.Context) (mvcc.Timestamp, error) {
 	if at != 0 || err != nil {
 		return at, err
 	}
+	asked := r.span.Child(spanOracle)
 	at, err = r.c.oracle.get(ctx)
+	endSpan(asked, err)
 	r.opened(at)
 	return at, err
 }
@@ -96,14 +98,14 @@ func (r *reader) readBatch(ctx context.Context, b *readBatch) error {
 
 // readClaimed is readBatch with the result of claim.
 func (r *reader) readClaimed(ctx context.Context, at mvcc.Timestamp, b *readBatch) error {
-	if at != 0 {
-		return r.readAll(ctx, at, b)
-	}
-	b.opens = true
-	err := r.readAll(ctx, 0, b)
+	span := r.span.Child(spanRead)
+	span.Number("percolator.cells", uint64(len(b.cells)))
+	b.opens = at == 0
+	err := r.readAll(ctx, at, b)
 	if b.opens { // the read has failed before it had one
 		r.opened(0)
 	}
+	endSpan(span, err)
 	return err
 }
 

@@ -35,22 +35,26 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	p.c.beats.add(&p.heartbeat)
 	defer p.c.beats.remove(&p.heartbeat)
 	steps := &p.c.stats.latencies.steps
-	began := time.Now()
+	began, span := time.Now(), p.t.span.Child(spanPrewrite)
 	err := p.prewriteAll(ctx)
+	endSpan(span, err)
 	steps[StepPrewrite].Since(began)
 	if err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}
 	// Every lock is durable: only now may the commit timestamp be asked for (§2.3, invariant 2).
+	span = p.t.span.Child(spanOracle)
 	commitTS, err := p.c.oracle.get(ctx)
+	endSpan(span, err)
 	if err = cmp.Or(err, ctx.Err(), p.t.overtaken()); err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}
 	cells, intents := p.cells()
-	began = time.Now()
+	began, span = time.Now(), p.t.span.Child(spanCommit)
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
+	endSpan(span, err)
 	steps[StepCommit].Since(began)
 	if err != nil {
 		// Unknown means that settling failed too: it is left to those who meet the locks.
@@ -95,7 +99,7 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
 		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
-		resp, v, err := p.c.router.try(ctx, d, commitRequest(p.startTS, commitTS, cells[:n], in))
+		resp, v, err := p.c.router.try(ctx, d, p.commitRequest(commitTS, cells[:n], in))
 		switch v {
 		case answered:
 			next, err := p.judgePrimary(ctx, resp.GetMutation(), &done)
@@ -168,7 +172,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 	intents []mvcc.Cell) error {
 	return p.c.router.eachTablet(ctx, cells, intents,
 		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-			return commitRequest(p.startTS, commitTS, cells, intents)
+			return p.commitRequest(commitTS, cells, intents)
 		}, func(res *pb.MutationResult) error {
 			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
 				return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
@@ -225,9 +229,10 @@ func split(d *pb.TabletDescriptor, intents []mvcc.Cell, room int) (in, out []mvc
 }
 
 // commitRequest commits cells and intents of one tablet.
-func commitRequest(startTS, commitTS mvcc.Timestamp, cells, intents []mvcc.Cell) *pb.TabletRequest {
+func (p *twoPhase) commitRequest(commitTS mvcc.Timestamp,
+	cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
-		StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
+		StartTs: uint64(p.startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
 		Intents: wire.CellsPB(intents),
-	}}}
+	}}, Trace: p.t.span.Sent()}
 }

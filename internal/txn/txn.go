@@ -21,6 +21,7 @@ type Txn struct {
 	// ctx is that of Begin. It is kept for StartTS alone, whose signature has none.
 	ctx   context.Context
 	began metrics.Moment // for its latency
+	alone bool           // span is this transaction's own, and ends with it
 }
 
 // StartTS is the snapshot that the transaction reads. It asks the oracle if the

@@ -38,6 +38,7 @@ type Command struct {
 	Replicas      *v1.TabletDescriptor   `protobuf:"bytes,10,opt,name=replicas,proto3" json:"replicas,omitempty"`   // in a ConfChangeV2's context: the descriptor after it
 	Sized         *Sized                 `protobuf:"bytes,11,opt,name=sized,proto3" json:"sized,omitempty"`         // the tablet was measured
 	Safepoint     uint64                 `protobuf:"varint,8,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to it: later entries may hold deletions that rely on it
+	Traces        []*Trace               `protobuf:"bytes,12,rep,name=traces,proto3" json:"traces,omitempty"`       // of the transactions among the effects that are traced: kept in memory only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +150,66 @@ func (x *Command) GetSafepoint() uint64 {
 	return 0
 }
 
+func (x *Command) GetTraces() []*Trace {
+	if x != nil {
+		return x.Traces
+	}
+	return nil
+}
+
+// Says that what was written at a timestamp belongs to a trace.
+type Trace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ts            uint64                 `protobuf:"varint,1,opt,name=ts,proto3" json:"ts,omitempty"`          // of a notification, or the start timestamp of a lock or an intent
+	Context       []byte                 `protobuf:"bytes,2,opt,name=context,proto3" json:"context,omitempty"` // as in TabletRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trace) Reset() {
+	*x = Trace{}
+	mi := &file_percolator_wire_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trace) ProtoMessage() {}
+
+func (x *Trace) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_wire_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trace.ProtoReflect.Descriptor instead.
+func (*Trace) Descriptor() ([]byte, []int) {
+	return file_percolator_wire_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Trace) GetTs() uint64 {
+	if x != nil {
+		return x.Ts
+	}
+	return 0
+}
+
+func (x *Trace) GetContext() []byte {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
 // A put or delete of one key of the state store.
 type Effect struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -161,7 +222,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_percolator_wire_proto_msgTypes[1]
+	mi := &file_percolator_wire_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +234,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[1]
+	mi := &file_percolator_wire_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +247,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{1}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Effect) GetKey() []byte {
@@ -220,7 +281,7 @@ type Sized struct {
 
 func (x *Sized) Reset() {
 	*x = Sized{}
-	mi := &file_percolator_wire_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +293,7 @@ func (x *Sized) String() string {
 func (*Sized) ProtoMessage() {}
 
 func (x *Sized) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[2]
+	mi := &file_percolator_wire_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +306,7 @@ func (x *Sized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sized.ProtoReflect.Descriptor instead.
 func (*Sized) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{2}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Sized) GetBytes() uint64 {
@@ -265,7 +326,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_percolator_wire_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +338,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[3]
+	mi := &file_percolator_wire_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +351,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{3}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Split) GetLeft() *v1.TabletDescriptor {
@@ -324,7 +385,7 @@ type TabletState struct {
 
 func (x *TabletState) Reset() {
 	*x = TabletState{}
-	mi := &file_percolator_wire_proto_msgTypes[4]
+	mi := &file_percolator_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +397,7 @@ func (x *TabletState) String() string {
 func (*TabletState) ProtoMessage() {}
 
 func (x *TabletState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[4]
+	mi := &file_percolator_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +410,7 @@ func (x *TabletState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletState.ProtoReflect.Descriptor instead.
 func (*TabletState) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{4}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TabletState) GetTablet() *v1.TabletDescriptor {
@@ -418,7 +479,7 @@ type Tombstone struct {
 
 func (x *Tombstone) Reset() {
 	*x = Tombstone{}
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +491,7 @@ func (x *Tombstone) String() string {
 func (*Tombstone) ProtoMessage() {}
 
 func (x *Tombstone) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +504,7 @@ func (x *Tombstone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
 func (*Tombstone) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Tombstone) GetNextReplicaId() uint64 {
@@ -469,7 +530,7 @@ type Installing struct {
 
 func (x *Installing) Reset() {
 	*x = Installing{}
-	mi := &file_percolator_wire_proto_msgTypes[6]
+	mi := &file_percolator_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +542,7 @@ func (x *Installing) String() string {
 func (*Installing) ProtoMessage() {}
 
 func (x *Installing) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[6]
+	mi := &file_percolator_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +555,7 @@ func (x *Installing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Installing.ProtoReflect.Descriptor instead.
 func (*Installing) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{6}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Installing) GetTabletId() uint64 {
@@ -543,7 +604,7 @@ var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xae\x03\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xde\x03\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -557,7 +618,11 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\breplicas\x18\n" +
 	" \x01(\v2\x1f.percolator.v1.TabletDescriptorR\breplicas\x12,\n" +
 	"\x05sized\x18\v \x01(\v2\x16.percolator.wire.SizedR\x05sized\x12\x1c\n" +
-	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\"H\n" +
+	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\x12.\n" +
+	"\x06traces\x18\f \x03(\v2\x16.percolator.wire.TraceR\x06traces\"1\n" +
+	"\x05Trace\x12\x0e\n" +
+	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x18\n" +
+	"\acontext\x18\x02 \x01(\fR\acontext\"H\n" +
 	"\x06Effect\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x16\n" +
@@ -604,35 +669,37 @@ func file_percolator_wire_proto_rawDescGZIP() []byte {
 	return file_percolator_wire_proto_rawDescData
 }
 
-var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_percolator_wire_proto_goTypes = []any{
 	(*Command)(nil),             // 0: percolator.wire.Command
-	(*Effect)(nil),              // 1: percolator.wire.Effect
-	(*Sized)(nil),               // 2: percolator.wire.Sized
-	(*Split)(nil),               // 3: percolator.wire.Split
-	(*TabletState)(nil),         // 4: percolator.wire.TabletState
-	(*Tombstone)(nil),           // 5: percolator.wire.Tombstone
-	(*Installing)(nil),          // 6: percolator.wire.Installing
-	(*v1.Catalogue)(nil),        // 7: percolator.v1.Catalogue
-	(*v1.TabletDescriptor)(nil), // 8: percolator.v1.TabletDescriptor
+	(*Trace)(nil),               // 1: percolator.wire.Trace
+	(*Effect)(nil),              // 2: percolator.wire.Effect
+	(*Sized)(nil),               // 3: percolator.wire.Sized
+	(*Split)(nil),               // 4: percolator.wire.Split
+	(*TabletState)(nil),         // 5: percolator.wire.TabletState
+	(*Tombstone)(nil),           // 6: percolator.wire.Tombstone
+	(*Installing)(nil),          // 7: percolator.wire.Installing
+	(*v1.Catalogue)(nil),        // 8: percolator.v1.Catalogue
+	(*v1.TabletDescriptor)(nil), // 9: percolator.v1.TabletDescriptor
 }
 var file_percolator_wire_proto_depIdxs = []int32{
-	1,  // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
-	3,  // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
-	7,  // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
-	8,  // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
-	2,  // 4: percolator.wire.Command.sized:type_name -> percolator.wire.Sized
-	8,  // 5: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
-	8,  // 6: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
-	8,  // 7: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
-	7,  // 8: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
-	2,  // 9: percolator.wire.TabletState.sized:type_name -> percolator.wire.Sized
-	8,  // 10: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	2,  // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
+	4,  // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
+	8,  // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
+	9,  // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
+	3,  // 4: percolator.wire.Command.sized:type_name -> percolator.wire.Sized
+	1,  // 5: percolator.wire.Command.traces:type_name -> percolator.wire.Trace
+	9,  // 6: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
+	9,  // 7: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
+	9,  // 8: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
+	8,  // 9: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
+	3,  // 10: percolator.wire.TabletState.sized:type_name -> percolator.wire.Sized
+	9,  // 11: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_percolator_wire_proto_init() }
@@ -646,7 +713,7 @@ func file_percolator_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -807,6 +807,7 @@ type Notify struct {
 	ParkedTs      uint64                 `protobuf:"varint,3,opt,name=parked_ts,json=parkedTs,proto3" json:"parked_ts,omitempty"`
 	Replay        bool                   `protobuf:"varint,4,opt,name=replay,proto3" json:"replay,omitempty"`
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Trace         []byte                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"` // in walks, and only as long as it is known: as in TabletRequest, of the transaction that changed the cell
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -874,6 +875,13 @@ func (x *Notify) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Notify) GetTrace() []byte {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
 }
 
 type Intent struct {
@@ -4925,6 +4933,8 @@ type TabletRequest struct {
 	// Reads: about how much memory the answer may take, in bytes; 0: the tablet's own bound. A larger one is refused with
 	// CODE_OVERLOADED and needs_bytes. Nodes set it for their clients.
 	MaxAnswerBytes uint32 `protobuf:"varint,4,opt,name=max_answer_bytes,json=maxAnswerBytes,proto3" json:"max_answer_bytes,omitempty"`
+	// Of a transaction that is traced: the 16 bytes of the trace's id and the 8 of its span's. Anything else is ignored.
+	Trace []byte `protobuf:"bytes,5,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*TabletRequest_Get
@@ -5015,6 +5025,13 @@ func (x *TabletRequest) GetMaxAnswerBytes() uint32 {
 		return x.MaxAnswerBytes
 	}
 	return 0
+}
+
+func (x *TabletRequest) GetTrace() []byte {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
 }
 
 func (x *TabletRequest) GetOp() isTabletRequest_Op {
@@ -5852,13 +5869,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bLockInfo\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12'\n" +
 	"\x04lock\x18\x02 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12\x16\n" +
-	"\x06intent\x18\x03 \x01(\bR\x06intent\"\x7f\n" +
+	"\x06intent\x18\x03 \x01(\bR\x06intent\"\x95\x01\n" +
 	"\x06Notify\x12\x0e\n" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\x12\x1b\n" +
 	"\tparked_ts\x18\x03 \x01(\x04R\bparkedTs\x12\x16\n" +
 	"\x06replay\x18\x04 \x01(\bR\x06replay\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"~\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x14\n" +
+	"\x05trace\x18\x06 \x01(\fR\x05trace\"~\n" +
 	"\x06Intent\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
 	"\x06expiry\x18\x02 \x01(\x04R\x06expiry\x12-\n" +
@@ -6181,13 +6199,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xa3\x0e\n" +
+	"conflictAt\"\xb9\x0e\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
 	"\vdeadline_ms\x18\x03 \x01(\x03R\n" +
 	"deadlineMs\x12(\n" +
-	"\x10max_answer_bytes\x18\x04 \x01(\rR\x0emaxAnswerBytes\x12-\n" +
+	"\x10max_answer_bytes\x18\x04 \x01(\rR\x0emaxAnswerBytes\x12\x14\n" +
+	"\x05trace\x18\x05 \x01(\fR\x05trace\x12-\n" +
 	"\x03get\x18\n" +
 	" \x01(\v2\x19.percolator.v1.GetRequestH\x00R\x03get\x120\n" +
 	"\x04scan\x18\v \x01(\v2\x1a.percolator.v1.ScanRequestH\x00R\x04scan\x12<\n" +

@@ -1,0 +1,94 @@
+package tracing
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// TestOffAllocatesNothing: neither what is not traced, nor what is below a root that is not
+// sampled, nor an operation of such a transaction on a node that traces.
+func TestOffAllocatesNothing(t *testing.T) {
+	ctx, req := t.Context(), &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{}}
+	provider := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))
+	busy := NewBook(New(provider))
+	busy.Add(&wire.Trace{Ts: 7, Context: []byte("0123456789abcdef01234567")})
+	muts := []mvcc.Mutation{{Notify: &mvcc.Notify{TS: 9}}}
+	for name, book := range map[string]*Book{"off": nil, "on": busy} {
+		tracer := (*Tracer)(nil)
+		got := testing.AllocsPerRun(100, func() {
+			_, span := tracer.Start(ctx, "a")
+			child := span.Child("b")
+			child.Text("k", "v")
+			child.Number("k", 1)
+			child.Event("e")
+			child.Fail("f")
+			child.End()
+			span.In(ctx)
+			req.Trace = span.Sent()
+			span.End()
+			book.Add()
+			book.Of(9)
+			if book.Traces(req, muts) != nil {
+				t.Error("a trace out of nothing")
+			}
+			book.Served(req, "c", time.Time{}).End()
+		})
+		if got != 0 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+	}
+	// The root of what is not sampled is a context and what the SDK puts into it.
+	unsampled := New(provider)
+	if got := testing.AllocsPerRun(100, func() { unsampled.Start(ctx, "a") }); got > 4 {
+		t.Errorf("a root that is not sampled: %v allocations", got)
+	}
+}
+
+// TestBookIsBounded: it forgets the oldest, and takes nothing that is no context.
+func TestBookIsBounded(t *testing.T) {
+	b := NewBook(New(trace.NewTracerProvider()))
+	context := []byte("0123456789abcdef01234567")
+	for ts := range uint64(maxTraced + 10) {
+		b.Add(&wire.Trace{Ts: ts + 1, Context: context})
+	}
+	b.Add(&wire.Trace{Ts: 1, Context: context[1:]}, &wire.Trace{Ts: 2, Context: make([]byte, 24)},
+		&wire.Trace{Ts: 3, Context: make([]byte, 1<<20)}, nil)
+	if len(b.of) != maxTraced || len(b.ring) != maxTraced {
+		t.Errorf("%d and %d entries", len(b.of), len(b.ring))
+	}
+	for _, ts := range []mvcc.Timestamp{1, 2, 3, 10} {
+		if _, ok := b.Of(ts); ok {
+			t.Errorf("%d is still known, or was taken", ts)
+		}
+	}
+	if c, ok := b.Of(maxTraced + 10); !ok || string(c[:]) != string(context) {
+		t.Errorf("the newest is %q, %v", c, ok)
+	}
+}
+
+// TestContextCrosses: what one process sends is the parent in another.
+func TestContextCrosses(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	tracer := New(trace.NewTracerProvider(trace.WithSyncer(spans)))
+	_, parent := tracer.Start(context.Background(), "parent")
+	of, ok := Parse(parent.Sent())
+	if !ok {
+		t.Fatal(parent.Sent())
+	}
+	began := time.Now().Add(-time.Hour)
+	tracer.Continue(of, "child", began).End()
+	parent.End()
+	all := spans.GetSpans()
+	if len(all) != 2 || all[0].Parent.SpanID() != all[1].SpanContext.SpanID() ||
+		all[0].SpanContext.TraceID() != all[1].SpanContext.TraceID() || !all[0].StartTime.Equal(began) {
+		t.Errorf("%v", all)
+	}
+}
