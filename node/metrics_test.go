@@ -68,3 +68,29 @@ func TestEveryMetricIsExported(t *testing.T) {
 		return len(missing) == 0
 	})
 }
+
+// TestNamesDoNotBreakMetrics: programs choose the names of transactions, and whatever they
+// choose is exported, within bounds.
+func TestNamesDoNotBreakMetrics(t *testing.T) {
+	ctx := within(t, time.Minute)
+	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
+	for _, name := range []string{"\xff\xfe", strings.Repeat("long", 1<<18), "a\"b\n{}", "\x00"} {
+		err := n.DB().Transact(ctx, func(context.Context, *percolator.Tx) error { return nil },
+			percolator.Name(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := 0
+	for name := range series(ctx, t, n) {
+		if len(name) > 1000 {
+			t.Errorf("a series of %d bytes", len(name))
+		}
+		if strings.HasPrefix(name, "percolator_txn_named_seconds_count") {
+			named++
+		}
+	}
+	if named != 4 {
+		t.Errorf("%d names of 4 are there", named)
+	}
+}

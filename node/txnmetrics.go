@@ -23,6 +23,9 @@ var (
 	txnNamed = counterFamily("txn_named_total",
 		"Transactions with a name that ended, observers' among them; "+
 			"conflict: also those that met a live lock.", "name", "outcome")
+	txnNamedLatency = histogramFamily("txn_named_seconds",
+		"Time that the transactions of a name took, each run of a repeated one by itself; of "+
+			"the first 64 names that there were.", "name", "outcome")
 	txnNamedSeconds = counterFamily("txn_named_seconds_total",
 		"Time that the transactions of a name took, all together.", "name")
 	txnBegun   = counterFamily("txn_begun_total", "Transactions begun, repeated runs included.")
@@ -71,6 +74,9 @@ func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 		send(out, txnNamed, n.Conflicts, name, txn.Conflicted.String())
 		send(out, txnNamed, n.Failed, name, txn.Failed.String())
 		send(out, txnNamedSeconds, n.Seconds, name)
+		for outcome, h := range latencies.ByName[name] {
+			sendHistogram(out, txnNamedLatency, h, name, outcome.String())
+		}
 	}
 	send(out, txnBegun, s.Begun)
 	send(out, txnRetries, s.Retries)

@@ -106,6 +106,9 @@ type Latencies struct {
 	// is there, and, from the beginning, what commits and what is unknown.
 	Whole map[Kind]map[Outcome]metrics.Histogram
 	Steps map[Step]metrics.Histogram
+	// ByName is by Options.Name and outcome, of the first names that there were:
+	// Committed, Conflicted or Failed.
+	ByName map[string]map[Outcome]metrics.Histogram
 }
 
 // Latencies returns them as of now.
@@ -127,5 +130,6 @@ func (c *Client) Latencies() Latencies {
 		out.Steps[s] = l.steps[s].Read()
 	}
 	out.Steps[StepTimestamp] = c.oracle.waited.Read()
+	out.ByName = c.stats.latenciesByName()
 	return out
 }

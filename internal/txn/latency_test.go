@@ -3,9 +3,12 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -89,5 +92,42 @@ func TestEveryTransactionIsCountedOnce(t *testing.T) {
 		s.ReadOnly != 1 || n.Committed != 3 || n.Conflicts != 2 || n.Failed != 1 ||
 		n.Seconds <= 0 {
 		t.Errorf("%+v", s)
+	}
+	timed := latencies.ByName["counted"]
+	if timed[txn.Committed].Count() != 3 || timed[txn.Conflicted].Count() != 2 ||
+		timed[txn.Failed].Count() != 1 || len(timed) != 3 {
+		t.Errorf("by name: %v", timed)
+	}
+}
+
+// TestNamesAreBounded: names of any length and of any bytes are counted, as many as there is
+// room for, and cost no more than others.
+func TestNamesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.client(txn.Config{})
+	long := strings.Repeat("\u00fc", 1<<19)
+	names := []string{long, long + "x", "\xff\xfe", "a\x00b"}
+	for i := range 2000 {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	for _, name := range names {
+		for range 2 {
+			_, err := c.Run(w.ctx, txn.Options{Name: name}, func(context.Context, *txn.Txn) error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	counted, timed := c.Stats().ByName, c.Latencies().ByName
+	if len(counted) != 1024 || len(timed) != 64 {
+		t.Errorf("%d names are counted, %d timed", len(counted), len(timed))
+	}
+	for name, n := range counted {
+		if len(name) > 128 || !utf8.ValidString(name) || n.Committed == 0 {
+			t.Errorf("%d bytes, %q: %+v", len(name), name[:min(len(name), 200)], n)
+		}
+	}
+	if n := counted[long[:128]].Committed; n != 4 {
+		t.Errorf("names that begin alike count as %d, not 4", n)
 	}
 }

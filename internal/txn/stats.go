@@ -1,9 +1,13 @@
 package txn
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // Stats are a client's counters since it began.
@@ -58,13 +62,20 @@ type NameStats struct {
 	Seconds float64
 }
 
-// maxNames bounds how many names are counted; further ones are not.
-const maxNames = 1024
+const (
+	// maxNames bounds how many names are counted, and maxTimed of how many of them the
+	// latencies are; further ones are not.
+	maxNames, maxTimed = 1024, 64
+	// maxName bounds the bytes of a name; longer ones that begin alike count as one.
+	maxName = 128
+)
 
-// nameCounters are the counters behind NameStats.
+// nameCounters are the counters behind NameStats, and latencies by how the transaction
+// ended: Committed, Conflicted (a live lock too) or Failed; nil: not measured.
 type nameCounters struct {
 	begun, committed, conflicts, failed atomic.Uint64
 	nanos                               atomic.Int64
+	took                                *[outcomes]metrics.Durations
 }
 
 // named returns the counters of the name, or nil without a name or if there are too many.
@@ -75,11 +86,24 @@ func (s *counters) named(name string) *nameCounters {
 	if known, ok := s.names.Load(name); ok {
 		return known.(*nameCounters)
 	}
-	if s.nameCount.Add(1) > maxNames {
+	// It is a label of metrics: programs choose it, and neither its length nor what it
+	// holds may do harm there. Most names are known as they stand.
+	if len(name) > maxName || !utf8.ValidString(name) {
+		name = strings.ToValidUTF8(name[:min(len(name), maxName)], "\uFFFD")
+		if known, ok := s.names.Load(name); ok {
+			return known.(*nameCounters)
+		}
+	}
+	n := s.nameCount.Add(1)
+	if n > maxNames {
 		s.nameCount.Add(-1)
 		return nil
 	}
-	known, there := s.names.LoadOrStore(name, &nameCounters{})
+	fresh := &nameCounters{}
+	if n <= maxTimed {
+		fresh.took = &[outcomes]metrics.Durations{}
+	}
+	known, there := s.names.LoadOrStore(strings.Clone(name), fresh)
 	if there {
 		s.nameCount.Add(-1)
 	}
@@ -97,9 +121,35 @@ func (n *nameCounters) ended(o Outcome, took time.Duration) {
 		n.committed.Add(1)
 	case Conflicted, LockedOut:
 		n.conflicts.Add(1)
+		o = Conflicted
 	default:
 		n.failed.Add(1)
+		o = Failed
 	}
+	if n.took != nil {
+		n.took[o].Observe(took)
+	}
+}
+
+// latenciesByName returns those of the names that are measured, by outcome, as far as there
+// are any.
+func (s *counters) latenciesByName() map[string]map[Outcome]metrics.Histogram {
+	out := make(map[string]map[Outcome]metrics.Histogram)
+	s.names.Range(func(name, counted any) bool {
+		n := counted.(*nameCounters)
+		if n.took == nil {
+			return true
+		}
+		of := make(map[Outcome]metrics.Histogram)
+		for o := range outcomes {
+			if h := n.took[o].Read(); h.Count() > 0 {
+				of[o] = h
+			}
+		}
+		out[name.(string)] = of
+		return true
+	})
+	return out
 }
 
 func (s *counters) byName() map[string]NameStats {
