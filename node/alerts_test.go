@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -171,6 +173,30 @@ func TestMonitoringNamesWhatExists(t *testing.T) {
 	promtool(t, "check", "rules", alertsFile)
 	promtool(t, "check", "rules", expressions(t))
 	promtool(t, "check", "config", filepath.Join(filepath.Dir(alertsFile), "prometheus.yml"))
+}
+
+// TestAlertsHaveTheThresholdsOfDoctor: what an alert and a finding are both about has one
+// limit, so that nobody is woken by what doctor calls well.
+func TestAlertsHaveTheThresholdsOfDoctor(t *testing.T) {
+	rules, limits := readText(t, alertsFile), health.Thresholds()
+	limits["percolator_certs_expiry_timestamp_seconds"] = certs.ExpiryWarning.Seconds()
+	for metric, want := range limits {
+		found := regexp.MustCompile(metric + `[^<>\n]*[<>] ([0-9.]+)(?: \* ([0-9.]+))?\n`).
+			FindAllStringSubmatch(rules, -1)
+		if len(found) != 1 {
+			t.Errorf("%d alerts compare %s with a number", len(found), metric)
+			continue
+		}
+		got, err := strconv.ParseFloat(found[0][1], 64)
+		if factor := found[0][2]; err == nil && factor != "" {
+			var by float64
+			by, err = strconv.ParseFloat(factor, 64)
+			got *= by
+		}
+		if err != nil || got != want {
+			t.Errorf("the alert for %s fires at %v, doctor finds it at %v (%v)", metric, got, want, err)
+		}
+	}
 }
 
 // expressions writes the dashboard's expressions into a file of rules, for promtool to parse.

@@ -66,6 +66,17 @@ const (
 	maxNamed = 8
 )
 
+// Thresholds are the limits above which something is found, by the metric in which alerts
+// see the same, in its unit. Alerts have the same limits.
+func Thresholds() map[string]float64 {
+	return map[string]float64{
+		"percolator_observer_oldest_seconds":            behind.Seconds(),
+		"percolator_tablet_oldest_lock_seconds":         oldLock.Seconds(),
+		"percolator_tablets_leaderless_longest_seconds": leaderless.Seconds(),
+		"percolator_clock_offset_seconds":               clockWarn.Seconds(),
+	}
+}
+
 // examination is one look at a cluster.
 type examination struct {
 	status   *pb.ClusterStatusResponse
