@@ -181,7 +181,7 @@ func TestAlertsHaveTheThresholdsOfDoctor(t *testing.T) {
 	rules, limits := readText(t, alertsFile), health.Thresholds()
 	limits["percolator_certs_expiry_timestamp_seconds"] = certs.ExpiryWarning.Seconds()
 	for metric, want := range limits {
-		found := regexp.MustCompile(metric + `[^<>\n]*[<>] ([0-9.]+)(?: \* ([0-9.]+))?\n`).
+		found := regexp.MustCompile(metric+`[^<>\n]*[<>] ([0-9.]+)(?: \* ([0-9.]+))?\n`).
 			FindAllStringSubmatch(rules, -1)
 		if len(found) != 1 {
 			t.Errorf("%d alerts compare %s with a number", len(found), metric)

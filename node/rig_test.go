@@ -36,6 +36,7 @@ type rig struct {
 	ahead   map[int]time.Duration // of the clocks of nodes
 	free    []*atomic.Uint64      // bytes on the nodes' disks
 	traces  trace.TracerProvider
+	halted  []*atomic.Int64 // when the nodes' clocks were stopped, in Unix nanoseconds; 0: they go
 }
 
 // newRig starts so many nodes. The first begins a cluster, the others are taken into it.
@@ -71,7 +72,7 @@ func newTracedRig(t *testing.T, size int, change func(i int, c *node.Config),
 func (r *rig) add() *node.Node {
 	r.t.Helper()
 	st, free := fillableDisk(r.t)
-	r.free = append(r.free, free)
+	r.free, r.halted = append(r.free, free), append(r.halted, &atomic.Int64{})
 	i := len(r.stores)
 	r.stores, r.nodes = append(r.stores, st), append(r.nodes, nil)
 	if i > 0 {
@@ -106,9 +107,14 @@ func (r *rig) start(i int) *node.Node {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ahead := r.ahead[i]
+	ahead, halted := r.ahead[i], r.halted[i]
 	n, err := node.OpenWith(ctx, cfg, node.Parts{
-		Clock: func() time.Time { return time.Now().Add(ahead) },
+		Clock: func() time.Time {
+			if at := halted.Load(); at != 0 {
+				return time.Unix(0, at)
+			}
+			return time.Now().Add(ahead)
+		},
 		Store: r.stores[i], Traces: r.traces,
 		Link: func(self peer.Self) (peer.Link, error) {
 			return r.network.Link(self.NodeID), nil

@@ -1,0 +1,116 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/health"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node"
+)
+
+// TestHarmIsFound: what goes wrong is what `doctor` and the console say within five seconds,
+// with words that name the remedy.
+func TestHarmIsFound(t *testing.T) {
+	ctx := within(t, 2*time.Minute)
+	fails := func(context.Context, *percolator.Tx, percolator.Notification) error {
+		return errors.New("always")
+	}
+	r := three(ctx, t, 1, func(_ int, c *node.Config) {
+		quick(c)
+		c.Logger = slog.New(slog.DiscardHandler)
+		c.Observers = func(r *percolator.Registry) { r.Strong("fails", input, fails, percolator.MaxAttempts(1)) }
+	})
+	r.lead(ctx, cluster.MetaTablet, 0)
+	asked := r.nodes[0]
+
+	if err := set(ctx, asked.DB(), "r", input, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	found(ctx, t, asked, health.ObserverParked, "notify replay fails --all-parked")
+
+	oldLock(ctx, t, asked.DB())
+	found(ctx, t, asked, health.LockOld, "lock resolve")
+
+	r.free[2].Store(1)
+	found(ctx, t, asked, health.WritesRefused, "Make room")
+
+	r.halted[1].Store(time.Now().UnixNano())
+	found(ctx, t, asked, health.ClockOff, "Set its clock")
+	r.halted[1].Store(0)
+
+	r.crash(2)
+	found(ctx, t, asked, health.NodeAway, "Start it again")
+	found(ctx, t, asked, health.NoSpare, "")
+
+	r.crash(1)
+	found(ctx, t, asked, health.NoQuorum, "Start")
+}
+
+// oldLock is the lock of a client that went away two minutes ago.
+func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
+	t.Helper()
+	id, err := db.Client().TableID(ctx, input.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	cell := wire.CellPB(mvcc.Cell{Table: id, Row: "locked", Column: "c"})
+	r, _, err := db.Client().Send(ctx, wire.Position{Table: id, Row: "locked"}, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(mvcc.TimestampAt(now.Add(-2 * time.Minute).UnixMilli())),
+			Expiry:  uint64(mvcc.TimestampAt(now.Add(time.Hour).UnixMilli())),
+			Primary: cell, Worker: &pb.Worker{},
+			Writes: []*pb.CellWrite{{Cell: cell, Kind: pb.Kind_KIND_PUT, Value: []byte("x")}},
+		}},
+	})
+	if err != nil || r.GetMutation().GetStatus() != pb.Status_STATUS_OK {
+		t.Fatal(r, err)
+	}
+}
+
+// found fails unless the node says within five seconds what is wrong, and what to do. Of the
+// time that counts which this process was given: a ticker drops what comes while it waits
+// for a processor.
+func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string) {
+	t.Helper()
+	const tick, most = 50 * time.Millisecond, 100
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var ticks atomic.Int64
+	go func() {
+		every := time.NewTicker(tick)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				ticks.Add(1)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	comesTrue(ctx, t, kind, func() bool {
+		status, err := n.DB().Client().Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		for _, f := range status.GetFindings() {
+			if f.Kind == kind && strings.Contains(f.Remedy, remedy) {
+				return true
+			}
+		}
+		if ticks.Load() > most {
+			t.Fatalf("%s is not found within %v: %v, %v", kind, most*tick, status.GetFindings(), err)
+		}
+		return false
+	})
+	t.Logf("%s: found after %v", kind, time.Since(began).Round(time.Millisecond))
+}
