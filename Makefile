@@ -61,6 +61,9 @@ race-long: ## all of these tests, with all of whole nodes and of simulated clust
 bench: ## the figures, as ratios in one run; ARGS are passed on
 	$(GO) run ./bench $(ARGS)
 
+bench-costs: ## what metrics, console and traces take from a node, by turns; ARGS are passed on
+	$(GO) run ./bench -only costs -callers 64 -rounds 9 -duration 2s $(ARGS)
+
 bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
 	cd bench/peers && $(GO) run . $(ARGS)
 

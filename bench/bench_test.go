@@ -1,10 +1,46 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 )
+
+// TestMain lets the tests' program be the collector that it starts.
+func TestMain(m *testing.M) {
+	if os.Getenv(collecting) != "" {
+		if err := runCollector(os.Stdout, os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestCosts runs every comparison once, shortly.
+func TestCosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
+	var out strings.Builder
+	o := options{
+		duration: 50 * time.Millisecond, callers: []int{4}, rounds: 1, dir: t.TempDir(), only: costs,
+	}
+	if err := runAll(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	for _, w := range watchers {
+		for _, what := range []string{readTxn, onePhase} {
+			if !strings.Contains(out.String(), what+": "+w.name) {
+				t.Errorf("no figures of %s, watched by %s", what, w.name)
+			}
+		}
+	}
+}
 
 // TestSmoke runs everything once, shortly: the figures mean nothing, but all of them must be there.
 func TestSmoke(t *testing.T) {

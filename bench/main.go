@@ -5,6 +5,8 @@
 //	go run ./bench                     the table, then how long a commit's observer takes to start
 //	go run ./bench -only clustering -documents 20000
 //	                                   the paper's document clustering, with more and more observer workers
+//	go run ./bench -only costs -callers 64 -rounds 9
+//	                                   what metrics, the console and traces take from a node, by turns
 //	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
 package main
 
@@ -41,6 +43,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	if os.Getenv(collecting) != "" {
+		return runCollector(os.Stdout, os.Stdin)
+	}
 	o := options{}
 	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
 	workers := flag.String("workers", "16,64,128,256",
@@ -86,6 +91,9 @@ func numbers(name, list string) (out []int, err error) {
 }
 
 func runAll(ctx context.Context, o options, out io.Writer) error {
+	if o.only == costs {
+		return measureCosts(ctx, o, out)
+	}
 	r, err := measureAll(ctx, o)
 	if err != nil {
 		return err

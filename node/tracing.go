@@ -24,6 +24,9 @@ import (
 
 const (
 	spanQueue = 4096
+	// maxRoots bounds the traces that begin on this node in a second. A span costs some
+	// microseconds, and one in a hundred reads of a busy node would be thousands.
+	maxRoots = 200
 	// spanTimeout bounds the sending of one batch, and the end.
 	spanTimeout = 5 * time.Second
 )
@@ -63,10 +66,10 @@ func openTracing(cfg Config, parts Parts, self join.Identity) (spans, error) {
 	s := spans{exporter: &spanExporter{SpanExporter: otlp, logger: cfg.Logger}}
 	s.provider = trace.NewTracerProvider(
 		trace.WithResource(about),
-		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(cfg.Trace.Sample))),
+		trace.WithSampler(trace.ParentBased(trace.AlwaysSample())),
 		trace.WithBatcher(s.exporter, trace.WithMaxQueueSize(spanQueue),
 			trace.WithExportTimeout(spanTimeout)))
-	s.tracer = tracing.New(s.provider)
+	s.tracer = tracing.Sampling(s.provider, cfg.Trace.Sample, maxRoots)
 	return s, nil
 }
 

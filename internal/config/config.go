@@ -138,7 +138,7 @@ type Trace struct {
 	Endpoint string
 	// Sample is the share of traces that are kept, from 0 to 1, of those that begin on
 	// this node: transactions of its own process, and runs of observers for changes of
-	// which no trace is known. What clients sample is kept anyway.
+	// which no trace is known; at most 200 a second. What clients sample is kept anyway.
 	Sample float64
 }
 

@@ -2,12 +2,15 @@ package tracing
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 )
 
 // contextBytes is the length of a context on the wire: the identifiers of the trace and of
@@ -34,31 +37,57 @@ func (c Context) span() trace.SpanContext {
 }
 
 // Tracer starts spans. A nil Tracer starts none. Its methods may be used concurrently.
-type Tracer struct{ tracer trace.Tracer }
+type Tracer struct {
+	tracer trace.Tracer
+	// below is what a random number must be below for a root to be asked for: the SDK's own
+	// sampler costs a read a tenth of its time, for those that it does not keep too.
+	below uint64
+	limit *rate.Limiter // of roots; nil: none
+}
 
 // New returns a Tracer of the provider's; nil if that is nil.
 func New(provider trace.TracerProvider) *Tracer {
 	if provider == nil {
 		return nil
 	}
-	return &Tracer{provider.Tracer("github.com/percolator-go/percolator")}
+	return &Tracer{
+		tracer: provider.Tracer("github.com/percolator-go/percolator"), below: math.MaxUint64,
+	}
+}
+
+// Sampling is New with a Tracer that asks the provider for only a share of the roots, from
+// 0 to 1, and for at most so many a second. Those that it does not ask for leave no mark in
+// their contexts: what is traced with one of them is a root itself.
+func Sampling(provider trace.TracerProvider, share float64, most int) *Tracer {
+	t := New(provider)
+	t.limit = rate.NewLimiter(rate.Limit(most), most)
+	if share < 1 {
+		t.below = uint64(share * (1 << 63) * 2)
+	}
+	return t
+}
+
+// passes reports whether a root is not even asked for.
+func (t *Tracer) passes() bool {
+	return (t.below < math.MaxUint64 && rand.Uint64() >= t.below) ||
+		(t.limit != nil && !t.limit.Allow())
 }
 
 // Start begins a span below that of ctx, or a root. The span is nil if it is not sampled.
 // What is traced with the context that is returned belongs to the same trace, or is not
 // sampled either.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, *Span) {
-	if t == nil {
+	if t == nil || (!trace.SpanContextFromContext(ctx).IsValid() && t.passes()) {
 		return ctx, nil
 	}
 	ctx, span := t.tracer.Start(ctx, name)
-	return ctx, t.sampled(span)
+	return ctx, sampled(t.tracer, span)
 }
 
 // Continue begins a span that began at some time below one of another process, or a root
 // if the parent is the zero Context. It is nil if it is not sampled.
 func (t *Tracer) Continue(parent Context, name string, began time.Time) *Span {
-	if t == nil {
+	if t == nil || (parent == (Context{}) && t.passes()) {
 		return nil
 	}
 	ctx := context.Background()
@@ -66,15 +95,15 @@ func (t *Tracer) Continue(parent Context, name string, began time.Time) *Span {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent.span())
 	}
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(began))
-	return t.sampled(span)
+	return sampled(t.tracer, span)
 }
 
-func (t *Tracer) sampled(span trace.Span) *Span {
+func sampled(tracer trace.Tracer, span trace.Span) *Span {
 	at := span.SpanContext()
 	if !at.IsSampled() || !span.IsRecording() {
 		return nil
 	}
-	s := &Span{tracer: t.tracer, span: span, sent: make([]byte, 0, contextBytes)}
+	s := &Span{tracer: tracer, span: span, sent: make([]byte, 0, contextBytes)}
 	id, of := at.SpanID(), at.TraceID()
 	s.sent = append(append(s.sent, of[:]...), id[:]...)
 	return s
@@ -101,7 +130,7 @@ func (s *Span) Child(name string) *Span {
 		return nil
 	}
 	_, span := s.tracer.Start(s.In(context.Background()), name)
-	return (&Tracer{s.tracer}).sampled(span)
+	return sampled(s.tracer, span)
 }
 
 // In returns ctx with the span, for those who trace with it.

@@ -92,3 +92,38 @@ func TestContextCrosses(t *testing.T) {
 		t.Errorf("%v", all)
 	}
 }
+
+// TestSampling: about the share of roots is kept, at no allocation for the others; below a
+// root all are, whatever the share.
+func TestSampling(t *testing.T) {
+	provider := trace.NewTracerProvider(trace.WithSampler(trace.ParentBased(trace.AlwaysSample())))
+	tracer, kept := Sampling(provider, 0.25, 1<<20), 0
+	for range 10_000 {
+		if _, span := tracer.Start(t.Context(), "a"); span != nil {
+			kept++
+		}
+	}
+	if kept < 2000 || kept > 3000 {
+		t.Errorf("%d of 10000 roots are kept, of a quarter", kept)
+	}
+	none, all := Sampling(provider, 0, 10), Sampling(provider, 1, 10)
+	if n := testing.AllocsPerRun(100, func() { none.Start(t.Context(), "a") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	ctx, root := all.Start(t.Context(), "a")
+	_, child := none.Start(ctx, "b")
+	of, _ := Parse(root.Sent())
+	if root == nil || child == nil || none.Continue(of, "c", time.Now()) == nil ||
+		none.Continue(Context{}, "d", time.Now()) != nil {
+		t.Error("what is below a root is not what it is")
+	}
+	kept = 0
+	for range 1000 {
+		if all.Continue(Context{}, "e", time.Now()) != nil {
+			kept++
+		}
+	}
+	if kept > 100 {
+		t.Errorf("%d roots at once, of ten a second", kept)
+	}
+}

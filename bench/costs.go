@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+)
+
+// This file measures what watching costs: a node with somebody who watches beside the same
+// node with nobody, by turns. Histograms are always on, as they are what there is to see.
+
+// costs is what -only asks for.
+const costs = "costs"
+
+// costTarget is the least part of the rate that may be left.
+const costTarget = 0.97
+
+// watcher is a way of being watched.
+type watcher struct {
+	name  string
+	begin func(ctx context.Context, cfg *node.Config) (end func(), err error)
+	// after is called when the node runs.
+	after func(ctx context.Context, n *node.Node) (end func())
+}
+
+var watchers = []watcher{
+	{name: "nobody"},
+	{
+		name: "metrics and console",
+		begin: func(_ context.Context, cfg *node.Config) (func(), error) {
+			cfg.HTTP = "127.0.0.1:0"
+			return func() {}, nil
+		},
+		after: browse,
+	},
+	{name: "traces at 1 %", begin: collect},
+}
+
+// measureCosts shows what is left of the rates of reads and of one-phase transactions. The
+// kinds of one round come one after the other, the first of them another one in each round.
+func measureCosts(ctx context.Context, o options, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(w, "%v each, %d rounds\n\n", o.duration, o.rounds)
+	_, _ = fmt.Fprintln(w, "watched by\tcallers\t/s\tCPU µs/op\tof nobody's rate: median\tlowest\thighest\tof its CPU\ttarget\t")
+	for _, what := range []string{readTxn, onePhase} {
+		for _, callers := range o.callers {
+			r := make([][]figure, len(watchers))
+			for round := range o.rounds {
+				for i := range watchers {
+					i = (i + round) % len(watchers)
+					f, err := measure(ctx, o, kind{what, watchers[i].node(what)}, callers)
+					if err != nil {
+						return fmt.Errorf("%s, watched by %s: %w", what, watchers[i].name, err)
+					}
+					r[i] = append(r[i], f)
+				}
+			}
+			for i := range watchers {
+				rate, cpu := ratioOf(r[i], r[0], func(f figure) float64 { return f.perSecond }),
+					ratioOf(r[i], r[0], func(f figure) float64 { return f.cpuMicros })
+				best := slices.MaxFunc(r[i], func(a, b figure) int { return int(a.perSecond - b.perSecond) })
+				_, _ = fmt.Fprintf(w, "%s: %s\t%d\t%.0f\t%.1f\t%.3f\t%.3f\t%.3f\t%.3f\t%.2f\t\n", what,
+					watchers[i].name, callers, best.perSecond, best.cpuMicros, rate[len(rate)/2], rate[0],
+					rate[len(rate)-1], cpu[len(cpu)/2], costTarget)
+			}
+		}
+	}
+	return w.Flush()
+}
+
+// ratioOf are the ratios of a figure, round by round, in ascending order.
+func ratioOf(of, to []figure, figureOf func(figure) float64) (out []float64) {
+	for i := range of {
+		out = append(out, figureOf(of[i])/figureOf(to[i]))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// watched is a node with its watcher.
+type watched struct {
+	*onNode
+	ends []func()
+}
+
+func (w *watched) close() error {
+	err := w.onNode.close()
+	for _, end := range w.ends {
+		end()
+	}
+	return err
+}
+
+// node opens a node that is watched. Its own client is what is measured, as its observers
+// use it.
+func (w watcher) node(what string) func(context.Context, string) (subject, error) {
+	return func(ctx context.Context, dir string) (subject, error) {
+		cfg := node.DefaultConfig()
+		cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure = dir, "127.0.0.1:0", "", true
+		var ends []func()
+		if w.begin != nil {
+			end, err := w.begin(ctx, &cfg)
+			if err != nil {
+				return nil, err
+			}
+			ends = append(ends, end)
+		}
+		n, err := node.Open(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		s := &onNode{kind: what, node: n, db: n.DB()}
+		if err := s.prepare(ctx); err != nil {
+			return nil, errors.Join(err, n.Close(ctx))
+		}
+		s.db = percolator.NewDB(n.DB().Client())
+		if w.after != nil {
+			ends = append(ends, w.after(ctx, n))
+		}
+		return &watched{s, ends}, nil
+	}
+}
+
+// browse is a Prometheus that scrapes every second, fifteen times as often as most do, and a
+// console that is open.
+func browse(ctx context.Context, n *node.Node) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	get := func(path string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTPAddr()+path, nil)
+		if err != nil {
+			return
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+	go get("/api/v1/cluster/stream")
+	go func() {
+		every := time.NewTicker(time.Second)
+		defer every.Stop()
+		for ctx.Err() == nil {
+			get("/metrics")
+			select {
+			case <-every.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return cancel
+}
+
+// collecting marks the process that is the collector of traces.
+const collecting = "PERCOLATOR_BENCH_COLLECTOR"
+
+// runCollector takes all traces and keeps none, until its standard input ends. It prints
+// where it listens.
+func runCollector(out io.Writer, in io.Reader) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		if err := s.RecvMsg(&emptypb.Empty{}); err != nil {
+			return err
+		}
+		return s.SendMsg(&emptypb.Empty{})
+	}))
+	_, _ = fmt.Fprintln(out, listener.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		server.Stop()
+	}()
+	return server.Serve(listener)
+}
+
+// collect has a process of its own collect the node's traces: what that takes is not the
+// node's.
+func collect(ctx context.Context, cfg *node.Config) (end func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), collecting+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	end = func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+	var address string
+	if _, err := fmt.Fscan(out, &address); err != nil {
+		end()
+		return nil, fmt.Errorf("the collector does not say where it listens: %w", err)
+	}
+	cfg.Trace.Endpoint, cfg.Trace.Sample = "http://"+address, 0.01
+	return end, nil
+}
