@@ -39,6 +39,7 @@ type clusterPolicy struct {
 
 	mu      sync.Mutex
 	known   *pb.Policy // immutable; nil: none was read
+	readAt  time.Time  // when it, or the same again, was read last
 	differs []string   // which of the node's settings it overrules, for operators
 }
 
@@ -96,6 +97,13 @@ func (p *clusterPolicy) now() *pb.Policy {
 	return p.known
 }
 
+// lastRead returns the policy that was read last, nil if there was none, and when.
+func (p *clusterPolicy) lastRead() (*pb.Policy, time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known, p.readAt
+}
+
 // overruled returns a line for each setting of the node that the policy overrules.
 func (p *clusterPolicy) overruled() []string {
 	p.mu.Lock()
@@ -117,6 +125,7 @@ func (p *clusterPolicy) follow(record *meta.Policy, gate *version.Gate, changed 
 func (p *clusterPolicy) note(read *pb.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.readAt = time.Now()
 	// Version 0 stands for no policy, and so is never newer.
 	if read.GetVersion() <= p.known.GetVersion() {
 		return

@@ -29,14 +29,31 @@ import (
 // questions are those that the node answers.
 func (n *Node) questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
-		"rows":  {Data: true, Answer: n.asked(n.rows)},
-		"row":   {Data: true, Answer: n.asked(n.row)},
-		"trace": {Data: true, Answer: n.asked(n.trace)},
+		"rows":  {Data: true, Answer: n.asked(n.ungranted(n.rows, false))},
+		"row":   {Data: true, Answer: n.asked(n.ungranted(n.row, false))},
+		"trace": {Data: true, Answer: n.asked(n.ungranted(n.trace, true))},
 
 		"history":   {Answer: n.asked(n.lastHour)},
 		"heat":      {Answer: n.asked(n.heat)},
 		"mailboxes": {Answer: n.asked(n.mailboxes)},
 		"contended": {Data: true, Answer: n.asked(n.contended)},
+	}
+}
+
+// ungranted refuses questions for rows of tables that only some clients may use: the answer
+// is the same for all who may ask. With all it refuses them if there is any such table,
+// for the answer may have rows of others than the one that is named.
+func (n *Node) ungranted(answer func(context.Context, url.Values) (any, error),
+	all bool) func(context.Context, url.Values) (any, error) {
+	return func(ctx context.Context, form url.Values) (any, error) {
+		known, _ := n.policy.lastRead()
+		for _, g := range known.GetGrants() {
+			if n.certs.files != nil && (all || g.TableName == form.Get("table")) {
+				return nil, fmt.Errorf("%w: table %q is for those who have a grant: use the command "+
+					"line with their certificate", percolator.ErrInvalid, g.TableName)
+			}
+		}
+		return answer(ctx, form)
 	}
 }
 

@@ -32,6 +32,7 @@ type Config struct {
 	Restores  *meta.Restores
 	Jobs      *Jobs // that clients report to this node
 	Tokens    *meta.Tokens
+	Schema    *meta.Schema
 	Router    *route.Router
 	Carrier   *route.Carrier
 	Members   cluster.Members

@@ -53,7 +53,7 @@
 //  9. The cluster's policy is one record. It is written once when the cluster is founded
 //     and later changed by conditional writes (docs/adr/0026). Requests and the splitter
 //     make no more tablets than it allows, except for those that other nodes make at the
-//     same moment.
+//     same moment. Grants are a part of it, and tokens a record of their own (ADR 0039).
 //
 // A crash loses nothing: everything is in the meta tablet. Called by: node, cluster/admin.
 package meta

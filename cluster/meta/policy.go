@@ -59,6 +59,8 @@ func (r *Policy) Set(ctx context.Context, set *pb.Policy) (*pb.Policy, error) {
 	if err := policy.Check(set); err != nil {
 		return nil, refuse(pb.Error_CODE_INVALID, "%v", err)
 	}
+	set = proto.CloneOf(set)
+	set.Grants = nil // merged they would be added to those that there are
 	return update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
 		if have == nil {
 			return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE,

@@ -122,6 +122,7 @@ func evilCluster() *fakeCluster {
 
 // evilLines are command lines for all commands that print what may come from outside.
 var evilLines = [][]string{
+	{"grant", "reader", evilName, "--table", evilName}, {"revoke", evilName, "--table", evilName}, {"grants"},
 	{"jobs"}, {"token", "create", evilName, "--role", "operator"}, {"token", "ls"}, {"token", "revoke", evilName},
 	{"status"}, {"doctor"}, {"debug", "zip", "@zip"}, {"node", "log-level", "info"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
 	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName},

@@ -72,6 +72,8 @@ var calls = map[string]access{
 	pb.Admin_CreateToken_FullMethodName:     {role: certs.Operator},
 	pb.Admin_Tokens_FullMethodName:          {role: certs.Operator},
 	pb.Admin_RevokeToken_FullMethodName:     {role: certs.Operator},
+	pb.Admin_SetGrant_FullMethodName:        {role: certs.Operator},
+	pb.Admin_Grants_FullMethodName:          {role: certs.Reader},
 	// A writer can do what it does by itself, one row after the other.
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	// It changes nothing, but reads all of a tablet on each of its replicas.
@@ -200,13 +202,18 @@ func (c Caller) refuseOperation(req *pb.TabletRequest) *pb.Error {
 	// that it has waited for long enough, would end others' transactions.
 	check := req.GetCheckTxnStatus()
 	if check != nil && !c.Role.Includes(certs.Writer) {
-		// A copy: the message of an earlier attempt may be on its way yet.
-		req.Op = &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
-			Primary: check.Primary, StartTs: check.StartTs, Now: check.Now,
-			MetExpiry: math.MaxUint64,
-		}}
+		weaken(req, check)
 	}
 	return nil
+}
+
+// weaken has a question for what became of a transaction end only what has expired.
+func weaken(req *pb.TabletRequest, check *pb.CheckTxnStatusRequest) {
+	// A copy: the message of an earlier attempt may be on its way yet.
+	req.Op = &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: &pb.CheckTxnStatusRequest{
+		Primary: check.Primary, StartTs: check.StartTs, Now: check.Now,
+		MetExpiry: math.MaxUint64,
+	}}
 }
 
 // guard stands in front of all handlers of a server.

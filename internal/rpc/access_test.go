@@ -35,6 +35,7 @@ var leastRoles = map[string]certs.Role{
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
 	"ReplayParked": certs.Writer, "FinalizeUpgrade": certs.Operator,
+	"SetGrant": certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader,
 }

@@ -121,6 +121,9 @@ type ServerConfig struct {
 	// TLS serves encrypted; nil serves clear text. To demand client certificates set its
 	// ClientAuth and ClientCAs, or take it from certs.Files.
 	TLS *tls.Config
+	// Policy returns the cluster's policy as the node read it last, and when that was: its
+	// grants say which clients may use which tables. nil: all may.
+	Policy func() (*pb.Policy, time.Time)
 	// Admin is the service of operators; nil: its calls are refused.
 	Admin pb.AdminServer
 	// Register adds services for nodes: with TLS their calls need a certificate with the

@@ -16,7 +16,7 @@
 //     0031).
 //  3. A handler that panics does not end the process, and a remote client can
 //     change users' columns of user tables only, in transactions: no acknowledgment, no raw cell, nothing of the nodes' own.
-//     Each call and operation takes a role, which the client's certificate names (access.go, ADR 0035). Operators' acts leave a line each in the log
+//     Each call and operation takes a role, which the client's certificate names (access.go, ADR 0035), and grants narrow it for single tables (grants.go). Operators' acts leave a line each in the log
 //     (audit.go, ADR 0039).
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
 //  5. A client that vanishes without closing its connection (stopped, or its network gone) is noticed within 15 s: after 10 s

@@ -109,6 +109,9 @@ func (s *service) do(ctx context.Context, who Caller,
 	if e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
+	if e := s.grants.refuse(who, req); e != nil {
+		return &pb.TabletResponse{Error: e}
+	}
 	if req.DeadlineMs > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx,

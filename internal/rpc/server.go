@@ -47,7 +47,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport),
-			counters: &serverCounters{}, draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
+			grants: grants{read: cfg.Policy}, counters: &serverCounters{}, draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -156,6 +156,7 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
+	grants    grants
 	memory    *semaphore.Weighted // of operations and their answers, of all connections
 	counters  *serverCounters
 	draining  chan struct{} // closed by Shutdown

@@ -36,6 +36,12 @@ func in(dir string) ClientConfig {
 func secured(t *testing.T, dir string, logger *slog.Logger,
 	register func(grpc.ServiceRegistrar)) (addr string) {
 	t.Helper()
+	return securedWith(t, dir, ServerConfig{Logger: logger, Register: register})
+}
+
+// securedWith is like secured, with a configuration.
+func securedWith(t *testing.T, dir string, cfg ServerConfig) (addr string) {
+	t.Helper()
 	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +52,8 @@ func secured(t *testing.T, dir string, logger *slog.Logger,
 	}
 	cluster := txntest.New()
 	cluster.AddTable("t")
-	server := NewServer(cluster.Process(1, 1),
-		ServerConfig{TLS: files.Server(certs.AllRoles()...), Register: register, Logger: logger})
+	cfg.TLS = files.Server(certs.AllRoles()...)
+	server := NewServer(cluster.Process(1, 1), cfg)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(wg.Wait)

@@ -38,6 +38,8 @@ const (
 	Admin_CreateToken_FullMethodName     = "/percolator.v1.Admin/CreateToken"
 	Admin_Tokens_FullMethodName          = "/percolator.v1.Admin/Tokens"
 	Admin_RevokeToken_FullMethodName     = "/percolator.v1.Admin/RevokeToken"
+	Admin_SetGrant_FullMethodName        = "/percolator.v1.Admin/SetGrant"
+	Admin_Grants_FullMethodName          = "/percolator.v1.Admin/Grants"
 	Admin_ReplayParked_FullMethodName    = "/percolator.v1.Admin/ReplayParked"
 )
 
@@ -87,6 +89,11 @@ type AdminClient interface {
 	Tokens(ctx context.Context, in *TokensRequest, opts ...grpc.CallOption) (*TokensResponse, error)
 	// Removes a token; every node refuses it from then on.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
+	// Lets a client's certificate use a table that only those named may use, or takes that back; answers when every node that is
+	// alive goes by it.
+	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*SetGrantResponse, error)
+	// Lists the grants.
+	Grants(ctx context.Context, in *GrantsRequest, opts ...grpc.CallOption) (*GrantsResponse, error)
 	// Has an observer run again for every notification that is parked.
 	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
 }
@@ -289,6 +296,26 @@ func (c *adminClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest, o
 	return out, nil
 }
 
+func (c *adminClient) SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*SetGrantResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetGrantResponse)
+	err := c.cc.Invoke(ctx, Admin_SetGrant_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) Grants(ctx context.Context, in *GrantsRequest, opts ...grpc.CallOption) (*GrantsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GrantsResponse)
+	err := c.cc.Invoke(ctx, Admin_Grants_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplayParkedResponse)
@@ -345,6 +372,11 @@ type AdminServer interface {
 	Tokens(context.Context, *TokensRequest) (*TokensResponse, error)
 	// Removes a token; every node refuses it from then on.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
+	// Lets a client's certificate use a table that only those named may use, or takes that back; answers when every node that is
+	// alive goes by it.
+	SetGrant(context.Context, *SetGrantRequest) (*SetGrantResponse, error)
+	// Lists the grants.
+	Grants(context.Context, *GrantsRequest) (*GrantsResponse, error)
 	// Has an observer run again for every notification that is parked.
 	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
 	mustEmbedUnimplementedAdminServer()
@@ -413,6 +445,12 @@ func (UnimplementedAdminServer) Tokens(context.Context, *TokensRequest) (*Tokens
 }
 func (UnimplementedAdminServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
+}
+func (UnimplementedAdminServer) SetGrant(context.Context, *SetGrantRequest) (*SetGrantResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetGrant not implemented")
+}
+func (UnimplementedAdminServer) Grants(context.Context, *GrantsRequest) (*GrantsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Grants not implemented")
 }
 func (UnimplementedAdminServer) ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayParked not implemented")
@@ -780,6 +818,42 @@ func _Admin_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_SetGrant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetGrantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SetGrant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SetGrant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SetGrant(ctx, req.(*SetGrantRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_Grants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GrantsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Grants(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Grants_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Grants(ctx, req.(*GrantsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ReplayParked_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplayParkedRequest)
 	if err := dec(in); err != nil {
@@ -880,6 +954,14 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeToken",
 			Handler:    _Admin_RevokeToken_Handler,
+		},
+		{
+			MethodName: "SetGrant",
+			Handler:    _Admin_SetGrant_Handler,
+		},
+		{
+			MethodName: "Grants",
+			Handler:    _Admin_Grants_Handler,
 		},
 		{
 			MethodName: "ReplayParked",

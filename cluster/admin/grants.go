@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file holds the orders about grants, which are a part of the policy and reach the
+// nodes as it does. It keeps nothing.
+
+// SetGrant implements pb.AdminServer. It returns when every node that is alive goes by it.
+func (s *Service) SetGrant(ctx context.Context,
+	req *pb.SetGrantRequest) (*pb.SetGrantResponse, error) {
+	tables, err := s.cfg.Schema.Tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(tables, func(t *pb.Table) bool { return t.Name == req.GetTable() })
+	if at < 0 {
+		return nil, refuse("there is no table %q: `percolator table ls` lists them", req.GetTable())
+	}
+	p, err := s.cfg.Policy.SetGrant(ctx, &pb.Grant{
+		Table: tables[at].Id, TableName: tables[at].Name, Name: req.GetName(), Role: req.GetRole(),
+	}, tables)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Node.LearnPolicy(p)
+	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
+		return nil, fmt.Errorf("admin: the grants are changed, and a node has not said that it knows; it "+
+			"goes by them within half a minute: %w", err)
+	}
+	return &pb.SetGrantResponse{}, nil
+}
+
+// Grants implements pb.AdminServer.
+func (s *Service) Grants(ctx context.Context, req *pb.GrantsRequest) (*pb.GrantsResponse, error) {
+	p, err := s.cfg.Node.ReadPolicy(ctx)
+	out := &pb.GrantsResponse{}
+	for _, g := range p.GetGrants() {
+		if req.GetTable() == "" || g.TableName == req.GetTable() {
+			out.Grants = append(out.Grants, g)
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,70 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/policy"
+)
+
+// This file keeps the grants, which are a part of the policy: so every node knows them
+// soon, by the way that the policy takes. It owns nothing.
+
+const (
+	// maxGrants bounds the grants of all tables together, maxGrantName the bytes of a name.
+	maxGrants    = 1024
+	maxGrantName = 255
+)
+
+// SetGrant lets the holder of a certificate use a table as far as the role goes, or takes
+// that back if the role is empty; it returns the policy. Grants of tables that exist no
+// more are dropped.
+func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) (*pb.Policy, error) {
+	switch {
+	case g.Role != "" && g.Role != "reader" && g.Role != "writer":
+		return nil, refuse(pb.Error_CODE_INVALID, "%q is no role of a grant: reader and writer are",
+			g.Role)
+	case g.Name == "" || len(g.Name) > maxGrantName ||
+		strings.ContainsFunc(g.Name, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return nil, refuse(pb.Error_CODE_INVALID, "the name in a certificate has 1 to %d printable bytes",
+			maxGrantName)
+	}
+	return update(ctx, r.records, rowPolicy, func(have *pb.Policy) (*pb.Policy, []change, error) {
+		if have == nil {
+			return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE, "the cluster has no policy yet: try again")
+		}
+		kept := slices.DeleteFunc(slices.Clone(have.Grants), func(k *pb.Grant) bool {
+			return !slices.ContainsFunc(exists, func(t *pb.Table) bool { return t.Id == k.Table })
+		})
+		at, found := slices.BinarySearchFunc(kept, g, compareGrants)
+		switch {
+		case g.Role == "" && !found:
+			return nil, nil, refuse(pb.Error_CODE_INVALID, "%q has no grant of table %q: `percolator "+
+				"grants` lists them", g.Name, g.TableName)
+		case g.Role == "":
+			kept = slices.Delete(kept, at, at+1)
+		case found && kept[at].Role == g.Role:
+			return have, nil, nil
+		case found:
+			kept[at] = g
+		case len(kept) >= maxGrants:
+			return nil, nil, refuse(pb.Error_CODE_TOO_LARGE, "there are %d grants already, which is the "+
+				"most: `percolator revoke` some", maxGrants)
+		default:
+			kept = slices.Insert(kept, at, g)
+		}
+		p := policy.Complete(proto.CloneOf(have))
+		p.Grants, p.Version = kept, have.Version+1
+		return p, nil, nil
+	})
+}
+
+func compareGrants(a, b *pb.Grant) int {
+	return cmp.Or(cmp.Compare(a.Table, b.Table), strings.Compare(a.Name, b.Name))
+}

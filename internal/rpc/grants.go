@@ -1,0 +1,124 @@
+package rpc
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file narrows what a certificate's role allows to the tables that its name has a
+// grant for. Every node looks at what its own clients ask, before it sends it on, and only
+// nodes may ask nodes: so no way leads round it. The workers of all streams call it. It
+// owns the grants by table, made anew when the node has read a newer policy.
+
+// grantsAge is how old what is known of grants may be for tables that have some: a node
+// that meta does not answer must not go on for ever by what it knew. A node reads them
+// every ten seconds.
+const grantsAge = 30 * time.Second
+
+// grants are those of the cluster's policy.
+type grants struct {
+	read func() (*pb.Policy, time.Time) // nil: there are none
+	last atomic.Pointer[grantsByTable]
+}
+
+// grantsByTable are the grants of one version of the policy. It is immutable.
+type grantsByTable struct {
+	policy *pb.Policy
+	tables map[uint32]tableGrants
+}
+
+// tableGrants are those of a table that has some: a role for each name.
+type tableGrants struct {
+	table string
+	roles map[string]certs.Role
+}
+
+// now returns the grants that the node knows, and when it read them.
+func (g *grants) now() (map[uint32]tableGrants, time.Time) {
+	if g.read == nil {
+		return nil, time.Time{}
+	}
+	policy, at := g.read()
+	last := g.last.Load()
+	if last == nil || last.policy != policy {
+		last = &grantsByTable{policy, map[uint32]tableGrants{}}
+		for _, one := range policy.GetGrants() {
+			if last.tables[one.Table].roles == nil {
+				last.tables[one.Table] = tableGrants{one.TableName, map[string]certs.Role{}}
+			}
+			last.tables[one.Table].roles[one.Name] = certs.Role(one.Role)
+		}
+		g.last.Store(last)
+	}
+	return last.tables, at
+}
+
+// refuse returns why the caller may not do the operation on one of its tables, nil if it
+// may. The request is complete. Who may not write a table may still ask there what became of
+// a transaction whose lock it has met elsewhere, as readers do.
+func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
+	tables, at := g.now()
+	if len(tables) == 0 || who.Role.Includes(certs.Operator) {
+		return nil
+	}
+	op := wire.OperationOf(req)
+	needs := operationRoles[op.Clients]
+	for _, id := range tablesOf(req) {
+		t, ok := tables[id]
+		if !ok {
+			continue
+		}
+		if time.Since(at) > grantsAge {
+			return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: fmt.Sprintf(
+				"the grants of table %q could not be read from meta for %v: try again, or ask another node",
+				t.table, grantsAge)}
+		}
+		has := t.roles[who.Name]
+		if check := req.GetCheckTxnStatus(); check != nil {
+			if !has.Includes(certs.Writer) {
+				weaken(req, check)
+			}
+			continue
+		}
+		if !has.Includes(needs) {
+			return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
+				"table %q is for those who have a grant, and %q has none that allows %s: an operator "+
+					"gives it by `percolator grant %s %s --table %s`", t.table, who.Name, op.Name,
+				needs, who.Name, t.table)}
+		}
+	}
+	return nil
+}
+
+// tablesOf returns the tables whose rows the request reads or changes, some of them
+// several times.
+func tablesOf(req *pb.TabletRequest) (ids []uint32) {
+	s := wire.SubjectOf(req)
+	if s.HasCell && !s.Elsewhere {
+		ids = append(ids, s.Cell.GetTable())
+	}
+	for _, w := range s.Writes {
+		ids = append(ids, w.GetCell().GetTable())
+	}
+	for _, c := range s.Cells {
+		ids = append(ids, c.GetTable())
+	}
+	for _, c := range s.Intents {
+		ids = append(ids, c.GetTable())
+	}
+	if s.Span != nil {
+		ids = append(ids, s.Span.GetTable())
+	}
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Walk:
+		ids = append(ids, op.Walk.GetTable())
+	case *pb.TabletRequest_History:
+		ids = append(ids, op.History.GetTable())
+	}
+	return ids
+}
