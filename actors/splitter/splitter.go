@@ -73,7 +73,7 @@ type Config struct {
 var errConfig = errors.New("splitter: Client, Meta and Overview are required")
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Client == nil || c.Meta == nil {
+	if c.Client == nil || c.Meta == nil || c.Overview == nil {
 		return c, errConfig
 	}
 	orDefault(&c.MaxBytes, DefaultMaxBytes)

@@ -163,8 +163,10 @@ func TestSpawn(t *testing.T) {
 	system := actorkit.NewSystem(slog.New(slog.DiscardHandler))
 	defer system.Shutdown()
 	w := &world{asked: make(chan uint64)}
-	w.add("", 100, 0, "", "")
-	s, err := Spawn(system, Config{Client: w, Meta: w, MaxBytes: 1000, Interval: time.Millisecond})
+	w.add("", 600, 0, "", "")
+	s, err := Spawn(system, Config{
+		Client: w, Meta: w, Overview: w, MaxBytes: 1000, Interval: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestSpawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size, load := s.Splits(); size+load != 0 {
-		t.Errorf("%d and %d splits of a small tablet", size, load)
+		t.Errorf("%d and %d splits of a tablet below the limit", size, load)
 	}
 	if _, err := Spawn(system, Config{}); err == nil {
 		t.Error("a splitter without a client was started")
