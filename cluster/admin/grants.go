@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,8 +29,7 @@ func (s *Service) SetGrant(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Node.LearnPolicy(p)
-	if err := s.cfg.Node.ApplyCatalogue(ctx); err != nil {
+	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
 		return nil, fmt.Errorf("admin: the grants are changed, and a node has not said that it knows; it "+
 			"goes by them within half a minute: %w", err)
 	}
