@@ -60,7 +60,6 @@ func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 	}
 	s := n.Stats("counting")
 	t.Logf("%+v p50 %f s", s, s.Latency.Quantile(0.5))
-	t.Logf("%+v", n.Scanners.Stats())
 	if s.Commits != uint64(work.Rows) || s.Failures != 0 || s.Parked != 0 {
 		t.Errorf("%d commits, %d failures, %d parked of %d rows", s.Commits, s.Failures, s.Parked,
 			work.Rows)

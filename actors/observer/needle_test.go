@@ -48,5 +48,4 @@ func TestOneDirtyRowAmongMany(t *testing.T) {
 		})
 		t.Logf("found after %v", time.Since(began).Round(time.Millisecond))
 	}
-	t.Logf("%+v", n.Scanners.Stats())
 }
