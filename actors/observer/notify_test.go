@@ -150,6 +150,10 @@ func TestReplayRunsOnce(t *testing.T) {
 		if err := nodes[0].DB.WaitIdle(bounded(t, 20*time.Second)); err != nil {
 			t.Fatal(err)
 		}
+		// A commit is counted a moment after it can be seen.
+		notifytest.Eventually(t, 20*time.Second, "the runs have ended", func() bool {
+			return nodes[0].Stats("reader").Running+nodes[1].Stats("reader").Running == 0
+		})
 	}
 	commits := func() uint64 {
 		return nodes[0].Stats("reader").Commits + nodes[1].Stats("reader").Commits
