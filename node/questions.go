@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/inspect"
@@ -222,13 +223,19 @@ func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	return map[string]any{"nodes": nodes, "silent": silent}, nil
 }
 
-// contended are the rows of the whole cluster where transactions stood in each other's way most.
+// contended are the rows of the whole cluster where transactions stood in each other's way
+// most, without those of tables that only some clients may use: see ungranted.
 func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 	answers, silent := n.recently(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
 	for _, a := range answers {
 		rows = append(rows, a.Contended...)
 	}
+	known, _ := n.policy.lastRead()
+	rows = slices.DeleteFunc(rows, func(r *wire.ContendedRow) bool {
+		return n.certs.files != nil && slices.ContainsFunc(known.GetGrants(),
+			func(g *pb.Grant) bool { return g.Table == r.Table })
+	})
 	slices.SortStableFunc(rows, func(a, b *wire.ContendedRow) int {
 		return cmp.Compare(b.Conflicts+b.Locked, a.Conflicts+a.Locked)
 	})

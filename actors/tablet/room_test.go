@@ -104,7 +104,9 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 	if got := r.do(2, getOf(r.take(1), "b")).GetGet().Results[0].Value; len(got) != longValue {
 		t.Errorf("read %d bytes of what had waited", len(got))
 	}
-	r.do(2, onePhaseOf(r.take(1), put("a", "2")))
+	r.until(2, "writes are taken again", func(*pb.StatusResponse) bool {
+		return r.try(2, onePhaseOf(r.take(1), put("a", "2"))).GetError() == nil
+	})
 }
 
 // TestFollowerOnFullDisk: a follower without room acknowledges nothing and loses nothing; the group
