@@ -34,6 +34,7 @@ var layers = []layer{
 	{of: "internal/version"},
 	{of: "internal/archtest"},
 	{of: "internal/leaktest"},
+	{of: "tuple"},
 	{of: "internal/metrics"},
 	{of: "internal/actorkit", may: []string{"internal/metrics"}},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
