@@ -61,7 +61,7 @@ type writeBuffer struct {
 // Set buffers a write; the value is copied.
 func (t *Txn) Set(k Key, value []byte) {
 	if limit := t.c.cfg.Limits.Value; len(value) > limit {
-		t.refuse(&LimitError{Limit: "value", Size: len(value), Max: limit})
+		t.Refuse(&LimitError{Limit: "value", Size: len(value), Max: limit})
 		return
 	}
 	t.buffer(k, mvcc.KindPut, value)
@@ -88,7 +88,7 @@ func (t *Txn) SetCell(cell mvcc.Cell, value []byte) {
 // id: one that is not cached is looked up by the next call that has a context.
 func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
-		t.refuse(err)
+		t.Refuse(err)
 		return
 	}
 	t.guard.Lock()
@@ -270,8 +270,8 @@ func (b *writeBuffer) failure() error {
 	return b.failed
 }
 
-// refuse fails the transaction because of an impossible write.
-func (t *Txn) refuse(err error) {
+// Refuse fails the transaction because of an impossible write.
+func (t *Txn) Refuse(err error) {
 	t.guard.Lock()
 	defer t.guard.Unlock()
 	if !t.tooLate() {
