@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -80,11 +79,11 @@ func (n *Node) asked(answer func(context.Context, url.Values) (any, error)) func
 func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 	q := inspect.RowsQuery{Table: form.Get("table")}
 	var err error
-	if q.Prefix, err = bytesOf(form.Get("prefix")); err != nil {
+	if q.Prefix, err = httpd.Bytes(form.Get("prefix")); err != nil {
 		return nil, err
 	}
 	if form.Has("after") {
-		after, err := bytesOf(form.Get("after"))
+		after, err := httpd.Bytes(form.Get("after"))
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +97,7 @@ func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 
 // row is all that one row holds: table, row.
 func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
-	row, err := bytesOf(form.Get("row"))
+	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +109,13 @@ const traceLimit, traceDepth = 100, 16
 
 // trace is the chain that the newest change of a row belongs to: table, row, column, at.
 func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
-	row, err := bytesOf(form.Get("row"))
+	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
 	}
 	var column *string
 	if form.Has("column") {
-		name, err := bytesOf(form.Get("column"))
+		name, err := httpd.Bytes(form.Get("column"))
 		if err != nil {
 			return nil, err
 		}
@@ -252,20 +251,6 @@ func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 
 // maxContended bounds the rows of one page.
 const maxContended = 64
-
-// bytesOf reads a row as the console writes it: as it is, or, where it begins with a quotation
-// mark, as a string of Go, which can hold any bytes.
-func bytesOf(text string) (string, error) {
-	if !strings.HasPrefix(text, `"`) {
-		return text, nil
-	}
-	raw, err := strconv.Unquote(text)
-	if err != nil {
-		return "", fmt.Errorf(`%w: %s: what begins with " is read as a string of Go, such as "\xff"`,
-			percolator.ErrInvalid, text)
-	}
-	return raw, nil
-}
 
 // timeOf is the timestamp of a time in Unix milliseconds; 0 for none.
 func timeOf(text string) (mvcc.Timestamp, error) {

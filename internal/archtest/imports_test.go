@@ -122,7 +122,9 @@ var layers = []layer{
 	{of: "internal/recent", may: []string{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
-	{of: "internal/httpd", may: []string{pb, "internal/pbjson"}},
+	{of: "internal/httpd", may: []string{
+		pb, "internal/mvcc", "internal/pbjson", "internal/wire",
+	}},
 	{of: "backup", may: []string{
 		pb, "internal/mvcc", "internal/txn", "internal/version", "internal/wire",
 	}},

@@ -1,6 +1,7 @@
 // Package httpd is a node's HTTP listener: /livez, /readyz, /metrics, /api/v1/status, the
-// console at / with what it shows of the whole cluster (/api/v1/cluster, as a stream at
-// /api/v1/cluster/stream), what its pages ask for beside that (Question),
+// console at / with what it shows of the whole cluster (/api/v1/cluster; as a stream, without
+// the tablets, at /api/v1/cluster/stream), those tablets by the page (/api/v1/tablets), what
+// its pages ask for beside that (Question),
 // and, where the operator has asked for them, profiles under /debug/pprof/. Who logs in
 // (/api/v1/session, login, logout) may change something (/api/v1/actions).
 //

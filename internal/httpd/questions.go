@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -33,10 +34,12 @@ const (
 	questionPatience = 5 * time.Second
 )
 
-// serveQuestions adds their paths.
-func serveQuestions(mux *http.ServeMux, o Options, l *logins) {
+// serveQuestions adds their paths, and that of the one that this package answers itself.
+func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 	room := make(chan struct{}, maxQuestions)
-	for name, q := range o.Questions {
+	all := map[string]Question{"tablets": {Answer: w.answerTablets}}
+	maps.Copy(all, o.Questions)
+	for name, q := range all {
 		mux.HandleFunc("GET /api/v1/"+name, ownSite(func(w http.ResponseWriter, req *http.Request) {
 			if q.Data && o.MayRead != nil {
 				if err := o.MayRead(req); err != nil {

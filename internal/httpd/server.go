@@ -164,7 +164,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	logins := newLogins(o)
 	logins.serve(mux)
 	serveActions(mux, logins)
-	serveQuestions(mux, o, logins)
+	serveQuestions(mux, o, watch, logins)
 	serveConsole(mux)
 	if o.Profiles {
 		profiles(mux)

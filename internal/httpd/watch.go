@@ -39,12 +39,13 @@ type clusterWatch struct {
 	last      clusterNews
 }
 
-// clusterNews is one answer.
+// clusterNews is one answer. Nobody changes it any more.
 type clusterNews struct {
-	at       time.Time
-	body     []byte // JSON, on one line
-	failed   bool
-	findings int
+	at     time.Time
+	status *pb.ClusterStatusResponse // nil: see err
+	tables []*pb.Table               // none: not known
+	err    error
+	event  []byte // the stream's: JSON, on one line
 }
 
 func newClusterWatch(o Options, every time.Duration) *clusterWatch {
@@ -60,11 +61,27 @@ func newClusterWatch(o Options, every time.Duration) *clusterWatch {
 	return w
 }
 
-// recent returns the last answer, if it is no older than age.
-func (w *clusterWatch) recent(age time.Duration) (clusterNews, bool) {
+// now returns how the cluster is, or was no longer than age ago.
+func (w *clusterWatch) now(ctx context.Context, age time.Duration) (clusterNews, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last, !w.last.at.IsZero() && time.Since(w.last.at) <= age
+	last := w.last
+	w.mu.Unlock()
+	if !last.at.IsZero() && time.Since(last.at) <= age {
+		return last, last.err
+	}
+	told, leave, ok := w.listen()
+	if !ok {
+		return clusterNews{}, errListeners
+	}
+	defer leave()
+	select {
+	case news := <-told:
+		return news, news.err
+	case <-w.closed:
+		return clusterNews{}, errListeners
+	case <-ctx.Done():
+		return clusterNews{}, ctx.Err()
+	}
 }
 
 // listen returns a channel on which the newest answer is, until leave; ok is false if too
@@ -131,17 +148,27 @@ func (w *clusterWatch) publish(news clusterNews) {
 
 // gather asks once.
 func (w *clusterWatch) gather(ctx context.Context) clusterNews {
+	news := clusterNews{}
+	news.status, news.tables, news.err = w.ask(ctx)
+	news.at, news.event = time.Now(), news.body(withoutTablets(news.status))
+	return news
+}
+
+// body is the answer with this status as JSON on one line.
+func (n clusterNews) body(status *pb.ClusterStatusResponse) []byte {
 	var answer struct {
 		Status json.RawMessage   `json:"status"` // a ClusterStatusResponse, or null
 		Tables []json.RawMessage `json:"tables"` // Tables; none: not known
-		Error  string            `json:"error"`  // why status is null
+		Totals tabletTotals      `json:"totals"`
+		Error  string            `json:"error"` // why status is null
 	}
 	answer.Status, answer.Tables = json.RawMessage("null"), []json.RawMessage{}
-	status, tables, err := w.ask(ctx)
+	err := n.err
 	if err == nil {
+		_, answer.Totals = tabletsOf(n.status)
 		answer.Status, err = pbjson.Marshal(status)
 	}
-	for _, t := range tables {
+	for _, t := range n.tables {
 		if body, failed := pbjson.Marshal(t); failed == nil {
 			answer.Tables = append(answer.Tables, body)
 		}
@@ -153,9 +180,7 @@ func (w *clusterWatch) gather(ctx context.Context) clusterNews {
 	if failed != nil { // of what was JSON already
 		body = []byte(`{"status":null,"tables":[],"error":"no JSON"}`)
 	}
-	return clusterNews{
-		at: time.Now(), body: body, failed: err != nil, findings: len(status.GetFindings()),
-	}
+	return body
 }
 
 // close ends all streams and the goroutine.
@@ -181,32 +206,20 @@ func (w *clusterWatch) serve(mux *http.ServeMux) {
 
 // once answers with the cluster as it is now, or was just now.
 func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
-	news, ok := w.recent(w.every)
-	if !ok {
-		told, leave, ok := w.listen()
-		if !ok {
-			tooMany(rw)
-			return
-		}
-		defer leave()
-		select {
-		case news = <-told:
-		case <-w.closed:
-			text(rw, http.StatusServiceUnavailable, "the node is stopping: ask another")
-			return
-		case <-req.Context().Done():
-			return
-		}
+	news, err := w.now(req.Context(), w.every)
+	if news.at.IsZero() {
+		unheard(rw, err)
+		return
 	}
 	rw.Header().Set("Content-Type", "application/json")
-	if news.failed {
+	if err != nil {
 		rw.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = rw.Write(append(news.body[:len(news.body):len(news.body)], '\n'))
+	_, _ = rw.Write(append(news.body(news.status), '\n'))
 }
 
-// stream answers with server-sent events, each what once would answer, until its client
-// goes.
+// stream answers with server-sent events, each what once would answer but for the tablets,
+// of which it has the totals only, until its client goes.
 func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)
@@ -215,7 +228,7 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
 	}
 	told, leave, ok := w.listen()
 	if !ok {
-		tooMany(rw)
+		unheard(rw, errListeners)
 		return
 	}
 	defer leave()
@@ -231,7 +244,7 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
 		}
 		select {
 		case news := <-told:
-			event = "data: " + string(news.body) + "\n\n"
+			event = "data: " + string(news.event) + "\n\n"
 		case <-w.closed:
 			return
 		case <-req.Context().Done():
@@ -240,11 +253,13 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func tooMany(w http.ResponseWriter) {
+var errListeners = fmt.Errorf(
+	"%d requests listen already, or the node is stopping: close some, or ask another node",
+	maxListeners)
+
+func unheard(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "5")
-	text(w, http.StatusServiceUnavailable, fmt.Sprintf(
-		"%d requests listen already, or the node is stopping: close some, or ask another node",
-		maxListeners))
+	text(w, http.StatusServiceUnavailable, err.Error())
 }
 
 // ownSite refuses what a browser asks on another site's behalf. That site could not read

@@ -22,7 +22,7 @@ import {trace} from "./trace.js";
 const pages = new Map([
   ["overview", {title: "Overview", show: overview}],
   ["nodes", {title: "Nodes", show: nodes}],
-  ["tablets", {title: "Tablets", show: tablets}],
+  ["tablets", {title: "Tablets", ask: tablets, every: 2000}],
   ["heat", {title: "Heat", ask: heat, every: 15000}],
   ["observers", {title: "Observers", show: observers}],
   ["locks", {title: "Locks", ask: locks, every: 2000}],
@@ -47,6 +47,7 @@ const known = {
   tables: new Map(), // names by number, of dropped ones too; kept while meta does not tell
   names: [], // of the tables that there are
   error: "",
+  totals: {tablets: 0, led: 0, locks: 0, garbage: 0}, // of all tablets
   history: {every_ms: 10000, points: [], silent: [], nodes: 0},
 };
 let heard = 0; // when this page was told last; 0: never
@@ -141,7 +142,7 @@ function listen() {
     heard = Date.now();
     lost = false;
     known.error = told.error;
-    if (told.status !== null) known.status = told.status;
+    if (told.status !== null) Object.assign(known, {status: told.status, totals: told.totals});
     if (told.tables.length > 0) {
       known.tables = new Map(told.tables.map((t) => [t.id, t.name]));
       known.names = told.tables.filter((t) => t.dropped_ts === 0).map((t) => t.name).sort();

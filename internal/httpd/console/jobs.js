@@ -18,7 +18,7 @@ function progress(job) {
   return [done, extra && (job.done > 0 ? `, ${extra}` : extra)];
 }
 
-export function jobs({status}) {
+export function jobs({status, totals}) {
   const answered = status.nodes.filter((r) => r.status !== null);
   const placement = answered.map((r) => r.status.placement).find((p) => p !== null);
   const collecting = answered.map((r) => r.status.history).filter((h) => h !== null);
@@ -43,8 +43,7 @@ export function jobs({status}) {
     element("h2", {}, "Collection of old versions"),
     element("p", {}, `${count(collecting.reduce((n, h) => n + h.collected, 0))} entries collected ` +
       "since the leaders began; ",
-    count(answered.flatMap((r) => r.status.tablets).filter((t) => t.leader)
-      .reduce((n, t) => n + t.garbage, 0)), " wait."),
+    count(totals.garbage), " wait."),
     element("h2", {}, "To do something"),
     element("p", {}, "The same as text: ", element("code", {}, "percolator jobs"), "; how a back-fill stands: ",
       element("code", {}, "percolator observer backfill"), "; what an observer's is called: ",

@@ -2,9 +2,9 @@
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {bytes, count, millis, nodeName, since} from "./format.js";
+import {bytes, count, millis, nodeName, plural, since} from "./format.js";
 import {rowColumns, rows} from "./observers.js";
-import {gather, position} from "./tablets.js";
+import {position} from "./tablets.js";
 
 // oldLock is from when on a lock is of nobody who lives, in milliseconds.
 const oldLock = 60_000;
@@ -36,20 +36,22 @@ async function contended(known) {
 
 export async function locks(known) {
   const {status} = known;
-  const held = gather(known).filter((t) => t.told.locks > 0)
-    .sort((a, b) => (a.told.oldest_lock_ts || Infinity) - (b.told.oldest_lock_ts || Infinity));
+  const held = await get("tablets", {by: "lock", locked: ""});
   return [
     element("h2", {}, "Locks held now"),
     element("p", {class: "quiet"}, "Of each tablet: locks and reservations, and the age " +
       "of the transaction with the oldest lock. A lock lives for some seconds; whoever meets " +
       "an older one resolves it."),
+    held.list.length < held.found && element("p", {},
+      `The ${count(held.list.length)} with the oldest of ${plural(held.found, "tablet")}.`),
     table("Locks", [
       "tablet", "~from", "leader", "#locks",
       "#oldest",
-    ], held.map((t) => [String(t.id), t.from,
-      t.leader ? nodeName(status, t.leader) : "no leader", count(t.told.locks), {
-      value: since(t.told.oldest_lock_ts, status.unix_ms),
-      class: t.told.oldest_lock_ts > 0 && status.unix_ms - millis(t.told.oldest_lock_ts) > oldLock
+    ], held.list.map((t) => [String(t.tablet_id),
+      position(known.tables, t.start_table, t.start_row),
+      t.leader_node ? nodeName(status, t.leader_node) : "no leader", count(t.locks), {
+      value: since(t.oldest_lock_ts, status.unix_ms),
+      class: t.oldest_lock_ts > 0 && status.unix_ms - millis(t.oldest_lock_ts) > oldLock
         ? "critical strong" : "",
     }])),
     await contended(known),

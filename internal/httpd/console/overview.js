@@ -56,24 +56,20 @@ function finding(f) {
     element("p", {}, element("span", {class: "strong"}, "What to do: "), f.remedy));
 }
 
-export function overview({status, history}) {
+export function overview({status, totals, history}) {
   const alive = status.nodes.filter((n) => n.node.alive).length;
   const sum = (of) => status.observers.reduce((n, o) => n + of(o), 0);
   const may = survives(status.survives, status.nodes.length);
   const parked = sum((o) => o.parked);
-  const tablets = new Set(status.nodes.flatMap(
-    (n) => (n.status?.tablets ?? []).map((t) => t.tablet.tablet_id)));
-  const led = new Set(status.nodes.flatMap(
-    (n) => (n.status?.tablets ?? []).filter((t) => t.leader).map((t) => t.tablet.tablet_id)));
   return [
     element("dl", {class: "tiles"},
       tile("Nodes that may fail", may.value, may.note, may.class),
       tile("Nodes alive", `${alive} of ${status.nodes.length}`, status.nodes_unavailable
         ? "of those known last: the node table can't be read" : "in the cluster",
         alive < status.nodes.length ? "warning" : null),
-      tile("Tablets led", `${count(led.size)} of ${count(tablets.size)}`,
+      tile("Tablets led", `${count(totals.led)} of ${count(totals.tablets)}`,
         "that a node which answers holds",
-        led.size < tablets.size ? "critical" : null),
+        totals.led < totals.tablets ? "critical" : null),
       tile("Waiting for observers",
         status.observers_unavailable ? "not known" : count(sum((o) => o.notifications)),
         status.observers_unavailable || plural(status.observers.length, "observer")),

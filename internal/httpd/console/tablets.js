@@ -1,17 +1,12 @@
-// The tablets: which rows, where, led by whom, how large and how busy.
+// The tablets: which rows, where, led by whom, how large and how busy. There may be thousands:
+// the node is asked for a page of them.
 
+import {address, get} from "./ask.js";
+import {field} from "./cells.js";
 import {bar, element, table} from "./dom.js";
 import {bytes, count, nodeName, plural, rate, since, size} from "./format.js";
 
-// most bounds the rows of one page.
-const most = 500;
-
-const orders = {
-  range: {title: "by range", compare: (a, b) => a.at - b.at},
-  load: {title: "by load", compare: (a, b) => b.load - a.load || a.at - b.at},
-  size: {title: "by size", compare: (a, b) => b.size - a.size || a.at - b.at},
-  trouble: {title: "by trouble", compare: (a, b) => b.trouble - a.trouble || a.at - b.at},
-};
+const orders = {load: "by load", size: "by size", trouble: "by trouble", range: "by range"};
 
 // position is where a tablet begins or ends, as the command line writes it.
 export function position(tables, table, row) {
@@ -21,76 +16,77 @@ export function position(tables, table, row) {
   return text === "" ? name : `${name}/${text}`;
 }
 
-// gather puts together what the nodes say of each tablet. The leader's word counts; where
-// there is none, that of whoever knows the newest descriptor.
-export function gather({status, tables}) {
-  const alive = new Set(status.nodes.filter((r) => r.status !== null).map((r) => r.node.node_id));
-  const told = new Map();
-  for (const report of status.nodes) {
-    for (const t of report.status?.tablets ?? []) {
-      const before = told.get(t.tablet.tablet_id);
-      const better = !before || t.leader && !before.leader ||
-        t.leader === before.leader &&
-          (t.term > before.term || t.tablet.epoch > before.tablet.epoch);
-      if (better) told.set(t.tablet.tablet_id, t);
-    }
-  }
-  const list = [...told.values()].map((t) => {
-    const answering = t.tablet.replicas.filter((r) => alive.has(r.node_id)).length;
-    return {
-      id: t.tablet.tablet_id, told: t, leader: t.leader ? t.node_id : 0,
-      from: position(tables, t.tablet.start_table, t.tablet.start_row),
-      to: t.tablet.end_unbounded ? "the end"
-        : position(tables, t.tablet.end_table, t.tablet.end_row),
-      size: t.size_bytes, load: t.load,
-      trouble: (t.leader ? 0 : 2) + (answering < t.tablet.replicas.length ? 1 : 0),
-      replicas: t.tablet.replicas.map((r) => ({
-        node: r.node_id, learner: r.learner, answers: alive.has(r.node_id),
-        behind: t.replicas.find((p) => p.replica.replica_id === r.replica_id)?.snapshot ?? false,
-      })),
-    };
-  });
-  const key = (t) => [t.told.tablet.start_table, bytes(t.told.tablet.start_row)];
-  list.sort((a, b) => {
-    const [[at, ar], [bt, br]] = [key(a), key(b)];
-    return at - bt || (ar < br ? -1 : ar > br ? 1 : 0);
-  });
-  list.forEach((t, i) => { t.at = i; });
-  return list;
+// ends are where a tablet begins, and where it ends.
+function ends(tables, t) {
+  return [position(tables, t.start_table, t.start_row),
+    t.end_unbounded ? "the end" : position(tables, t.end_table, t.end_row)];
 }
 
 function replica(status, r) {
-  const notes = [r.learner && "learner", r.behind && "needs a snapshot", !r.answers && "(away)"];
-  const text = [nodeName(status, r.node), ...notes.filter(Boolean)].join(" ");
-  return element("span", {class: r.answers ? null : "critical strong"}, text);
+  const answers = status.nodes.some((n) => n.node.node_id === r.node_id && n.status !== null);
+  const notes = [r.learner && "learner", r.snapshot && "needs a snapshot", !answers && "(away)"];
+  const text = [nodeName(status, r.node_id), ...notes.filter(Boolean)].join(" ");
+  return element("span", {class: answers ? null : "critical strong"}, text);
 }
 
-export function tablets(known, question) {
-  const all = gather(known);
-  const order = orders[question.get("by")] ? question.get("by") : "range";
-  const shown = [...all].sort(orders[order].compare).slice(0, most);
-  const busiest = Math.max(1, ...all.map((t) => t.load));
-  const largest = Math.max(1, ...all.map((t) => t.size));
+// form asks which tablets are looked for.
+function form(question) {
+  const input = element("input", {
+    name: "find", value: question.get("find") ?? "", "data-key": "find", size: 40,
+    spellcheck: "false", autocomplete: "off",
+  });
+  const out = element("form", {class: "fields"}, field("ID, TABLE or TABLE/ROW", input),
+    element("button", {"data-key": "go"}, "Find"));
+  out.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = address("tablets", {by: question.get("by"), find: input.value || null});
+  });
+  return out;
+}
+
+// pages links to the others, if there are any.
+function pages(found, question) {
+  const last = found.skipped + found.list.length;
+  const link = (name, skip) => element("a", {"data-key": name, href: address("tablets",
+    {by: question.get("by"), find: question.get("find"), skip: skip || null})}, name);
+  return element("p", {}, found.list.length > 0 && `${count(found.skipped + 1)} to ${count(last)} of `,
+    count(found.found), found.found < found.tablets && ", found among all",
+    found.skipped > 0 && [" · ", link("first tablets", 0),
+      " · ", link("previous tablets", Math.max(0, found.skipped - found.page))],
+    last < found.found && [" · ", link("next tablets", last)]);
+}
+
+export async function tablets({status, tables}, question) {
+  const order = orders[question.get("by")] ? question.get("by") : "load";
+  const head = (n) => [element("h2", {}, n === null ? "Tablets" : plural(n, "tablet")), form(question)];
+  let found;
+  try {
+    found = await get("tablets",
+      {by: order, find: question.get("find"), skip: question.get("skip")});
+  } catch (failure) {
+    return [...head(null), element("p", {class: "critical", role: "alert"}, failure.message)];
+  }
   return [
-    element("h2", {}, plural(all.length, "tablet")),
-    element("p", {}, "Sorted ", Object.entries(orders).map(([name, o], i) => [i > 0 ? " · " : "",
-      element("a", {href: `#/tablets?by=${name}`, "data-key": `by ${name}`,
-        "aria-current": name === order ? "true" : null,
-        class: name === order ? "strong" : null}, o.title)]),
-    shown.length < all.length && `. The first ${most} are shown: percolator tablet ls has all.`),
+    ...head(found.tablets),
+    element("p", {}, "Sorted ", Object.entries(orders).map(([by, title], i) => [i > 0 ? " · " : "",
+      element("a", {href: address("tablets", {by, find: question.get("find")}),
+        "data-key": `by ${by}`, "aria-current": by === order ? "true" : null,
+        class: by === order ? "strong" : null}, title)]), "."),
+    pages(found, question),
     table("Tablets", [
       "id", "~from", "~before", "leader",
       "~replicas on nodes", "#size", "#operations/s",
       "#locks", "#to collect", "#applied",
       "#oldest lock",
-    ], shown.map((t) => [
-      String(t.id), t.from, t.to,
-      t.leader ? nodeName(known.status, t.leader) : {value: "no leader", class: "critical strong"},
-      {value: t.replicas.map((r, i) => [i > 0 ? ", " : "", replica(known.status, r)])},
-      {value: [size(t.size), bar(t.size / largest)]},
-      {value: [rate(t.load), bar(t.load / busiest)]},
-      count(t.told.locks), count(t.told.garbage), count(t.told.applied_index),
-      since(t.told.oldest_lock_ts, known.status.unix_ms),
+    ], found.list.map((t) => [
+      String(t.tablet_id), ...ends(tables, t),
+      t.leader_node ? nodeName(status, t.leader_node)
+        : {value: "no leader", class: "critical strong"},
+      {value: t.replicas.map((r, i) => [i > 0 ? ", " : "", replica(status, r)])},
+      {value: [size(t.size_bytes), bar(t.size_bytes / Math.max(1, found.largest_size))]},
+      {value: [rate(t.load), bar(t.load / Math.max(1, found.largest_load))]},
+      count(t.locks), count(t.garbage), count(t.applied_index),
+      since(t.oldest_lock_ts, status.unix_ms),
     ])),
     element("h2", {}, "To do something"),
     element("p", {}, "All about one: ", element("code", {}, "percolator tablet describe ID"), "."),
