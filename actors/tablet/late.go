@@ -11,9 +11,15 @@ import (
 // shortening. It is asked where a call is taken up, before it is evaluated, and again
 // where it has waited and is to be evaluated anew. Nothing of it is proposed then, nor
 // will be, so the answer can say that it is surely not done. Any goroutine that holds the
-// call may ask.
-func tooLate(call *Call, now time.Time) bool {
-	if call.Deadline.IsZero() || !now.After(call.Deadline) {
+// call may ask. If now is zero, the first call that has a deadline sets it.
+func tooLate(call *Call, now *time.Time) bool {
+	if call.Deadline.IsZero() {
+		return false
+	}
+	if now.IsZero() {
+		*now = time.Now()
+	}
+	if !now.After(call.Deadline) {
 		return false
 	}
 	call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,

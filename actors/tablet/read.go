@@ -104,7 +104,7 @@ func (r *reads) ask(calls []*Call) {
 // answers the oracle's questions for the mark, which need no worker.
 func (r *reads) dispatch() {
 	p := r.proposer
-	for _, b := range r.indexes.due(p.group.CaughtUp) {
+	for b := r.indexes.next(p.group); b != nil; b = r.indexes.next(p.group) {
 		// The range or the replicas have changed while the index was awaited.
 		if b.epoch != p.descriptor.Epoch {
 			b.calls = p.stillOurs(b.calls)
@@ -146,16 +146,15 @@ func (q *readIndexes) answered(r group.Read) {
 	}
 }
 
-// due removes and returns the batches whose index is known and visible.
-func (q *readIndexes) due(visible func(index uint64) bool) (due []*readBatch) {
-	q.batches = slices.DeleteFunc(q.batches, func(b *readBatch) bool {
-		if b.index == 0 || !visible(b.index) {
-			return false
+// next removes and returns the first batch whose index is known and visible, or nil.
+func (q *readIndexes) next(g *group.Group) *readBatch {
+	for i, b := range q.batches {
+		if b.index != 0 && g.CaughtUp(b.index) {
+			q.batches = slices.Delete(q.batches, i, i+1)
+			return b
 		}
-		due = append(due, b)
-		return true
-	})
-	return due
+	}
+	return nil
 }
 
 // expired removes and returns the batches whose wait has run out, and reports whether

@@ -53,13 +53,13 @@ const maxLaneJobs = 256
 // job is a piece of reading. It must not wait for a tablet.
 type job interface{ run() }
 
-// readJob is a part of a read batch, with the capture that it is answered from.
+// readJob is a part of a read batch, with the view that it is answered from.
 type readJob struct {
-	tablet  *served
-	term    uint64
-	epoch   uint64
-	capture memory.Capture
-	calls   []*Call
+	tablet *served
+	term   uint64
+	epoch  uint64
+	view   memory.ReadView
+	calls  []*Call
 }
 
 // countJob counts a large column of the notification index.
@@ -171,15 +171,15 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	view := j.capture.View(snap, mvcc.Timestamp(j.tablet.safepoint.Load()))
+	j.view.Open(snap, mvcc.Timestamp(j.tablet.safepoint.Load()))
 	var blocked []waiter
 	now := time.Now()
 	for _, call := range j.calls {
-		if tooLate(call, now) {
+		if tooLate(call, &now) {
 			continue
 		}
-		view.Begin(call.Req)
-		response, met, err := j.evaluate(view, call)
+		j.view.Begin(call.Req)
+		response, met, err := j.evaluate(call)
 		switch {
 		case err != nil:
 			call.Reply(j.failed(call.Req, err))
@@ -242,8 +242,7 @@ func (j *readJob) beside(req *pb.TabletRequest) int {
 }
 
 // evaluate answers one read. A panic costs that read only, not the process.
-func (j *readJob) evaluate(v *memory.ReadView,
-	call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+func (j *readJob) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.tablet.logger.Error("a read panicked", "tablet", j.tablet.id, "panic", p, "stack",
@@ -251,7 +250,7 @@ func (j *readJob) evaluate(v *memory.ReadView,
 			err = fmt.Errorf("%w: %v", ErrPanic, p)
 		}
 	}()
-	r, met, err = evaluate.Read(v, call.Req, j.readAt(call))
+	r, met, err = evaluate.Read(&j.view, call.Req, j.readAt(call))
 	j.tablet.traces.Tell(r.GetWalk())
 	return r, met, err
 }

@@ -1,11 +1,5 @@
 package tablet
 
-import (
-	"iter"
-
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
-)
-
 // A readQueue holds the reads whose index is visible until a read worker can take them.
 // Only the tablet's turns touch it.
 //
@@ -82,14 +76,16 @@ func (r *reads) submit() {
 // then the Badger Txn, on the worker.
 func (r *reads) submitJobs() error {
 	q, p := &r.queue, r.proposer
-	c, err := p.memory.Capture(p.descriptor, requestsOf(q.calls))
-	if err != nil {
-		return err
+	view := p.memory.Capture(p.descriptor)
+	for _, call := range q.calls {
+		if err := p.memory.Add(&view, call.Req); err != nil {
+			return err
+		}
 	}
 	for jobs := (len(q.calls) + maxReadCalls - 1) / maxReadCalls; jobs > 0 && r.room(); jobs-- {
 		n := (len(q.calls) + jobs - 1) / jobs // of equal size: the workers end together
 		job := &readJob{
-			tablet: r.served, term: p.group.Term(), epoch: p.descriptor.Epoch, capture: c,
+			tablet: r.served, term: p.group.Term(), epoch: p.descriptor.Epoch, view: view,
 			calls: q.calls[:n:n],
 		}
 		q.calls = q.calls[n:]
@@ -97,14 +93,4 @@ func (r *reads) submitJobs() error {
 		q.submit(job)
 	}
 	return nil
-}
-
-func requestsOf(calls []*Call) iter.Seq[*pb.TabletRequest] {
-	return func(yield func(*pb.TabletRequest) bool) {
-		for _, call := range calls {
-			if !yield(call.Req) {
-				return
-			}
-		}
-	}
 }

@@ -28,9 +28,9 @@ func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse 
 // others: those whose range a split has taken away while they waited, those that come too
 // late, and all of them if this replica leads no more.
 func (o *proposer) stillOurs(calls []*Call) []*Call {
-	kept, now := calls[:0], time.Now()
+	kept, now := calls[:0], time.Time{}
 	for _, call := range calls {
-		if tooLate(call, now) {
+		if tooLate(call, &now) {
 			continue
 		}
 		if refusal := o.refusal(wire.OperationOf(call.Req), call.Req); refusal != nil {

@@ -321,7 +321,11 @@ func (t *Tablet) flush() {
 	t.batch.GiveBack(calls)
 	// First reads that get their timestamps at once share the ReadIndex of the others,
 	// which is asked for only now, after the oracle.
-	t.reads.ask(append(reads, t.reads.first.stamp(t.host, t.self)...))
+	stamped := t.reads.first.stamp(t.host, t.self)
+	if len(reads) > 0 {
+		stamped = append(reads, stamped...)
+	}
+	t.reads.ask(stamped)
 	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
 	}

@@ -93,6 +93,7 @@ type Group struct {
 
 	heard    map[uint64]hearing  // of other replicas
 	messages []*wire.RaftMessage // to be sent with the next Ready
+	reads    []Read              // of the last Ready
 	err      error               // ends the replica
 }
 
@@ -133,8 +134,8 @@ func New(cfg Config) (*Group, error) {
 // Term, leadership and role may have changed with it: a leader that is one no more steps
 // down before it looks at the rest.
 type Ready struct {
-	LeaderChanged bool // another replica leads, or nobody is known to
-	Reads         []Read
+	LeaderChanged bool   // another replica leads, or nobody is known to
+	Reads         []Read // until the next Ready
 	Append        *Append
 	Apply         []*raftpb.Entry   // committed
 	ApplyDone     []*raftpb.Message // for Applied, with the last of Apply
@@ -164,10 +165,12 @@ func (g *Group) Ready() (out Ready, ok bool, err error) {
 	if ok = g.raft.HasReady(); ok {
 		rd := g.raft.Ready()
 		out.LeaderChanged = g.observe(&rd)
+		g.reads = g.reads[:0]
 		for _, r := range rd.ReadStates {
-			out.Reads = append(out.Reads,
+			g.reads = append(g.reads,
 				Read{ID: binary.BigEndian.Uint64(r.RequestCtx), Index: r.Index})
 		}
+		out.Reads = g.reads
 		for _, m := range rd.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:

@@ -4,8 +4,8 @@
 // catalogue, bound and safepoint that evaluation honours.
 //
 // A Memory belongs to its tablet's actor: only that goroutine may touch it, or an EvalView
-// of it. What other goroutines get is immutable (a Capture, and the ReadViews made of it)
-// or handed over (a Count). It writes nothing to the store and proposes nothing.
+// of it. What other goroutines get is a copy of what is immutable (a ReadView), or handed
+// over (a Count). It writes nothing to the store and proposes nothing.
 //
 // Invariants:
 //  1. Locks and index hold what is applied, and reservations; never what is only proposed.

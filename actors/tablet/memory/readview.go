@@ -14,13 +14,15 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file has what reads are answered from. The tablet's turn takes a Capture, a read
-// worker opens a Snap after that and makes a ReadView of both. The order matters: a lock is
-// in the captured table, or was removed before, and then what it became is in the Snap.
+// This file has what reads are answered from. The tablet's turn captures a ReadView, and a
+// read worker opens a Snap for it after that. The order matters: a lock is in the captured
+// table, or was removed before, and then what it became is in the Snap.
 
-// Capture is what reads are answered from beside the store, taken at one moment. All of it
-// is immutable.
-type Capture struct {
+// ReadView is the view of reads: what a leader holds in memory, taken at one moment, over a
+// Snap that was opened after it. Copies share what was captured, which is immutable. Each
+// belongs to one goroutine, whichever.
+type ReadView struct {
+	*store.Snap      // nil until Open
 	tablet           *pb.TabletDescriptor
 	limits           mvcc.Limits
 	catalogue        *Catalogue
@@ -28,7 +30,11 @@ type Capture struct {
 	bound, safepoint mvcc.Timestamp
 	notified         uint64
 	columns          map[columnKey]notifyView // those that these reads look at
+	// Bytes for values in the answer under way, and those that the values in it take.
+	room, taken int
 }
+
+var _ evaluate.View = (*ReadView)(nil)
 
 // notifyView is an immutable copy of one column of the notify index, for a read worker.
 type notifyView struct {
@@ -41,45 +47,44 @@ type notifyView struct {
 	uncounted                bool
 }
 
-// Capture copies what the requests' reads look at, at the cost of what they look at: trees
-// are copied on write, and of the index only the columns that are asked for. The tablet has
-// the descriptor now. An error is the store's.
-func (m *Memory) Capture(d *pb.TabletDescriptor,
-	reqs iter.Seq[*pb.TabletRequest]) (Capture, error) {
-	c := Capture{
+// Capture copies what reads look at, but for the notification index, of which Add copies
+// what a request asks for. Trees are copied on write. The tablet has the descriptor now.
+func (m *Memory) Capture(d *pb.TabletDescriptor) ReadView {
+	return ReadView{
 		tablet: d, limits: m.cfg.Limits, catalogue: m.Catalogue, locks: m.locks.view(),
 		bound: m.Bound, safepoint: m.Safepoint, notified: m.notified,
 	}
-	for req := range reqs {
-		if w := req.GetWalk(); w != nil {
-			if err := m.loadObserved(); err != nil {
-				return c, err
-			}
-			if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
-				key := columnKey{Table: mvcc.TableID(w.Table), Column: wire.String(w.Column)}
-				if err := m.captureColumn(&c, key, true); err != nil {
-					return c, err
-				}
-			}
+}
+
+// Add adds the columns of the index that the request looks at to a view captured in the
+// same turn. An error is the store's.
+func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
+	if w := req.GetWalk(); w != nil {
+		if err := m.loadObserved(); err != nil {
+			return err
 		}
-		if req.GetPending() == nil {
-			continue
-		}
-		for _, o := range m.Catalogue.Message.GetObservers() {
-			key := keyOf(o)
-			if _, there := c.columns[key]; there {
-				continue
-			}
-			if err := m.captureColumn(&c, key, false); err != nil {
-				return c, err
-			}
+		if g := mvcc.Group(w.Group); g == mvcc.GroupNotify || g == mvcc.GroupIntent {
+			key := columnKey{Table: mvcc.TableID(w.Table), Column: wire.String(w.Column)}
+			return m.captureColumn(to, key, true)
 		}
 	}
-	return c, nil
+	if req.GetPending() == nil {
+		return nil
+	}
+	for _, o := range m.Catalogue.Message.GetObservers() {
+		key := keyOf(o)
+		if _, there := to.columns[key]; there {
+			continue
+		}
+		if err := m.captureColumn(to, key, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // captureColumn copies a column of the index: its counts, and its entries if it is walked.
-func (m *Memory) captureColumn(to *Capture, key columnKey, walked bool) error {
+func (m *Memory) captureColumn(to *ReadView, key columnKey, walked bool) error {
 	c, err := m.observed(key)
 	if c == nil || err != nil {
 		return err
@@ -104,22 +109,10 @@ func (m *Memory) captureColumn(to *Capture, key columnKey, walked bool) error {
 	return nil
 }
 
-// ReadView is the view of reads: a Capture over a Snap that was opened after it. It
-// belongs to one goroutine, whichever.
-type ReadView struct {
-	*store.Snap
-	Capture
-	room, taken int // for values in the answer under way, and by those that are in it, in bytes
-}
-
-var _ evaluate.View = (*ReadView)(nil)
-
-// View returns the view of the capture's reads on a Snap that was opened after it. What the
-// Snap lacks because it was collected is below the safepoint, as it is known by now.
-func (c *Capture) View(snap *store.Snap, safepoint mvcc.Timestamp) *ReadView {
-	v := &ReadView{Snap: snap, Capture: *c}
-	v.bound = max(v.bound, safepoint)
-	return v
+// Open puts the view on a Snap that was opened after the capture. What the Snap lacks
+// because it was collected is below the safepoint, as it is known by now.
+func (v *ReadView) Open(snap *store.Snap, safepoint mvcc.Timestamp) {
+	v.Snap, v.bound = snap, max(v.bound, safepoint)
 }
 
 // Lock implements evaluate.View.
