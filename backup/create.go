@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,10 @@ type CreateOptions struct {
 	Incremental bool     // only what has changed since the newest backup of the location
 	Tables      []string // only these; default: all
 	Restart     bool     // forget a backup that was interrupted
+	// Hold keeps history for the next increment after this backup has ended, until that is made,
+	// the hold is released, or the cluster's policy ends it. What is held for a backup of the
+	// location is held for the next one of the same tables in its place, without Hold too.
+	Hold bool
 	// Resumed is called when a backup that was interrupted goes on.
 	Resumed func(name string)
 }
@@ -182,7 +187,7 @@ func (w *work) scan(ctx context.Context, s txn.RecordScan, fn func(*mvcc.ReadCel
 // manifest.
 func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*Manifest, error) {
 	m := &making{work: newWork(c, l, o.Options), options: o}
-	defer m.release()
+	defer m.unpin()
 	if err := m.allowed(ctx); err != nil {
 		return nil, err
 	}
@@ -205,9 +210,7 @@ func Create(ctx context.Context, c *txn.Client, l *Location, o CreateOptions) (*
 	stop(err)
 	if errors.Is(err, txn.ErrSnapshotTooOld) {
 		// History does not come back: nobody can go on with this one.
-		if objects, err := l.objects(ctx, m.plan.Manifest.Name); err == nil {
-			_ = l.remove(ctx, objects)
-		}
+		_ = m.remove(ctx, &m.plan.Manifest)
 		return nil, fmt.Errorf("%w: %s: %w", ErrHistoryGone, m.plan.Manifest.Name, err)
 	}
 	if errors.Is(err, txn.ErrNoTable) {
@@ -225,6 +228,7 @@ func (m *making) allowed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("backup: read the cluster's policy: %w", err)
 	}
+	m.held = policy.GetHolds()
 	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Backups.Since {
 		return fmt.Errorf("backup: %w", version.NotActive(version.Backups, agreed))
 	}
@@ -237,21 +241,22 @@ type making struct {
 	options CreateOptions
 	plan    *plan
 	done    map[int]File // of its ranges, by earlier runs
-	holds   []*txn.Snapshot
+	pins    []*txn.Snapshot
+	held    []*pb.BackupHold // for backups, anybody's, when this one began
 }
 
-// hold keeps history from the timestamp on.
-func (m *making) hold(ctx context.Context, at uint64) error {
+// pin keeps history from the timestamp on while the backup is being made.
+func (m *making) pin(ctx context.Context, at uint64) error {
 	s, err := m.client.SnapshotAt(ctx, mvcc.Timestamp(at))
 	if err == nil {
-		m.holds = append(m.holds, s)
+		m.pins = append(m.pins, s)
 	}
 	return err
 }
 
-// release lets history be collected.
-func (m *making) release() {
-	for _, s := range m.holds {
+// unpin lets history be collected.
+func (m *making) unpin() {
+	for _, s := range m.pins {
 		_ = s.Close()
 	}
 }
@@ -289,16 +294,24 @@ func (m *making) find(ctx context.Context) error {
 		case !m.options.Restart:
 			return m.resume(ctx, p)
 		default:
-			objects, err := m.from.objects(ctx, name)
-			if err == nil {
-				err = m.from.remove(ctx, objects)
-			}
-			if err != nil {
+			if err := m.remove(ctx, &p.Manifest); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// remove removes a backup that is not whole.
+func (m *making) remove(ctx context.Context, head *Manifest) error {
+	if err := m.release(ctx, head.hold()...); err != nil {
+		return err
+	}
+	objects, err := m.from.objects(ctx, head.Name)
+	if err != nil {
+		return err
+	}
+	return m.from.remove(ctx, objects)
 }
 
 // resume goes on with a plan of this cluster, if it is of the backup that is wanted.
@@ -314,7 +327,7 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 		if at == 0 {
 			continue
 		}
-		if err := m.hold(ctx, at); err != nil {
+		if err := m.pin(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -370,7 +383,7 @@ func (m *making) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.holds = append(m.holds, s)
+	m.pins = append(m.pins, s)
 	head.At = uint64(s.Timestamp())
 	head.Time = time.UnixMilli(s.Timestamp().Millis()).UTC()
 	kind := "full"
@@ -380,6 +393,13 @@ func (m *making) prepare(ctx context.Context) error {
 	head.Name = head.Time.Format("20060102T150405.000Z") + "-" + kind
 	if err := m.describe(ctx, p); err != nil {
 		return err
+	}
+	older, err := m.superseded(ctx, head)
+	if err != nil {
+		return err
+	}
+	if m.options.Hold || len(older) > 0 {
+		head.Hold = rand.Text()
 	}
 	m.plan = p
 	_, err = m.from.putSealed(ctx, head.path(kindPlan), kindPlan, p, false)
@@ -402,7 +422,7 @@ func (m *making) upon(ctx context.Context, head *Manifest) error {
 			continue
 		}
 		head.Parent, head.ParentSHA256, head.Since = parent.Name, parent.sha256, parent.At
-		return m.hold(ctx, parent.At)
+		return m.pin(ctx, parent.At)
 	}
 	return fmt.Errorf("%w: no backup of these tables of this cluster to build upon: make a full one first",
 		ErrNotFound)
@@ -488,6 +508,9 @@ func (m *making) ranges(ctx context.Context, out []Range, table uint32) ([]Range
 // run copies the ranges that are not done, and writes the manifest.
 func (m *making) run(ctx context.Context) (*Manifest, error) {
 	head := &m.plan.Manifest
+	if err := m.holdNext(ctx); err != nil {
+		return nil, err
+	}
 	head.Files = make([]File, len(m.plan.Ranges))
 	m.plans(len(m.plan.Ranges))
 	group, within := errgroup.WithContext(ctx)
@@ -522,7 +545,7 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 		keep[head.path(head.Files[i].Name)] = true
 	}
 	leftover = slices.DeleteFunc(leftover, func(object string) bool { return keep[object] })
-	return head, m.from.remove(ctx, leftover)
+	return head, errors.Join(m.from.remove(ctx, leftover), m.releaseOlder(ctx))
 }
 
 // copy copies one range into a file, and notes that it is done.

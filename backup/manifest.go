@@ -48,6 +48,8 @@ type Manifest struct {
 	// Observers are those of the catalogue, by name. They are not restored: the programs that
 	// have them register them.
 	Observers []string `json:"observers,omitempty"`
+	// Hold is the token of the history that is, or was, held for the next increment; empty: none.
+	Hold string `json:"hold,omitempty"`
 	// Policy is the cluster's, as JSON; absent if it had none.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table

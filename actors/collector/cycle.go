@@ -149,10 +149,16 @@ func (c *cycle) target(now mvcc.Timestamp,
 			oldest = at
 			if at < target {
 				target, holder = at, l.Holder
+				if l.Backup {
+					holder = "backup " + l.Holder
+				}
 			}
 		}
 	}
-	c.status.update(func(s *pb.HistoryStatus) { s.Holds, s.OldestHold = live, uint64(oldest) })
+	c.status.update(func(s *pb.HistoryStatus) {
+		s.Holds, s.OldestHold = live, uint64(oldest)
+		s.BackupHolds, s.MaxHoldMs = wire.BackupHolds(leases), uint64(c.cfg.MaxHold.Milliseconds())
+	})
 	return target, holder
 }
 

@@ -20,7 +20,11 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 	// A request that sets nothing reads.
 	if req.GetSet() == nil {
 		p, err := s.cfg.Node.ReadPolicy(ctx)
-		return &pb.ClusterPolicyResponse{Policy: p}, err
+		if err != nil {
+			return nil, err
+		}
+		holds, err := s.cfg.History.BackupHolds(ctx)
+		return &pb.ClusterPolicyResponse{Policy: p, Holds: holds}, err
 	}
 	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool {
 		_, ok := s.Get(req.GetSet())
@@ -50,4 +54,15 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 			p.GetVersion(), err)
 	}
 	return &pb.ClusterPolicyResponse{Policy: p}, nil
+}
+
+// HoldBackup implements pb.AdminServer. Whether the caller may end a hold without its token
+// is for the guard in front of the service.
+func (s *Service) HoldBackup(ctx context.Context,
+	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
+	now, err := s.cfg.Node.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.History.HoldBackup(ctx, now, req)
 }

@@ -29,6 +29,7 @@ type Config struct {
 	Catalogue *meta.Observers
 	Backfills *meta.BackfillRecords
 	Policy    *meta.Policy
+	History   *meta.History
 	Restores  *meta.Restores
 	Jobs      *Jobs // that clients report to this node
 	Tokens    *meta.Tokens

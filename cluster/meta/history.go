@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"math"
 	"slices"
 	"time"
 
@@ -37,6 +38,8 @@ const (
 	maxOrigin     = 128
 	maxToken      = 64
 	maxLeaseTTL   = time.Minute
+	// maxBackupHolds bounds the leases for backups, which have no process and no end.
+	maxBackupHolds = 64
 )
 
 // Collection reads how far the collection of history has come, and the leases on it.
@@ -136,6 +139,90 @@ func (h *History) HoldHistory(
 	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
 }
 
+// HoldBackup holds history for the next increment upon a backup, if the request says so, and
+// ends other such holds, all in one step. The answer's bound is as that of HoldHistory; a hold
+// below it is not granted.
+//
+// Such a lease belongs to no process: it outlives the one that made the backup, and counts
+// for as long as the policy lets any lease. Who gives no token may end it without one.
+func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
+	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
+	hold, out := req.GetHold(), &pb.HoldBackupResponse{}
+	if hold != nil && (hold.Backup == "" || len(hold.Backup) > maxHolder ||
+		len(hold.Token) == 0 || len(hold.Token) > maxToken) {
+		return nil, refuse(pb.Error_CODE_INVALID, "a backup's name has 1 to %d bytes, and its token 1 to %d",
+			maxHolder, maxToken)
+	}
+	_, err := update(ctx, h.records, rowLeases,
+		func(leases *wire.Leases) (*wire.Leases, []change, error) {
+			c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
+			if err != nil {
+				return nil, nil, err
+			}
+			if leases == nil {
+				leases = &wire.Leases{}
+			}
+			for _, r := range req.GetRelease() {
+				if !releaseBackup(leases, r) && len(r.Token) == 0 {
+					return nil, nil, refuse(pb.Error_CODE_INVALID, "no history is held for a backup %q: "+
+						"`percolator cluster show` lists those for which it is", r.Backup)
+				}
+			}
+			// As for other leases: no bound is chosen without this one.
+			same := change{row: rowCollection, old: collect, keep: true}
+			if out.Bound = c.Target; hold == nil || out.Bound > hold.At {
+				return leases, []change{same}, nil
+			}
+			return leases, []change{same}, addBackup(leases, hold, now)
+		})
+	return out, err
+}
+
+// releaseBackup removes the lease of a backup, and reports whether it was there.
+func releaseBackup(leases *wire.Leases, r *pb.BackupHold) bool {
+	n := len(leases.Leases)
+	leases.Leases = slices.DeleteFunc(leases.Leases, func(l *wire.Lease) bool {
+		return l.Backup && l.Holder == r.Backup &&
+			(len(r.Token) == 0 || bytes.Equal(l.TokenHash, tokenHash(r.Token)))
+	})
+	return len(leases.Leases) < n
+}
+
+// addBackup adds the lease of a backup, or leaves it as it is.
+func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) error {
+	n := 0
+	for _, l := range leases.Leases {
+		switch {
+		case !l.Backup:
+		case l.Holder != hold.Backup:
+			n++
+		case bytes.Equal(l.TokenHash, tokenHash(hold.Token)) && l.Oldest == hold.At:
+			return nil
+		default:
+			return refuse(pb.Error_CODE_PERMISSION, "history is held for another backup %q: end that "+
+				"by `percolator backup release` first", hold.Backup)
+		}
+	}
+	if n >= maxBackupHolds {
+		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups, which is the most: "+
+			"end some by `percolator backup release`; `percolator cluster show` lists them", n)
+	}
+	leases.Leases = append(leases.Leases, &wire.Lease{
+		Holder: hold.Backup, TokenHash: tokenHash(hold.Token), Oldest: min(hold.At, uint64(now)),
+		Expires: math.MaxUint64, Backup: true,
+	})
+	return nil
+}
+
+// BackupHolds returns the leases for backups, without their tokens.
+func (h *History) BackupHolds(ctx context.Context) ([]*pb.BackupHold, error) {
+	leases, _, err := load[*wire.Leases](ctx, h.records, rowLeases)
+	if err != nil {
+		return nil, err
+	}
+	return wire.BackupHolds(leases), nil
+}
+
 // tokenHash returns what is kept of a token, nil for an empty one. A hash, because every
 // client can read meta's records.
 func tokenHash(token []byte) []byte {
@@ -157,7 +244,7 @@ func replaceLease(leases *wire.Leases, lease *wire.Lease, now mvcc.Timestamp) er
 		if l.Expires <= uint64(now) {
 			return true
 		}
-		if l.Holder != lease.Holder {
+		if l.Holder != lease.Holder || l.Backup {
 			return false
 		}
 		if !bytes.Equal(l.TokenHash, lease.TokenHash) {

@@ -283,3 +283,94 @@ func TestLeaseIsItsHolders(t *testing.T) {
 		t.Error("a token of any length")
 	}
 }
+
+// TestHoldForBackups: history that is held for a backup stays held, whatever other leases end
+// meanwhile, until somebody with its token, or an operator, ends it.
+func TestHoldForBackups(t *testing.T) {
+	_, m := newWorld(t)
+	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
+	ask := func(hold *pb.BackupHold, release ...*pb.BackupHold) (*pb.HoldBackupResponse, error) {
+		return m.History.HoldBackup(ctx, now, &pb.HoldBackupRequest{Hold: hold, Release: release})
+	}
+	backup := func(name, token string) *pb.BackupHold {
+		return &pb.BackupHold{Backup: name, At: 5, Token: []byte(token)}
+	}
+	held := func() (names string) {
+		_, l, err := m.History.Collection(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range l.Leases {
+			if l.Expires > uint64(now) {
+				names += l.Holder + " "
+			}
+		}
+		return names
+	}
+	must := func(want string) {
+		t.Helper()
+		if got := held(); got != want {
+			t.Errorf("UNHELD: held are %q, want %q", got, want)
+		}
+	}
+	for range 2 { // the first answer was lost
+		if _, err := ask(backup("full", "secret")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must("full ")
+	now = mvcc.TimestampAt(1_000_000 + time.Hour.Milliseconds())
+	reader := &pb.HoldHistoryRequest{Holder: "full", Oldest: 6, TtlMs: 1000}
+	if _, err := m.History.HoldHistory(ctx, now, reader); err != nil {
+		t.Fatal(err)
+	}
+	must("full full ")
+	reader.Oldest = 0
+	if _, err := m.History.HoldHistory(ctx, now, reader); err != nil {
+		t.Fatal(err)
+	}
+	must("full ")
+	for _, bad := range []*pb.BackupHold{
+		backup("full", "guess"), backup("", "secret"), backup("x", ""),
+		backup(strings.Repeat("x", maxHolder+1), "secret"), backup("x", strings.Repeat("x", maxToken+1)),
+	} {
+		if _, err := ask(bad); err == nil {
+			t.Errorf("held: %.80v", bad)
+		}
+	}
+	if _, err := ask(backup("next", "other"), backup("full", "guess")); err != nil {
+		t.Fatal(err)
+	}
+	must("full next ")
+	if _, err := ask(nil, backup("full", "secret"), backup("gone", "secret")); err != nil {
+		t.Fatal(err)
+	}
+	must("next ")
+	if _, err := ask(nil, backup("full", "")); err == nil || !strings.Contains(err.Error(), "cluster show") {
+		t.Errorf("an operator ends what is not there: %v", err)
+	}
+	if _, err := ask(nil, backup("next", "")); err != nil {
+		t.Fatal(err)
+	}
+	must("")
+	rec, seen, err := m.History.Collection(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := m.History.SaveCollection(ctx, rec, &wire.Collection{Target: 6}, seen); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if r, err := ask(backup("late", "secret")); err != nil || r.Bound != 6 || held() != "" {
+		t.Errorf("what is gone was held: %v, %v", r, err)
+	}
+	for i := range maxBackupHolds + 1 {
+		hold := backup(fmt.Sprint(i), "secret")
+		hold.At = 7
+		if _, err = ask(hold); (err != nil) != (i == maxBackupHolds) {
+			t.Fatalf("hold %d: %v", i, err)
+		}
+	}
+	if !strings.Contains(err.Error(), "backup release") {
+		t.Error(err)
+	}
+}

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	_ "gocloud.dev/blob/s3blob" // for locations of s3://
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
 )
 
@@ -21,12 +23,13 @@ import (
 
 // backupCommand holds the commands about backups.
 func backupCommand(d *deps) *cobra.Command {
-	return group("backup", "Make, list and verify backups",
+	return group("backup", "Make, list and verify backups, and end what they hold",
 		"backup create /backups\n"+
 			"backup create /backups --incremental\n"+
 			"backup ls /backups\n"+
-			"backup verify /backups",
-		backupCreate(d), backupList(d), backupVerify(d))
+			"backup verify /backups\n"+
+			"backup release 20261122T221500.123Z-full",
+		backupCreate(d), backupList(d), backupVerify(d), backupRelease(d))
 }
 
 // locationHelp ends the help of commands that take LOCATION.
@@ -129,7 +132,11 @@ at that timestamp until the backup is there.
 
 With --incremental only what has been committed since the newest backup there is copied, every version of it: the two
 together can be restored at any timestamp from the first one's to the second one's. It needs all history since then, so the
-time between two backups must be shorter than the history that the cluster keeps (cluster show, HISTORY).
+time between two backups must be shorter than the history that the cluster keeps (cluster show, HISTORY), unless it is held.
+
+With --hold the cluster keeps the history that the next increment needs, until that is there, which then holds it in its
+turn, with --hold or without. It is not kept longer than collection-max-hold, and costs disk: every version of every cell
+meanwhile. ` + "`cluster show`" + ` lists what is held, and ` + "`backup release`" + ` ends it.
 
 A backup that was interrupted goes on when the same command is run again, at the timestamp that it had begun with;
 --restart removes it and begins anew.
@@ -143,6 +150,7 @@ others of the machine (nice 10).` + locationHelp,
 	copying.register(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Incremental, "incremental", false, "only what has changed since the newest backup in LOCATION")
+	flags.BoolVar(&o.Hold, "hold", false, "keep history for the next increment, however late, up to collection-max-hold")
 	flags.StringArrayVar(&o.Tables, "table", nil, "only this table; repeatable")
 	flags.BoolVar(&o.Restart, "restart", false, "remove a backup that was interrupted, and begin anew")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -175,7 +183,7 @@ const timeLayout = "2006-01-02 15:04:05.000"
 func (d *deps) explainCreate(err error) error {
 	switch {
 	case errors.Is(err, backup.ErrHistoryGone):
-		return withHint(err, "make a full backup; `cluster set history=…` keeps more, --rate may be too low")
+		return withHint(err, "make a full backup; --hold keeps history until the next increment, `cluster set history=…` keeps more, --rate may be too low")
 	case errors.Is(err, backup.ErrNotFound), errors.Is(err, backup.ErrTable),
 		errors.Is(err, backup.ErrDamaged):
 		return err
@@ -223,6 +231,28 @@ func listBackups(ctx context.Context, l *backup.Location, out *printer) error {
 		}
 	}
 	return list.end()
+}
+
+// backupRelease ends holds, as an operator does: without their tokens.
+func backupRelease(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "release BACKUP...",
+		Short: "Keep history no longer for the next increment upon a backup",
+		Long: `Keep history no longer for the next increment upon the backups, which were made with --hold. What is older than the
+cluster's history is collected then, and an increment is refused if it comes later than that. ` + "`cluster show`" + ` lists them.`,
+		Example: "backup release 20261122T221500.123Z-full",
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		req := &pb.HoldBackupRequest{}
+		for _, name := range args {
+			req.Release = append(req.Release, &pb.BackupHold{Backup: name})
+		}
+		r, err := s.admin.HoldBackup(ctx, req)
+		if err != nil {
+			return err
+		}
+		return s.out.answer(r, "history is held no longer for %s", printable(strings.Join(args, ", ")))
+	})
 }
 
 // backupVerify asks no node.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -174,6 +175,13 @@ func clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
 	}
 	if err := s.out.print("version %d", p.GetVersion()); err != nil {
 		return err
+	}
+	for _, h := range resp.GetHolds() {
+		err := s.out.print("history is held from %s UTC on for the increment upon backup %s",
+			clock(mvcc.Timestamp(h.At)), printable(h.Backup))
+		if err != nil {
+			return err
+		}
 	}
 	agreed := wire.Agreed(p.GetAgreed())
 	if agreed.Minimum > agreed.Active {

@@ -216,6 +216,16 @@ func (f fakeAdmin) ReportJob(context.Context, *pb.ReportJobRequest) (*pb.ReportJ
 	return &pb.ReportJobResponse{}, f.fail
 }
 
+func (f fakeAdmin) HoldBackup(_ context.Context,
+	req *pb.HoldBackupRequest) (*pb.HoldBackupResponse, error) {
+	for _, r := range req.Release {
+		if r.Backup != "20261122T221500.123Z-full" || len(r.Token) > 0 {
+			return nil, fmt.Errorf("no history is held for a backup %q", r.Backup)
+		}
+	}
+	return &pb.HoldBackupResponse{}, f.fail
+}
+
 func (f fakeAdmin) SetLogLevel(context.Context,
 	*pb.SetLogLevelRequest) (*pb.SetLogLevelResponse, error) {
 	return &pb.SetLogLevelResponse{Before: "INFO"}, f.fail

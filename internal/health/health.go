@@ -34,6 +34,7 @@ const (
 	NoSpare           = "no-spare"           // the next node that fails takes a quorum with it
 	PlacementBlocked  = "placement-blocked"  // replicas cannot be put where they ought to be
 	HistoryHeld       = "history-held"       // old versions are not collected
+	BackupHeld        = "backup-held"        // they are, for the next increment of a backup
 	RestoreUnfinished = "restore-unfinished" // a table can't be opened, and nobody restores it
 	LockOld           = "lock-old"           // a lock that nobody has resolved
 	ObserverUnlinked  = "observer-unlinked"  // work waits, and no process runs it
@@ -62,6 +63,8 @@ const (
 	behind = time.Minute
 	// leaderless is longer than an election takes.
 	leaderless = 3 * time.Second
+	// oldHold is for how long old versions may be held before it is worth a word.
+	oldHold = time.Hour
 	// maxNamed bounds how many tablets or nodes one sentence names.
 	maxNamed = 8
 )

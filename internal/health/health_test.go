@@ -57,6 +57,14 @@ func healthy() *pb.ClusterStatusResponse {
 // away is what is known of a node that has been killed.
 func away(r *pb.NodeReport) { r.Node.Alive, r.Status = false, nil }
 
+// backupHeld is history that has been held for a backup, of a day at most.
+func backupHeld(since time.Duration) *pb.HistoryStatus {
+	return &pb.HistoryStatus{
+		Holds: 1, OldestHold: ago(since), MaxHoldMs: uint64((24 * time.Hour).Milliseconds()),
+		BackupHolds: []*pb.BackupHold{{Backup: "x-full", At: ago(since)}},
+	}
+}
+
 func TestNothingWrong(t *testing.T) {
 	findings, survives := Examine(healthy(), nil)
 	if len(findings) != 0 || survives != 1 {
@@ -139,6 +147,20 @@ func TestKinds(t *testing.T) {
 		{HistoryHeld, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.History = &pb.HistoryStatus{Holds: 1, OldestHold: ago(2 * time.Hour)}
 		}, "history", "2h0m0s", 1},
+		{BackupHeld, info, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.History = backupHeld(2 * time.Hour)
+			r.Nodes[0].Status.Tablets[1].Garbage = 12
+		}, "backup x-full", "held for 2h0m0s: about 12 old versions", 1},
+		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.History = backupHeld(time.Second)
+			r.Nodes[1].Status.DiskFree = 1 << 30
+		}, "backup x-full", "A disk is short of room", 1},
+		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.History = backupHeld(23 * time.Hour)
+		}, "backup x-full", "ends in 1h0m0s", 1},
+		{BackupHeld, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.History = backupHeld(25 * time.Hour)
+		}, "backup x-full", "percolator backup release x-full", 1},
 		{RestoreUnfinished, warning, func(r *pb.ClusterStatusResponse) {
 			r.Jobs = []*pb.Job{{Kind: "restore", State: "unfinished", Subject: "table bank"}}
 		}, "table bank", "percolator restore", 1},

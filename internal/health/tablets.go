@@ -131,17 +131,52 @@ func (e *examination) placement() {
 	}
 }
 
-// history tells of what keeps old versions for much longer than the policy.
+// history tells of what keeps old versions for much longer than the policy. The node that
+// leads meta sees it.
 func (e *examination) history() {
 	for _, r := range e.status.GetNodes() {
 		h := r.GetStatus().GetHistory()
-		// The node that leads meta sees the holds.
-		if h.GetHolds() == 0 || h.GetOldestHold() == 0 || e.since(h.GetOldestHold()) < time.Hour {
+		for _, b := range h.GetBackupHolds() {
+			e.backupHeld(b, time.Duration(h.MaxHoldMs)*time.Millisecond)
+		}
+		forBackup := slices.ContainsFunc(h.GetBackupHolds(), func(b *pb.BackupHold) bool {
+			return b.At == h.OldestHold
+		})
+		if h.GetHolds() == 0 || h.GetOldestHold() == 0 || forBackup || e.since(h.OldestHold) < oldHold {
 			continue
 		}
 		e.add(info, HistoryHeld, "history",
 			fmt.Sprintf("A reader has kept old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
 			"Look for a snapshot or an export that was forgotten; its hold ends by itself at collection-max-hold.")
+	}
+}
+
+// backupHeld tells of history that is held for the next increment upon a backup: that it
+// soon ends, or has; that a disk is short of room meanwhile; or only that it is.
+func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
+	age, waits := e.since(b.At), uint64(0)
+	for _, r := range e.status.GetNodes() {
+		for _, t := range r.GetStatus().GetTablets() {
+			waits += t.GetGarbage()
+		}
+	}
+	end := fmt.Sprintf("if no increment is to come: percolator backup release %s.", b.Backup)
+	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", span(age), waits)
+	switch full := func(f *pb.Finding) bool { return f.Kind == DiskLow || f.Kind == WritesRefused }; {
+	case age >= limit:
+		e.add(warning, BackupHeld, "backup "+b.Backup,
+			fmt.Sprintf("History is held for it no longer: that was %s ago, and collection-max-hold is %s.",
+				span(age), span(limit)),
+			"The next increment may be refused, and a full backup is due. Set collection-max-hold above the time between two; or, "+end)
+	case age >= limit-limit/10:
+		e.add(warning, BackupHeld, "backup "+b.Backup,
+			fmt.Sprintf("%s It ends in %s, by collection-max-hold.", text, span(limit-age)),
+			"Make the next increment now, or percolator cluster set collection-max-hold above the time between two; or, "+end)
+	case slices.ContainsFunc(e.findings, full):
+		e.add(warning, BackupHeld, "backup "+b.Backup, text+" A disk is short of room.",
+			"Make the next increment now; or, "+end)
+	case age >= oldHold:
+		e.add(info, BackupHeld, "backup "+b.Backup, text, "Nothing is wrong while increments come; or, "+end)
 	}
 }
 

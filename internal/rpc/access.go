@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -30,8 +31,8 @@ import (
 // access is what one call takes.
 type access struct {
 	role certs.Role // the least one
-	// asks reports whether the request changes nothing: then Reader is enough. nil: role
-	// is needed for every request.
+	// asks reports whether the request changes nothing, or nothing of others: then Reader is
+	// enough. nil: role is needed for every request.
 	asks func(req any) bool
 	// audited rows are for the audit log though writers may call them; quiet ones are not,
 	// unless they are refused, though they take an operator: there are very many.
@@ -80,13 +81,23 @@ var calls = map[string]access{
 	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator, quiet: true},
-	// Who may read all that there is may tell how far the copy has come.
-	pb.Admin_ReportJob_FullMethodName: {role: certs.Reader},
+	// Who may read all that there is may tell how far the copy has come, and hold history for
+	// the next one.
+	pb.Admin_ReportJob_FullMethodName:  {role: certs.Reader},
+	pb.Admin_HoldBackup_FullMethodName: {role: certs.Operator, asks: asksHold, audited: true},
 }
 
 func asksBackfill(req any) bool {
 	r, ok := req.(*pb.BackfillRequest)
 	return ok && r.Action == pb.BackfillRequest_ACTION_READ
+}
+
+// asksHold: a hold ends by the token that it was made with.
+func asksHold(req any) bool {
+	r, ok := req.(*pb.HoldBackupRequest)
+	return ok && !slices.ContainsFunc(r.GetRelease(), func(h *pb.BackupHold) bool {
+		return len(h.GetToken()) == 0
+	})
 }
 
 func asksPolicy(req any) bool {

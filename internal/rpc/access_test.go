@@ -37,7 +37,7 @@ var leastRoles = map[string]certs.Role{
 	"ReplayParked": certs.Writer, "FinalizeUpgrade": certs.Operator,
 	"SetGrant": certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
-	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader,
+	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
 }
 
 // roleClients returns a client of each role of a server over certificates, the one of
@@ -141,6 +141,14 @@ func TestEachCallTakesItsRole(t *testing.T) {
 		checkAccess(t, role, certs.Observer, "Backfill", err)
 		_, err = admin(c).ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: &pb.Policy{}})
 		checkAccess(t, role, certs.Operator, "ClusterPolicy", err)
+		_, err = admin(c).HoldBackup(t.Context(), &pb.HoldBackupRequest{
+			Hold: &pb.BackupHold{Backup: "b"}, Release: []*pb.BackupHold{{Backup: "a", Token: []byte("t")}},
+		})
+		checkAccess(t, role, certs.Reader, "HoldBackup", err)
+		_, err = admin(c).HoldBackup(t.Context(), &pb.HoldBackupRequest{
+			Release: []*pb.BackupHold{{Backup: "a", Token: []byte("t")}, {Backup: "b"}},
+		})
+		checkAccess(t, role, certs.Operator, "HoldBackup", err)
 		// Nobody has registered it, and nobody has thought of it.
 		err = fromStatus(c.link().conn.Invoke(t.Context(), adminMethods+"Nodes2",
 			&pb.NodesRequest{}, &pb.NodesResponse{}))

@@ -30,9 +30,9 @@ func (l *lockedLog) audited() (lines []string) {
 	return lines
 }
 
-// TestEachActIsAudited: every method that takes more than a writer, and the making of
-// tables, leaves one line for each role, whether it was done or refused and whatever the
-// log's level is; nothing else does.
+// TestEachActIsAudited: every method that takes more than a writer, the making of tables and
+// the holding of history leave one line for each role, whether it was done or refused and
+// whatever the log's level is; nothing else does.
 func TestEachActIsAudited(t *testing.T) {
 	var log lockedLog
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError + 1}))
@@ -42,7 +42,8 @@ func TestEachActIsAudited(t *testing.T) {
 	roles := append(certs.ClientRoles(), certs.Client, certs.Node)
 	methods(t, func(name, full string, request, _ proto.Message) {
 		least := leastRoles[name]
-		act := !certs.Writer.Includes(least) || name == "CreateTable" || name == "ReplayParked"
+		act := !certs.Writer.Includes(least) || name == "CreateTable" || name == "ReplayParked" ||
+			name == "HoldBackup"
 		for _, role := range roles {
 			call(Caller{Role: role, Name: "ann", By: ByCertificate, From: "1.2.3.4:5"}, full, request)
 			lines := log.audited()

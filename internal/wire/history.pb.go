@@ -214,11 +214,14 @@ func (x *Leases) GetLeases() []*Lease {
 }
 
 type Lease struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
-	Oldest        uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`                       // nothing readable at this timestamp or later is to be collected
-	Expires       uint64                 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`                     // oracle time
-	TokenHash     []byte                 `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token; empty if it has none. Every client can read this record
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Holder  string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Oldest  uint64                 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`   // nothing readable at this timestamp or later is to be collected
+	Expires uint64                 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"` // oracle time
+	// It is for the next increment upon a backup, of which holder is the name, and ends when that is made or an operator
+	// ends it: it has no process that could renew it. expires is then the greatest there is.
+	Backup        bool   `protobuf:"varint,5,opt,name=backup,proto3" json:"backup,omitempty"`
+	TokenHash     []byte `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token; empty if it has none. Every client can read this record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -274,6 +277,13 @@ func (x *Lease) GetExpires() uint64 {
 	return 0
 }
 
+func (x *Lease) GetBackup() bool {
+	if x != nil {
+		return x.Backup
+	}
+	return false
+}
+
 func (x *Lease) GetTokenHash() []byte {
 	if x != nil {
 		return x.TokenHash
@@ -303,11 +313,12 @@ const file_history_proto_rawDesc = "" +
 	"\n" +
 	"STEP_RAISE\x10\x03\"8\n" +
 	"\x06Leases\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"p\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"\x88\x01\n" +
 	"\x05Lease\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x18\n" +
-	"\aexpires\x18\x03 \x01(\x04R\aexpires\x12\x1d\n" +
+	"\aexpires\x18\x03 \x01(\x04R\aexpires\x12\x16\n" +
+	"\x06backup\x18\x05 \x01(\bR\x06backup\x12\x1d\n" +
 	"\n" +
 	"token_hash\x18\x04 \x01(\fR\ttokenHashB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 

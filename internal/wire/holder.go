@@ -1,6 +1,10 @@
 package wire
 
-import "strings"
+import (
+	"strings"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
 
 // from stands before the origin in the name of who holds history.
 const from = " from "
@@ -16,4 +20,14 @@ func Origin(holder string) (name, origin string) {
 		return holder[:i], holder[i+len(from):]
 	}
 	return holder, ""
+}
+
+// BackupHolds returns those of the leases that are for backups, without their tokens.
+func BackupHolds(leases *Leases) (out []*pb.BackupHold) {
+	for _, l := range leases.GetLeases() {
+		if l.Backup {
+			out = append(out, &pb.BackupHold{Backup: l.Holder, At: l.Oldest})
+		}
+	}
+	return out
 }

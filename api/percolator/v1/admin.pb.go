@@ -2973,6 +2973,7 @@ func (x *ClusterPolicyRequest) GetSet() *Policy {
 type ClusterPolicyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Holds         []*BackupHold          `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"` // what is held for backups, without tokens; if the request sets nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3014,6 +3015,111 @@ func (x *ClusterPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *ClusterPolicyResponse) GetHolds() []*BackupHold {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
+type HoldBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Hold  *BackupHold            `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"` // unset: none
+	// What ends in the same step. With its token a hold need not be there any more; without, which takes an operator,
+	// it must be.
+	Release       []*BackupHold `protobuf:"bytes,2,rep,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldBackupRequest) Reset() {
+	*x = HoldBackupRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldBackupRequest) ProtoMessage() {}
+
+func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
+func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *HoldBackupRequest) GetHold() *BackupHold {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+func (x *HoldBackupRequest) GetRelease() []*BackupHold {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+type HoldBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bound         uint64                 `protobuf:"varint,1,opt,name=bound,proto3" json:"bound,omitempty"` // reads below it are refused already; if it is above what was to be held, nothing is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldBackupResponse) Reset() {
+	*x = HoldBackupResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldBackupResponse) ProtoMessage() {}
+
+func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
+func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *HoldBackupResponse) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
 type FinalizeUpgradeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3022,7 +3128,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3140,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3153,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -3060,7 +3166,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3178,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3191,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -3111,7 +3217,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3229,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3242,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3154,7 +3260,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3272,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3285,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -3399,9 +3505,15 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"_no_splitsB\x12\n" +
 	"\x10_forget_after_ms\"?\n" +
 	"\x14ClusterPolicyRequest\x12'\n" +
-	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"F\n" +
+	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"w\n" +
 	"\x15ClusterPolicyResponse\x12-\n" +
-	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\"\x18\n" +
+	"\x06policy\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x06policy\x12/\n" +
+	"\x05holds\x18\x02 \x03(\v2\x19.percolator.v1.BackupHoldR\x05holds\"w\n" +
+	"\x11HoldBackupRequest\x12-\n" +
+	"\x04hold\x18\x01 \x01(\v2\x19.percolator.v1.BackupHoldR\x04hold\x123\n" +
+	"\arelease\x18\x02 \x03(\v2\x19.percolator.v1.BackupHoldR\arelease\"*\n" +
+	"\x12HoldBackupResponse\x12\x14\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\"\x18\n" +
 	"\x16FinalizeUpgradeRequest\"j\n" +
 	"\x17FinalizeUpgradeResponse\x125\n" +
 	"\x06agreed\x18\x01 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12\x18\n" +
@@ -3413,7 +3525,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xdc\x0e\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xaf\x0f\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -3428,7 +3540,9 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\rClusterPolicy\x12#.percolator.v1.ClusterPolicyRequest\x1a$.percolator.v1.ClusterPolicyResponse\x12`\n" +
 	"\x0fFinalizeUpgrade\x12%.percolator.v1.FinalizeUpgradeRequest\x1a&.percolator.v1.FinalizeUpgradeResponse\x12W\n" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
-	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Z\n" +
+	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Q\n" +
+	"\n" +
+	"HoldBackup\x12 .percolator.v1.HoldBackupRequest\x1a!.percolator.v1.HoldBackupResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
 	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
 	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponse\x12N\n" +
@@ -3453,7 +3567,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -3508,23 +3622,26 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*Policy)(nil),                   // 50: percolator.v1.Policy
 	(*ClusterPolicyRequest)(nil),     // 51: percolator.v1.ClusterPolicyRequest
 	(*ClusterPolicyResponse)(nil),    // 52: percolator.v1.ClusterPolicyResponse
-	(*FinalizeUpgradeRequest)(nil),   // 53: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),  // 54: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),        // 55: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 56: percolator.v1.ForgetNodeResponse
-	nil,                              // 57: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 58: percolator.v1.ObserverState
-	(*Job)(nil),                      // 59: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 60: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 61: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 62: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 63: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 64: percolator.v1.Backfill
-	(NodeState)(0),                   // 65: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 66: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 67: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 68: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),           // 69: percolator.v1.ClusterVersion
+	(*HoldBackupRequest)(nil),        // 53: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),       // 54: percolator.v1.HoldBackupResponse
+	(*FinalizeUpgradeRequest)(nil),   // 55: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),  // 56: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),        // 57: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 58: percolator.v1.ForgetNodeResponse
+	nil,                              // 59: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 60: percolator.v1.ObserverState
+	(*Job)(nil),                      // 61: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 62: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 63: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 64: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 65: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 66: percolator.v1.Backfill
+	(NodeState)(0),                   // 67: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 68: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 69: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 70: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),           // 71: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),               // 72: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -3533,84 +3650,89 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	26, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	58, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	60, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	27, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	59, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	59, // 9: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	61, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	61, // 9: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
 	36, // 10: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	60, // 11: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	62, // 11: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 12: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	61, // 13: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	61, // 14: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	62, // 15: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	63, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	63, // 13: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	63, // 14: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	64, // 15: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	65, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	2,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	64, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	57, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	65, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	66, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	59, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	67, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	36, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	39, // 22: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	36, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	66, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	66, // 25: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	68, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	68, // 25: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	46, // 26: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	67, // 27: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	69, // 27: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
 	49, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	68, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	70, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
 	11, // 30: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	69, // 31: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	71, // 31: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
 	50, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
 	50, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	69, // 34: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	32, // 35: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	34, // 36: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	37, // 37: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	40, // 38: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	42, // 39: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	44, // 40: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	47, // 41: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	55, // 42: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	51, // 43: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	53, // 44: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	28, // 45: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	30, // 46: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	22, // 47: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	18, // 48: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	20, // 49: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	24, // 50: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 51: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 52: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 53: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 54: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 55: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 56: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	33, // 57: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	35, // 58: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	38, // 59: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	41, // 60: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	43, // 61: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	45, // 62: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	48, // 63: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	56, // 64: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	52, // 65: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	54, // 66: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	29, // 67: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	31, // 68: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	23, // 69: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	19, // 70: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	21, // 71: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	25, // 72: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 73: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 74: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 75: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 76: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 77: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 78: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	57, // [57:79] is the sub-list for method output_type
-	35, // [35:57] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	72, // 34: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	72, // 35: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	72, // 36: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	71, // 37: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	32, // 38: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	34, // 39: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	37, // 40: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	40, // 41: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	42, // 42: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	44, // 43: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	47, // 44: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	57, // 45: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	51, // 46: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	55, // 47: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	28, // 48: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	30, // 49: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	53, // 50: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	22, // 51: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	18, // 52: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	20, // 53: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	24, // 54: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 55: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 56: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 57: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 58: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 59: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 60: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	33, // 61: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	35, // 62: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	38, // 63: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	41, // 64: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	43, // 65: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	45, // 66: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	48, // 67: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	58, // 68: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	52, // 69: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	56, // 70: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	29, // 71: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	31, // 72: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	54, // 73: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	23, // 74: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	19, // 75: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	21, // 76: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	25, // 77: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 78: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 79: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 80: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 81: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 82: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 83: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	61, // [61:84] is the sub-list for method output_type
+	38, // [38:61] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -3628,7 +3750,7 @@ func file_percolator_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

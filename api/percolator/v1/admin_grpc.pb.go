@@ -31,6 +31,7 @@ const (
 	Admin_FinalizeUpgrade_FullMethodName = "/percolator.v1.Admin/FinalizeUpgrade"
 	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
 	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
+	Admin_HoldBackup_FullMethodName      = "/percolator.v1.Admin/HoldBackup"
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
 	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
 	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
@@ -74,6 +75,8 @@ type AdminClient interface {
 	RestoreTable(ctx context.Context, in *RestoreTableRequest, opts ...grpc.CallOption) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
 	RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error)
+	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
+	HoldBackup(ctx context.Context, in *HoldBackupRequest, opts ...grpc.CallOption) (*HoldBackupResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
@@ -226,6 +229,16 @@ func (c *adminClient) RestoreCells(ctx context.Context, in *RestoreCellsRequest,
 	return out, nil
 }
 
+func (c *adminClient) HoldBackup(ctx context.Context, in *HoldBackupRequest, opts ...grpc.CallOption) (*HoldBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldBackupResponse)
+	err := c.cc.Invoke(ctx, Admin_HoldBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterStatusResponse)
@@ -357,6 +370,8 @@ type AdminServer interface {
 	RestoreTable(context.Context, *RestoreTableRequest) (*RestoreTableResponse, error)
 	// Writes records of a backup into a table that is being restored.
 	RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error)
+	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
+	HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
@@ -424,6 +439,9 @@ func (UnimplementedAdminServer) RestoreTable(context.Context, *RestoreTableReque
 }
 func (UnimplementedAdminServer) RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestoreCells not implemented")
+}
+func (UnimplementedAdminServer) HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldBackup not implemented")
 }
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
@@ -692,6 +710,24 @@ func _Admin_RestoreCells_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_HoldBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).HoldBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_HoldBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).HoldBackup(ctx, req.(*HoldBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ClusterStatusRequest)
 	if err := dec(in); err != nil {
@@ -926,6 +962,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RestoreCells",
 			Handler:    _Admin_RestoreCells_Handler,
+		},
+		{
+			MethodName: "HoldBackup",
+			Handler:    _Admin_HoldBackup_Handler,
 		},
 		{
 			MethodName: "ClusterStatus",

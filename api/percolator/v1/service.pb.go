@@ -2447,6 +2447,8 @@ type HistoryStatus struct {
 	Collected     uint64                 `protobuf:"varint,5,opt,name=collected,proto3" json:"collected,omitempty"`                 // entries deleted since the leaders began
 	Holds         uint32                 `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`                         // live holds
 	OldestHold    uint64                 `protobuf:"varint,7,opt,name=oldest_hold,json=oldestHold,proto3" json:"oldest_hold,omitempty"`
+	BackupHolds   []*BackupHold          `protobuf:"bytes,8,rep,name=backup_holds,json=backupHolds,proto3" json:"backup_holds,omitempty"` // also those that are older than max_hold_ms and hold nothing any more
+	MaxHoldMs     uint64                 `protobuf:"varint,9,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`    // age up to which a timestamp is held
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2530,6 +2532,83 @@ func (x *HistoryStatus) GetOldestHold() uint64 {
 	return 0
 }
 
+func (x *HistoryStatus) GetBackupHolds() []*BackupHold {
+	if x != nil {
+		return x.BackupHolds
+	}
+	return nil
+}
+
+func (x *HistoryStatus) GetMaxHoldMs() uint64 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+// History that is held for the next increment upon a backup: until that is made, until it is released, or until it is
+// older than the policy's collection-max-hold.
+type BackupHold struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Backup string                 `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"` // its name
+	At     uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // nothing readable at this timestamp or later is collected
+	// In requests: a secret of who makes the backup, with which its next increment ends the hold. 1 to 64 bytes.
+	Token         []byte `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupHold) Reset() {
+	*x = BackupHold{}
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupHold) ProtoMessage() {}
+
+func (x *BackupHold) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
+func (*BackupHold) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *BackupHold) GetBackup() string {
+	if x != nil {
+		return x.Backup
+	}
+	return ""
+}
+
+func (x *BackupHold) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *BackupHold) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
 // Where replicas are and ought to be, as the node that leads meta sees it.
 type PlacementStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -2548,7 +2627,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2639,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2652,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2841,7 +2920,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"running_ms\x18\x02 \x01(\x04R\trunningMs\x12\x18\n" +
 	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12\x12\n" +
-	"\x04runs\x18\x05 \x01(\rR\x04runs\"\xcf\x01\n" +
+	"\x04runs\x18\x05 \x01(\rR\x04runs\"\xad\x02\n" +
 	"\rHistoryStatus\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x16\n" +
@@ -2851,7 +2930,14 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\tcollected\x18\x05 \x01(\x04R\tcollected\x12\x14\n" +
 	"\x05holds\x18\x06 \x01(\rR\x05holds\x12\x1f\n" +
 	"\voldest_hold\x18\a \x01(\x04R\n" +
-	"oldestHold\"\x8a\x03\n" +
+	"oldestHold\x12<\n" +
+	"\fbackup_holds\x18\b \x03(\v2\x19.percolator.v1.BackupHoldR\vbackupHolds\x12\x1e\n" +
+	"\vmax_hold_ms\x18\t \x01(\x04R\tmaxHoldMs\"J\n" +
+	"\n" +
+	"BackupHold\x12\x16\n" +
+	"\x06backup\x18\x01 \x01(\tR\x06backup\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\"\x8a\x03\n" +
 	"\x0fPlacementStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\rR\x06target\x12)\n" +
 	"\x10under_replicated\x18\x02 \x01(\rR\x0funderReplicated\x12\x1a\n" +
@@ -2896,7 +2982,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -2933,75 +3019,77 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*ObserverStatus)(nil),      // 32: percolator.v1.ObserverStatus
 	(*ObserverRow)(nil),         // 33: percolator.v1.ObserverRow
 	(*HistoryStatus)(nil),       // 34: percolator.v1.HistoryStatus
-	(*PlacementStatus)(nil),     // 35: percolator.v1.PlacementStatus
-	nil,                         // 36: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 37: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 38: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 39: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 40: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 41: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 42: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 43: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 44: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 45: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 46: percolator.v1.SplitResponse
+	(*BackupHold)(nil),          // 35: percolator.v1.BackupHold
+	(*PlacementStatus)(nil),     // 36: percolator.v1.PlacementStatus
+	nil,                         // 37: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 38: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 39: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 40: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 41: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 42: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 43: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 44: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 45: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 46: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 47: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	37, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	38, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	38, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	39, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	39, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	40, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	40, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	41, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	41, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	42, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	32, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	34, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	35, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	36, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	27, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	26, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	23, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	42, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	43, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	43, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	44, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
 	22, // 19: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
 	28, // 20: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	44, // 21: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	45, // 21: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
 	32, // 22: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
 	29, // 23: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
 	33, // 24: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	36, // 25: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 26: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 27: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 28: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 29: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 30: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 31: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 32: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 33: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 34: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 35: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	24, // 36: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	30, // 37: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 38: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 39: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 40: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 41: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 42: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 43: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	45, // 44: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 45: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	46, // 46: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 47: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	25, // 48: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	31, // 49: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	38, // [38:50] is the sub-list for method output_type
-	26, // [26:38] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	35, // 25: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	37, // 26: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 27: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 28: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 29: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 30: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 31: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 32: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 33: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 34: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 35: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 36: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	24, // 37: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	30, // 38: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 39: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 40: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 41: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 42: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 43: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 44: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	46, // 45: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 46: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	47, // 47: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 48: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	25, // 49: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	31, // 50: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3016,7 +3104,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

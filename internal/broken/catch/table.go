@@ -171,6 +171,8 @@ var properties = []property{
 		assertion: "ANY-TOKEN: .*"},
 	{tag: "unshared_leases", pkg: "cluster/meta", test: "^TestLeasesAreShared$",
 		assertion: "UNSHARED-LEASES: .*"},
+	{tag: "unheld_backups", pkg: "cluster/meta", test: "^TestHoldForBackups$",
+		assertion: "UNHELD: .*"},
 	{tag: "lost_not_sent", pkg: "cluster/peer", test: "^TestFailureSaysHowFar$",
 		assertion: "LOST-NOT-SENT: .*"},
 	{tag: "version_gate_ignored", pkg: "node", test: "^TestUpgrade$",

@@ -1,0 +1,99 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// This file holds history between a backup and the next increment. The hold is a lease in
+// meta, by the name of the backup, from its plan on: so a backup that was interrupted can go
+// on however late. The next backup of the same tables in the location takes its own hold
+// first, and gives up the older ones when it is whole. A process that dies in between leaves
+// both, and the next backup gives them up. Nothing is kept here.
+
+// hold returns the backup's hold, as requests have it; nothing if it has none.
+func (m *Manifest) hold() []*pb.BackupHold {
+	if m.Hold == "" {
+		return nil
+	}
+	return []*pb.BackupHold{{Backup: m.Name, At: m.At, Token: []byte(m.Hold)}}
+}
+
+// holdNext holds history for the increment upon this backup, if that is wanted.
+func (m *making) holdNext(ctx context.Context) error {
+	for _, h := range m.plan.Manifest.hold() {
+		answer, err := m.askHold(ctx, &pb.HoldBackupRequest{Hold: h})
+		if err != nil {
+			return fmt.Errorf("backup: hold history for the next increment: %w", err)
+		}
+		if answer.Bound > h.At {
+			return txn.ErrSnapshotTooOld
+		}
+	}
+	return nil
+}
+
+// superseded returns the holds of those backups in the location in whose place the next
+// increment will have this one.
+func (m *making) superseded(ctx context.Context, head *Manifest) (out []*pb.BackupHold, err error) {
+	if len(m.held) == 0 {
+		return nil, nil
+	}
+	names, err := m.from.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range m.held {
+		if h.Backup == head.Name || !slices.Contains(names, h.Backup) {
+			continue
+		}
+		older, err := m.from.manifest(ctx, h.Backup)
+		if errors.Is(err, ErrDamaged) {
+			continue // its token cannot be read: an operator ends it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if older != nil && older.Cluster == head.Cluster &&
+			slices.Equal(chosen(older), sortedSet(m.options.Tables)) {
+			out = append(out, older.hold()...)
+		}
+	}
+	return out, nil
+}
+
+// releaseOlder ends the holds that this backup, which is whole, has taken the place of.
+func (m *making) releaseOlder(ctx context.Context) error {
+	older, err := m.superseded(ctx, &m.plan.Manifest)
+	if err == nil {
+		err = m.release(ctx, older...)
+	}
+	if err != nil {
+		return fmt.Errorf("backup: %s is whole, but history is held for the one before it still, until the next one is made: %w",
+			m.plan.Manifest.Name, err)
+	}
+	return nil
+}
+
+// release ends holds, which need not be there.
+func (m *making) release(ctx context.Context, holds ...*pb.BackupHold) error {
+	if len(holds) == 0 {
+		return nil
+	}
+	_, err := m.askHold(ctx, &pb.HoldBackupRequest{Release: holds})
+	return err
+}
+
+func (m *making) askHold(ctx context.Context,
+	req *pb.HoldBackupRequest) (out *pb.HoldBackupResponse, err error) {
+	err = m.persist(ctx, func() (bool, error) {
+		out, err = m.client.Admin().HoldBackup(ctx, req)
+		return false, err
+	})
+	return out, err
+}
