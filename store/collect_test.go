@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -16,7 +17,7 @@ import (
 // model, from any place on.
 func TestSurveyOfStore(t *testing.T) {
 	st := open(t, "")
-	m := mvcc.NewMemView()
+	m := mvcctest.NewMemView()
 	rng := rand.New(rand.NewPCG(7, 11))
 	rows := []string{"", "a", "a\x00", "a\x00b", "b", "bb", "\xff"}
 	columns := []string{"", "x", "x\x00", "y"}
@@ -82,7 +83,7 @@ func TestSurveyOfStore(t *testing.T) {
 }
 
 // compareKeys compares the groups that are walked by key, also resumed after every one of the keys.
-func compareKeys(t *testing.T, snap *store.Snap, m *mvcc.MemView, span mvcc.Span) {
+func compareKeys(t *testing.T, snap *store.Snap, m *mvcctest.MemView, span mvcc.Span) {
 	t.Helper()
 	for _, g := range []mvcc.Group{mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupRaw} {
 		all := collected(t, snap.Keys(g, span, nil))

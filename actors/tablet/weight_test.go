@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // anyText draws a row or column of at most limit bytes: of zero bytes, of others, or mixed.
@@ -28,7 +29,7 @@ func anyCell(t *rapid.T, lim mvcc.Limits, what string) mvcc.Cell {
 // it do, as the tablet counts it, is never above its weight.
 type weighing struct {
 	*rapid.T
-	view *mvcc.MemView
+	view *mvcctest.MemView
 }
 
 // bound applies the effects of an operation, and returns what they take in the tablet's batch.
@@ -56,7 +57,7 @@ func TestWeights(t *testing.T) {
 	lim := mvcc.DefaultLimits()
 	const inline = 1 << 10
 	rapid.Check(t, func(t *rapid.T) {
-		w := weighing{t, mvcc.NewMemView()}
+		w := weighing{t, mvcctest.NewMemView()}
 		cell, primary := anyCell(t, lim, "cell"), anyCell(t, lim, "primary")
 		if cell == primary {
 			cell.Column += "2"

@@ -13,7 +13,9 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/evaluate/evaluatetest"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -26,7 +28,7 @@ var errCrash = errors.New("crash")
 type world struct {
 	t      *testing.T
 	mu     sync.Mutex
-	view   *mvcc.MemView
+	view   *mvcctest.MemView
 	router *route.Router
 	held   map[uint64]*pb.TabletDescriptor
 	has    map[uint64]uint64 // the catalogue's version
@@ -38,7 +40,7 @@ type world struct {
 
 func newWorld(t *testing.T) (*world, *Meta) {
 	w := &world{
-		t: t, view: mvcc.NewMemView(), router: route.NewRouter(),
+		t: t, view: mvcctest.NewMemView(), router: route.NewRouter(),
 		held: map[uint64]*pb.TabletDescriptor{}, has: map[uint64]uint64{},
 	}
 	for _, d := range cluster.FirstTablets(7) {
@@ -81,7 +83,7 @@ func (w *world) send(ctx context.Context, tablet uint64,
 func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_RawGet, *pb.TabletRequest_RawScan:
-		v := evaluate.Mem{MemView: w.view, Tablet: w.held[tablet], MaxSizes: mvcc.DefaultLimits()}
+		v := evaluatetest.Mem{MemView: w.view, Tablet: w.held[tablet], MaxSizes: mvcc.DefaultLimits()}
 		r, _, err := evaluate.Read(v, req, 0)
 		return r, err
 	case *pb.TabletRequest_RawWrite:

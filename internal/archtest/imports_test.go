@@ -38,12 +38,16 @@ var layers = []layer{
 	{of: "internal/metrics"},
 	{of: "internal/actorkit", may: []string{"internal/metrics"}},
 	{of: "internal/notify/...", may: []string{pb, "internal/mvcc", "internal/wire"}},
-	{of: "internal/mvcc/..."},
+	{of: "internal/mvcc"},
+	{of: "internal/mvcc/mvcctest", may: []string{"internal/mvcc"}},
 	{of: "internal/wire", may: []string{pb, "internal/mvcc", "internal/version"}},
 	{of: "internal/tracing", may: []string{pb, "internal/mvcc", "internal/wire"}},
+	{of: "internal/evaluate/evaluatetest", may: []string{
+		pb, "internal/evaluate", "internal/mvcc/...", "internal/wire",
+	}},
 	{of: "internal/evaluate", may: []string{pb, "internal/mvcc", "internal/wire"}},
 	{of: "internal/txn/txntest", may: []string{
-		pb, "internal/evaluate", "internal/mvcc", "internal/txn", "internal/wire",
+		pb, "internal/evaluate/...", "internal/mvcc/...", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/txn/...", may: []string{
 		pb, "internal/metrics", "internal/mvcc", "internal/tracing", "internal/txn/...",

@@ -1,11 +1,14 @@
-package evaluate
+package evaluate_test
 
 import (
 	"errors"
 	"testing"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/evaluate/evaluatetest"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -14,22 +17,22 @@ import (
 func TestEveryOperationIsEvaluated(t *testing.T) {
 	m := (&pb.TabletRequest{}).ProtoReflect()
 	fields := m.Descriptor().Oneofs().ByName("op").Fields()
-	v := Mem{
-		MemView: mvcc.NewMemView(), Tablet: &pb.TabletDescriptor{TabletId: 7, EndUnbounded: true},
+	v := evaluatetest.Mem{
+		MemView: mvcctest.NewMemView(), Tablet: &pb.TabletDescriptor{TabletId: 7, EndUnbounded: true},
 	}
 	for i := range fields.Len() {
 		req := &pb.TabletRequest{}
 		req.ProtoReflect().Set(fields.Get(i), m.NewField(fields.Get(i)))
 		op := wire.OperationOf(req)
-		_, _, err := Rule(v, req, mvcc.DefaultLimits())
-		if ruled := !errors.Is(err, errNoRule); ruled != (op.By == wire.ByRules) {
+		_, _, err := evaluate.Rule(v, req, mvcc.DefaultLimits())
+		if ruled := !errors.Is(err, evaluate.ErrNoRule); ruled != (op.By == wire.ByRules) {
 			t.Errorf("%s has a rule: %v", op.Name, ruled)
 		}
-		answer, _, err := Read(v, req, 1)
+		answer, _, err := evaluate.Read(v, req, 1)
 		if err != nil {
 			t.Errorf("%s: %v", op.Name, err)
 		}
-		if refused := answer.GetError().GetMessage() == notRead(req).Error.Message; refused == (op.By == wire.ByReader) {
+		if refused := answer.GetError().GetMessage() == evaluate.NotRead(req).Error.Message; refused == (op.By == wire.ByReader) {
 			t.Errorf("%s is refused as a read: %v", op.Name, refused)
 		}
 	}

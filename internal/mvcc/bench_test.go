@@ -1,28 +1,31 @@
-package mvcc
+package mvcc_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // benchRows is how many rows the benchmarks' tablet holds, each with three versions.
 const benchRows = 4096
 
 // benchState is a tablet as the benchmarks find it.
-func benchState(b *testing.B) (*MemView, []Cell) {
+func benchState(b *testing.B) (*mvcctest.MemView, []mvcc.Cell) {
 	b.Helper()
-	m := NewMemView()
-	m.Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
-	cells := make([]Cell, benchRows)
+	m := mvcctest.NewMemView()
+	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
+	cells := make([]mvcc.Cell, benchRows)
 	for i := range cells {
-		cells[i] = Cell{Table: testTable, Row: fmt.Sprintf("row%08d", i), Column: "x"}
-		for v := range Timestamp(3) {
-			r := OnePhaseRequest{
-				StartTS: 10*v + 1, Writes: []CellWriteRequest{
-					{Cell: cells[i], Kind: KindPut, Value: make([]byte, 100)},
+		cells[i] = mvcc.Cell{Table: testTable, Row: fmt.Sprintf("row%08d", i), Column: "x"}
+		for v := range mvcc.Timestamp(3) {
+			r := mvcc.OnePhaseRequest{
+				StartTS: 10*v + 1, Writes: []mvcc.CellWriteRequest{
+					{Cell: cells[i], Kind: mvcc.KindPut, Value: make([]byte, 100)},
 				},
 			}
-			_, list, err := OnePhaseCommit(m, r, 10*v+2, DefaultLimits())
+			_, list, err := mvcc.OnePhaseCommit(m, r, 10*v+2, mvcc.DefaultLimits())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -35,18 +38,18 @@ func benchState(b *testing.B) (*MemView, []Cell) {
 }
 
 // mustOK ends the benchmark if an operation was refused.
-func mustOK(b *testing.B, st Status, err error) {
-	if err != nil || st != StatusOK {
+func mustOK(b *testing.B, st mvcc.Status, err error) {
+	if err != nil || st != mvcc.StatusOK {
 		b.Fatal(st, err)
 	}
 }
 
 func BenchmarkGet(b *testing.B) {
-	for name, at := range map[string]Timestamp{"newest": 100, "older": 15} {
+	for name, at := range map[string]mvcc.Timestamp{"newest": 100, "older": 15} {
 		b.Run(name, func(b *testing.B) {
 			m, cells := benchState(b)
 			for i := range b.N {
-				res, err := Get(m, cells[i%benchRows], at)
+				res, err := mvcc.Get(m, cells[i%benchRows], at)
 				mustOK(b, res.Status, err)
 			}
 		})
@@ -59,16 +62,16 @@ func BenchmarkPrewrite(b *testing.B) {
 		b.Run(fmt.Sprintf("cells=%d", n), func(b *testing.B) {
 			m, cells := benchState(b)
 			value := make([]byte, 100)
-			writes := make([]CellWriteRequest, n)
+			writes := make([]mvcc.CellWriteRequest, n)
 			for i := range b.N {
 				for j := range writes {
-					writes[j] = CellWriteRequest{
-						Cell: cells[(i+j)%benchRows], Kind: KindPut, Value: value,
+					writes[j] = mvcc.CellWriteRequest{
+						Cell: cells[(i+j)%benchRows], Kind: mvcc.KindPut, Value: value,
 					}
 				}
-				res, _, err := Prewrite(m,
-					PrewriteRequest{StartTS: 100, Primary: writes[0].Cell, Writes: writes},
-					DefaultLimits())
+				res, _, err := mvcc.Prewrite(m,
+					mvcc.PrewriteRequest{StartTS: 100, Primary: writes[0].Cell, Writes: writes},
+					mvcc.DefaultLimits())
 				mustOK(b, res.Status, err)
 			}
 		})
@@ -81,14 +84,14 @@ func BenchmarkCommit(b *testing.B) {
 			m, cells := benchState(b)
 			for i := range cells {
 				cells[i].Column = column
-				m.PutLock(cells[i], Lock{
-					StartTS: 100, Primary: cells[i], Kind: KindPut, Value: make([]byte, 100),
+				m.PutLock(cells[i], mvcc.Lock{
+					StartTS: 100, Primary: cells[i], Kind: mvcc.KindPut, Value: make([]byte, 100),
 				})
 			}
 			b.ResetTimer()
 			for i := range b.N {
-				res, _, err := Commit(m,
-					CommitRequest{
+				res, _, err := mvcc.Commit(m,
+					mvcc.CommitRequest{
 						StartTS: 100, CommitTS: 101, Cells: cells[i%benchRows : i%benchRows+1],
 					})
 				mustOK(b, res.Status, err)
@@ -99,13 +102,13 @@ func BenchmarkCommit(b *testing.B) {
 
 func BenchmarkOnePhase(b *testing.B) {
 	m, cells := benchState(b)
-	writes := []CellWriteRequest{{Kind: KindPut, Value: make([]byte, 100)}}
+	writes := []mvcc.CellWriteRequest{{Kind: mvcc.KindPut, Value: make([]byte, 100)}}
 	for i := range b.N {
 		writes[0].Cell = cells[i%benchRows]
-		r := OnePhaseRequest{StartTS: 100, Writes: writes}
-		res, err := CheckOnePhase(m, r)
+		r := mvcc.OnePhaseRequest{StartTS: 100, Writes: writes}
+		res, err := mvcc.CheckOnePhase(m, r)
 		mustOK(b, res.Status, err)
-		res, _, err = OnePhaseCommit(m, r, 101, DefaultLimits())
+		res, _, err = mvcc.OnePhaseCommit(m, r, 101, mvcc.DefaultLimits())
 		mustOK(b, res.Status, err)
 	}
 }
@@ -114,8 +117,8 @@ func BenchmarkScan(b *testing.B) {
 	m, cells := benchState(b)
 	for i := range b.N {
 		from := cells[i%(benchRows-100)].Row
-		res, err := Scan(m, ScanRequest{
-			Span: Span{Table: testTable, Start: from}, At: 100, MaxRows: 100,
+		res, err := mvcc.Scan(m, mvcc.ScanRequest{
+			Span: mvcc.Span{Table: testTable, Start: from}, At: 100, MaxRows: 100,
 		})
 		mustOK(b, res.Status, err)
 	}

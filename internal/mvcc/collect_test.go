@@ -1,10 +1,13 @@
-package mvcc
+package mvcc_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // assertHeld and assertSpace are what histories are held to where collection is concerned.
@@ -15,19 +18,19 @@ const (
 )
 
 // wholeTable is all rows of the tests' table.
-var wholeTable = Span{Table: testTable}
+var wholeTable = mvcc.Span{Table: testTable}
 
 // collectAll makes a pass, as a tablet does: it surveys a few entries at a time and
 // collects what it finds.
-func collectAll(m *MemView, looked int, limits CollectLimits, each func(*CollectStep)) error {
-	for at := (SurveyPlace{}); !at.Done(); {
-		list, _, next, err := Survey(m, wholeTable, at, looked, looked)
+func collectAll(m *mvcctest.MemView, looked int, limits mvcc.CollectLimits, each func(*mvcc.CollectStep)) error {
+	for at := (mvcc.SurveyPlace{}); !at.Done(); {
+		list, _, next, err := mvcc.Survey(m, wholeTable, at, looked, looked)
 		if err != nil {
 			return err
 		}
 		at = next
-		for list = SortGarbage(list); len(list) > 0; {
-			step, n, err := CollectCells(m, list, limits)
+		for list = mvcc.SortGarbage(list); len(list) > 0; {
+			step, n, err := mvcc.CollectCells(m, list, limits)
 			if err != nil {
 				return err
 			}
@@ -43,7 +46,7 @@ func collectAll(m *MemView, looked int, limits CollectLimits, each func(*Collect
 // time, or with cells=(a.x) of some; entries= bounds a step. With "steps" each step's
 // deletions are printed, with "kept" what is garbage later.
 func (s *script) collect() string {
-	limits := CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
+	limits := mvcc.CollectLimits{Entries: 1 << 20, Bytes: 1 << 30, Looked: 1 << 20}
 	if n := s.number("entries"); n > 0 {
 		limits.Entries, limits.Looked = n, 2*n
 	}
@@ -51,17 +54,17 @@ func (s *script) collect() string {
 	if n := s.number("looked"); n > 0 {
 		looked = n
 	}
-	var list []Garbage
+	var list []mvcc.Garbage
 	for _, c := range s.cells("cells") {
-		g := Garbage{Group: GroupHistory, Cell: c, TS: s.ts("floor")}
+		g := mvcc.Garbage{Group: mvcc.GroupHistory, Cell: c, TS: s.ts("floor")}
 		if start := s.ts("rolledback"); start != 0 {
-			g = Garbage{Group: GroupRollback, Cell: c, TS: start}
+			g = mvcc.Garbage{Group: mvcc.GroupRollback, Cell: c, TS: start}
 		}
 		list = append(list, g)
 	}
 	var b strings.Builder
 	total := 0
-	each := func(step *CollectStep) {
+	each := func(step *mvcc.CollectStep) {
 		total += len(step.Mutations)
 		s.showStep(&b, step)
 	}
@@ -69,10 +72,10 @@ func (s *script) collect() string {
 	if !s.td.HasArg("cells") {
 		err = collectAll(s.view, looked, limits, each)
 	}
-	for list = SortGarbage(list); err == nil && len(list) > 0; {
-		var step CollectStep
+	for list = mvcc.SortGarbage(list); err == nil && len(list) > 0; {
+		var step mvcc.CollectStep
 		var n int
-		step, n, err = CollectCells(s.view, list, limits)
+		step, n, err = mvcc.CollectCells(s.view, list, limits)
 		s.view.Apply(step.Mutations)
 		each(&step)
 		list = list[n:]
@@ -85,7 +88,7 @@ func (s *script) collect() string {
 }
 
 // showStep prints what the options ask for.
-func (s *script) showStep(b *strings.Builder, step *CollectStep) {
+func (s *script) showStep(b *strings.Builder, step *mvcc.CollectStep) {
 	if s.td.HasArg("steps") && len(step.Mutations) > 0 {
 		b.WriteString("step:")
 		for i := range step.Mutations {
@@ -109,14 +112,14 @@ func (s *script) showStep(b *strings.Builder, step *CollectStep) {
 
 // drop table=now: the table is dropped at the timestamp.
 func (s *script) drop() string {
-	s.view.DroppedTS = map[TableID]Timestamp{testTable: s.ts("at")}
+	s.view.DroppedTS = map[mvcc.TableID]mvcc.Timestamp{testTable: s.ts("at")}
 	return ""
 }
 
 // watch column=observer: the observer's acks stand beside the column.
 func (s *script) watch() string {
 	for _, arg := range s.td.CmdArgs {
-		s.view.Observers[ObservedColumn{testTable, arg.Key}] = arg.Vals
+		s.view.Observers[mvcc.ObservedColumn{testTable, arg.Key}] = arg.Vals
 	}
 	return ""
 }
@@ -124,30 +127,30 @@ func (s *script) watch() string {
 // TestLongValueGoesWithItsRecord: what is collected is decided by write records; a value
 // is as old as its transaction's start and may belong to the newest record, or to a lock.
 func TestLongValueGoesWithItsRecord(t *testing.T) {
-	m := NewMemView()
-	lim := DefaultLimits()
+	m := mvcctest.NewMemView()
+	lim := mvcc.DefaultLimits()
 	lim.Inline = 3
 	c := parseCell("a.x")
 	for i, text := range []string{"first value", "second value"} {
-		r := OnePhaseRequest{
-			StartTS: Timestamp(10 + 10*i),
-			Writes:  []CellWriteRequest{{Cell: c, Kind: KindPut, Value: []byte(text)}},
+		r := mvcc.OnePhaseRequest{
+			StartTS: mvcc.Timestamp(10 + 10*i),
+			Writes:  []mvcc.CellWriteRequest{{Cell: c, Kind: mvcc.KindPut, Value: []byte(text)}},
 		}
-		_, list, err := OnePhaseCommit(m, r, r.StartTS+1, lim)
+		_, list, err := mvcc.OnePhaseCommit(m, r, r.StartTS+1, lim)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 30, 30
-	step, _, err := CollectCells(m, []Garbage{{Group: GroupHistory, Cell: c}},
-		CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+	step, _, err := mvcc.CollectCells(m, []mvcc.Garbage{{Group: mvcc.GroupHistory, Cell: c}},
+		mvcc.CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Apply(step.Mutations)
-	res, err := Get(m, c, 30)
-	if errors.Is(err, ErrCorrupt) || string(res.Value) != "second value" {
+	res, err := mvcc.Get(m, c, 30)
+	if errors.Is(err, mvcc.ErrCorrupt) || string(res.Value) != "second value" {
 		t.Fatalf("D-BY-KEY: the newest record's value went before it: %q, %v", res.Value, err)
 	}
 	if _, there, _ := m.Data(c, 10); there {
@@ -158,26 +161,26 @@ func TestLongValueGoesWithItsRecord(t *testing.T) {
 // TestNothingAboveTheSafepointIsCollected: a read at the safepoint, or later, finds what
 // it found before.
 func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
-	m := NewMemView()
+	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
-	for i := range Timestamp(6) {
-		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte{'0' + byte(i)}}
-		_, list, err := OnePhaseCommit(m,
-			OnePhaseRequest{StartTS: 10 * (i + 1), Writes: []CellWriteRequest{w}}, 10*(i+1)+1,
-			DefaultLimits())
+	for i := range mvcc.Timestamp(6) {
+		w := mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindPut, Value: []byte{'0' + byte(i)}}
+		_, list, err := mvcc.OnePhaseCommit(m,
+			mvcc.OnePhaseRequest{StartTS: 10 * (i + 1), Writes: []mvcc.CellWriteRequest{w}}, 10*(i+1)+1,
+			mvcc.DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 50, 35
-	if err := collectAll(m, 2, CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100},
-		func(*CollectStep) {}); err != nil {
+	if err := collectAll(m, 2, mvcc.CollectLimits{Entries: 1, Bytes: 1 << 20, Looked: 100},
+		func(*mvcc.CollectStep) {}); err != nil {
 		t.Fatal(err)
 	}
 	m.BoundTS = 35 // as an open snapshot at 35 saw it
-	for at := Timestamp(35); at < 70; at++ {
-		res, err := Get(m, c, at)
+	for at := mvcc.Timestamp(35); at < 70; at++ {
+		res, err := mvcc.Get(m, c, at)
 		if want := string(rune('0' + (at-11)/10)); err != nil || string(res.Value) != want {
 			t.Fatalf("ABOVE-SAFEPOINT: a read at %d, safepoint 35, finds %q, %v; want %q", at,
 				res.Value, err, want)
@@ -191,24 +194,24 @@ func TestNothingAboveTheSafepointIsCollected(t *testing.T) {
 // TestHotCellIsCollectedOldestFirst: a cell with more garbage than a step may delete
 // takes several, each from the oldest on.
 func TestHotCellIsCollectedOldestFirst(t *testing.T) {
-	m := NewMemView()
+	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
-	for i := range Timestamp(100) {
-		w := CellWriteRequest{Cell: c, Kind: KindPut, Value: []byte("v")}
-		_, list, err := OnePhaseCommit(m,
-			OnePhaseRequest{StartTS: 2*i + 2, Writes: []CellWriteRequest{w}}, 2*i+3,
-			DefaultLimits())
+	for i := range mvcc.Timestamp(100) {
+		w := mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindPut, Value: []byte("v")}
+		_, list, err := mvcc.OnePhaseCommit(m,
+			mvcc.OnePhaseRequest{StartTS: 2*i + 2, Writes: []mvcc.CellWriteRequest{w}}, 2*i+3,
+			mvcc.DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Apply(list)
 	}
 	m.BoundTS, m.SafepointTS = 300, 300
-	last := Timestamp(0)
-	list, steps := []Garbage{{Group: GroupHistory, Cell: c}}, 0
+	last := mvcc.Timestamp(0)
+	list, steps := []mvcc.Garbage{{Group: mvcc.GroupHistory, Cell: c}}, 0
 	for ; len(list) > 0; steps++ {
-		step, n, err := CollectCells(m, list,
-			CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
+		step, n, err := mvcc.CollectCells(m, list,
+			mvcc.CollectLimits{Entries: 7, Bytes: 1 << 20, Looked: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,12 +234,12 @@ func TestHotCellIsCollectedOldestFirst(t *testing.T) {
 
 // TestCollectionFaults: a lookup that fails ends the step without a deletion.
 func TestCollectionFaults(t *testing.T) {
-	m := NewMemView()
-	for i := range Timestamp(3) {
-		w := CellWriteRequest{Cell: parseCell("a.x"), Kind: KindDelete}
-		_, list, err := OnePhaseCommit(m,
-			OnePhaseRequest{StartTS: 10*i + 10, Writes: []CellWriteRequest{w}}, 10*i+11,
-			DefaultLimits())
+	m := mvcctest.NewMemView()
+	for i := range mvcc.Timestamp(3) {
+		w := mvcc.CellWriteRequest{Cell: parseCell("a.x"), Kind: mvcc.KindDelete}
+		_, list, err := mvcc.OnePhaseCommit(m,
+			mvcc.OnePhaseRequest{StartTS: 10*i + 10, Writes: []mvcc.CellWriteRequest{w}}, 10*i+11,
+			mvcc.DefaultLimits())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,8 +248,8 @@ func TestCollectionFaults(t *testing.T) {
 	m.BoundTS, m.SafepointTS = 90, 90
 	for n := range 3 {
 		f := &faultyView{MemView: m, left: n}
-		step, _, err := CollectCells(f, []Garbage{{Group: GroupHistory, Cell: parseCell("a.x")}},
-			CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
+		step, _, err := mvcc.CollectCells(f, []mvcc.Garbage{{Group: mvcc.GroupHistory, Cell: parseCell("a.x")}},
+			mvcc.CollectLimits{Entries: 100, Bytes: 1 << 20, Looked: 100})
 		if !errors.Is(err, errDisk) || len(step.Mutations) != 0 {
 			t.Errorf("fault of lookup %d: %d deletions, %v", n, len(step.Mutations), err)
 		}

@@ -1,10 +1,13 @@
-package mvcc
+package mvcc_test
 
 import (
 	"errors"
 	"iter"
 	"maps"
 	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // errDisk is the fault of a faultyView.
@@ -12,7 +15,7 @@ var errDisk = errors.New("disk fault")
 
 // faultyView is a view whose nth lookup on disk fails.
 type faultyView struct {
-	*MemView
+	*mvcctest.MemView
 	left int
 }
 
@@ -22,56 +25,56 @@ func (f *faultyView) fails() bool {
 	return f.left < 0
 }
 
-func (f *faultyView) Newest(c Cell) (Write, bool, error) {
+func (f *faultyView) Newest(c mvcc.Cell) (mvcc.Write, bool, error) {
 	if f.fails() {
-		return Write{}, false, errDisk
+		return mvcc.Write{}, false, errDisk
 	}
 	return f.MemView.Newest(c)
 }
 
-func (f *faultyView) Older(c Cell, at Timestamp) iter.Seq2[Write, error] {
+func (f *faultyView) Older(c mvcc.Cell, at mvcc.Timestamp) iter.Seq2[mvcc.Write, error] {
 	if f.fails() {
-		return func(yield func(Write, error) bool) { yield(Write{}, errDisk) }
+		return func(yield func(mvcc.Write, error) bool) { yield(mvcc.Write{}, errDisk) }
 	}
 	return f.MemView.Older(c, at)
 }
 
-func (f *faultyView) Data(c Cell, start Timestamp) ([]byte, bool, error) {
+func (f *faultyView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) {
 	if f.fails() {
 		return nil, false, errDisk
 	}
 	return f.MemView.Data(c, start)
 }
 
-func (f *faultyView) RolledBack(c Cell, start Timestamp) (bool, error) {
+func (f *faultyView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if f.fails() {
 		return false, errDisk
 	}
 	return f.MemView.RolledBack(c, start)
 }
 
-func (f *faultyView) Notification(c Cell) (Notify, bool, error) {
+func (f *faultyView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	if f.fails() {
-		return Notify{}, false, errDisk
+		return mvcc.Notify{}, false, errDisk
 	}
 	return f.MemView.Notification(c)
 }
 
-func (f *faultyView) Intent(c Cell, start Timestamp) (Intent, bool, error) {
+func (f *faultyView) Intent(c mvcc.Cell, start mvcc.Timestamp) (mvcc.Intent, bool, error) {
 	if f.fails() {
-		return Intent{}, false, errDisk
+		return mvcc.Intent{}, false, errDisk
 	}
 	return f.MemView.Intent(c, start)
 }
 
-func (f *faultyView) Cells(s Span, reverse bool) iter.Seq2[CellWrite, error] {
+func (f *faultyView) Cells(s mvcc.Span, reverse bool) iter.Seq2[mvcc.CellWrite, error] {
 	if f.fails() {
-		return func(yield func(CellWrite, error) bool) { yield(CellWrite{}, errDisk) }
+		return func(yield func(mvcc.CellWrite, error) bool) { yield(mvcc.CellWrite{}, errDisk) }
 	}
 	return f.MemView.Cells(s, reverse)
 }
 
-func (f *faultyView) Raw(c Cell) ([]byte, bool, error) {
+func (f *faultyView) Raw(c mvcc.Cell) ([]byte, bool, error) {
 	if f.fails() {
 		return nil, false, errDisk
 	}
@@ -79,56 +82,58 @@ func (f *faultyView) Raw(c Cell) ([]byte, bool, error) {
 }
 
 // faultState is a tablet with history, a lock, a notification and an intent.
-func faultState(t *testing.T) *MemView {
+func faultState(t *testing.T) *mvcctest.MemView {
 	t.Helper()
-	m := NewMemView()
-	m.Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
-	m.Columns[ObservedColumn{testTable, "doc"}] = ObservedWeak
-	lim := DefaultLimits()
+	m := mvcctest.NewMemView()
+	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
+	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	lim := mvcc.DefaultLimits()
 	lim.Inline = 3
-	do := func(res Result, list []Mutation, err error) {
+	do := func(res mvcc.Result, list []mvcc.Mutation, err error) {
 		t.Helper()
-		if err != nil || res.Status != StatusOK {
+		if err != nil || res.Status != mvcc.StatusOK {
 			t.Fatalf("%v %v", res, err)
 		}
 		m.Apply(list)
 	}
-	for _, start := range []Timestamp{2, 4, 6} {
-		do(OnePhaseCommit(m, OnePhaseRequest{StartTS: start, Writes: put("a.body", "long value")},
+	for _, start := range []mvcc.Timestamp{2, 4, 6} {
+		do(mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{StartTS: start, Writes: put("a.body", "long value")},
 			start+1, lim))
 	}
-	do(Prewrite(m, PrewriteRequest{
+	do(mvcc.Prewrite(m, mvcc.PrewriteRequest{
 		StartTS: 10, Primary: parseCell("b.body"), Writes: put("b.body", "v"),
-		Intents: []Cell{parseCell("b.doc")},
+		Intents: []mvcc.Cell{parseCell("b.doc")},
 	}, lim))
-	do(Prewrite(m, PrewriteRequest{
+	do(mvcc.Prewrite(m, mvcc.PrewriteRequest{
 		StartTS: 11, Primary: parseCell("a.body"), Writes: put("a.body", "v"),
 	}, lim))
 	return m
 }
 
 // put is a single write.
-func put(cell, value string) []CellWriteRequest {
-	return []CellWriteRequest{{Cell: parseCell(cell), Kind: KindPut, Value: []byte(value)}}
+func put(cell, value string) []mvcc.CellWriteRequest {
+	return []mvcc.CellWriteRequest{{Cell: parseCell(cell), Kind: mvcc.KindPut, Value: []byte(value)}}
 }
 
 // faultOperation is one operation and how often it looks something up on disk when nothing fails.
 type faultOperation struct {
 	lookups int
-	run     func(v View) (effects bool, err error)
+	run     func(v mvcc.View) (effects bool, err error)
 }
 
 // mutation is the part of a mutation's answer that the test looks at.
-func mutation(_ Result, list []Mutation, err error) (bool, error) { return len(list) > 0, err }
+func mutation(_ mvcc.Result, list []mvcc.Mutation, err error) (bool, error) {
+	return len(list) > 0, err
+}
 
 // readFaults are the reads.
 func readFaults() map[string]faultOperation {
 	a := parseCell("a.body")
 	return map[string]faultOperation{
-		"get newest": {2, func(v View) (bool, error) { _, err := Get(v, a, 9); return false, err }},
-		"get older":  {3, func(v View) (bool, error) { _, err := Get(v, a, 6); return false, err }},
-		"scan": {3, func(v View) (bool, error) {
-			_, err := Scan(v, ScanRequest{Span: Span{Table: testTable}, At: 6})
+		"get newest": {2, func(v mvcc.View) (bool, error) { _, err := mvcc.Get(v, a, 9); return false, err }},
+		"get older":  {3, func(v mvcc.View) (bool, error) { _, err := mvcc.Get(v, a, 6); return false, err }},
+		"scan": {3, func(v mvcc.View) (bool, error) {
+			_, err := mvcc.Scan(v, mvcc.ScanRequest{Span: mvcc.Span{Table: testTable}, At: 6})
 			return false, err
 		}},
 	}
@@ -136,39 +141,39 @@ func readFaults() map[string]faultOperation {
 
 // commitFaults are the operations of a coordinator that commits.
 func commitFaults() map[string]faultOperation {
-	a, b, doc, lim := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc"), DefaultLimits()
+	a, b, doc, lim := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc"), mvcc.DefaultLimits()
 	return map[string]faultOperation{
-		"prewrite": {4, func(v View) (bool, error) {
-			return mutation(Prewrite(v, PrewriteRequest{
-				StartTS: 12, Writes: put("c.x", "v"), Intents: []Cell{doc},
+		"prewrite": {4, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Prewrite(v, mvcc.PrewriteRequest{
+				StartTS: 12, Writes: put("c.x", "v"), Intents: []mvcc.Cell{doc},
 			}, lim))
 		}},
-		"late prewrite": {2, func(v View) (bool, error) {
-			return mutation(Prewrite(v, PrewriteRequest{StartTS: 2, Writes: put("a.body", "v")},
+		"late prewrite": {2, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Prewrite(v, mvcc.PrewriteRequest{StartTS: 2, Writes: put("a.body", "v")},
 				lim))
 		}},
-		"commit": {3, func(v View) (bool, error) {
-			return mutation(Commit(v, CommitRequest{
-				StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{b},
+		"commit": {3, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Commit(v, mvcc.CommitRequest{
+				StartTS: 10, CommitTS: 20, Cells: []mvcc.Cell{b}, Intents: []mvcc.Cell{b},
 			}))
 		}},
-		"commit of an intent": {2, func(v View) (bool, error) {
-			return mutation(Commit(v, CommitRequest{
-				StartTS: 10, CommitTS: 20, Intents: []Cell{doc},
+		"commit of an intent": {2, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Commit(v, mvcc.CommitRequest{
+				StartTS: 10, CommitTS: 20, Intents: []mvcc.Cell{doc},
 			}))
 		}},
-		"late commit": {4, func(v View) (bool, error) {
-			return mutation(Commit(v, CommitRequest{StartTS: 2, CommitTS: 20, Cells: []Cell{a}}))
+		"late commit": {4, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Commit(v, mvcc.CommitRequest{StartTS: 2, CommitTS: 20, Cells: []mvcc.Cell{a}}))
 		}},
-		"check one-phase": {3, func(v View) (bool, error) {
-			_, err := CheckOnePhase(v, OnePhaseRequest{
-				StartTS: 12, Writes: put("c.x", "v"), Notifies: []Cell{doc},
+		"check one-phase": {3, func(v mvcc.View) (bool, error) {
+			_, err := mvcc.CheckOnePhase(v, mvcc.OnePhaseRequest{
+				StartTS: 12, Writes: put("c.x", "v"), Notifies: []mvcc.Cell{doc},
 			})
 			return false, err
 		}},
-		"one-phase commit": {3, func(v View) (bool, error) {
-			r := OnePhaseRequest{StartTS: 12, Writes: put("c.body", "v"), Notifies: []Cell{doc}}
-			return mutation(OnePhaseCommit(v, r, 20, lim))
+		"one-phase commit": {3, func(v mvcc.View) (bool, error) {
+			r := mvcc.OnePhaseRequest{StartTS: 12, Writes: put("c.body", "v"), Notifies: []mvcc.Cell{doc}}
+			return mutation(mvcc.OnePhaseCommit(v, r, 20, lim))
 		}},
 	}
 }
@@ -177,40 +182,40 @@ func commitFaults() map[string]faultOperation {
 func cleanFaults() map[string]faultOperation {
 	a, b, doc := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc")
 	return map[string]faultOperation{
-		"rollback": {4, func(v View) (bool, error) {
-			return mutation(Rollback(v, RollbackRequest{
-				StartTS: 10, Cells: []Cell{b, a}, Intents: []Cell{doc},
+		"rollback": {4, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Rollback(v, mvcc.RollbackRequest{
+				StartTS: 10, Cells: []mvcc.Cell{b, a}, Intents: []mvcc.Cell{doc},
 			}))
 		}},
-		"status": {2, func(v View) (bool, error) {
-			return mutation(CheckTxnStatus(v,
-				CheckTxnStatusRequest{Primary: a, StartTS: 9, Now: 20}))
+		"status": {2, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.CheckTxnStatus(v,
+				mvcc.CheckTxnStatusRequest{Primary: a, StartTS: 9, Now: 20}))
 		}},
-		"resolve forward": {4, func(v View) (bool, error) {
-			return mutation(ResolveLock(v,
-				ResolveLockRequest{
-					StartTS: 10, CommitTS: 20, Cells: []Cell{b}, Intents: []Cell{doc},
+		"resolve forward": {4, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.ResolveLock(v,
+				mvcc.ResolveLockRequest{
+					StartTS: 10, CommitTS: 20, Cells: []mvcc.Cell{b}, Intents: []mvcc.Cell{doc},
 				}))
 		}},
-		"resolve back": {1, func(v View) (bool, error) {
-			return mutation(ResolveLock(v,
-				ResolveLockRequest{StartTS: 10, Cells: []Cell{b}, Intents: []Cell{doc}}))
+		"resolve back": {1, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.ResolveLock(v,
+				mvcc.ResolveLockRequest{StartTS: 10, Cells: []mvcc.Cell{b}, Intents: []mvcc.Cell{doc}}))
 		}},
-		"heartbeat": {2, func(v View) (bool, error) {
-			return mutation(Heartbeat(v, HeartbeatRequest{Primary: a, StartTS: 9}))
+		"heartbeat": {2, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.Heartbeat(v, mvcc.HeartbeatRequest{Primary: a, StartTS: 9}))
 		}},
-		"notify": {1, func(v View) (bool, error) {
-			return mutation(NotifyCells(v, NotifyRequest{TS: 20, Cells: []Cell{doc}}))
+		"notify": {1, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.NotifyCells(v, mvcc.NotifyRequest{TS: 20, Cells: []mvcc.Cell{doc}}))
 		}},
-		"clear": {1, func(v View) (bool, error) {
-			return mutation(ClearNotify(v, ClearNotifyRequest{Cell: a, UpTo: 20}))
+		"clear": {1, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.ClearNotify(v, mvcc.ClearNotifyRequest{Cell: a, UpTo: 20}))
 		}},
-		"fail": {1, func(v View) (bool, error) {
-			return mutation(FailNotify(v, FailNotifyRequest{Cell: a, TS: 7, Attempts: 1}))
+		"fail": {1, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.FailNotify(v, mvcc.FailNotifyRequest{Cell: a, TS: 7, Attempts: 1}))
 		}},
-		"raw": {1, func(v View) (bool, error) {
-			return mutation(RawWrite(v, RawWriteRequest{
-				Conditions: []RawCondition{{Cell: a, Absent: true}}, Writes: put("a.x", "v"),
+		"raw": {1, func(v mvcc.View) (bool, error) {
+			return mutation(mvcc.RawWrite(v, mvcc.RawWriteRequest{
+				Conditions: []mvcc.RawCondition{{Cell: a, Absent: true}}, Writes: put("a.x", "v"),
 			}))
 		}},
 	}

@@ -1,9 +1,12 @@
-package mvcc
+package mvcc_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // columnsOfFigure are Figure 5's columns, then those that the paper does not have.
@@ -13,16 +16,16 @@ var columnsOfFigure = []string{"data", "lock", "write", "notify", "rollback", "i
 // Bigtable column. The columns that the paper's figure does not have appear only where
 // they hold something. A value is shown in the data column at its start timestamp,
 // wherever it is stored.
-func figure(m *MemView, rows []string) string {
-	cells := make(map[Cell]map[string]map[Timestamp]string)
-	var order []Cell
-	put := func(c Cell, column string, ts Timestamp, text string) {
+func figure(m *mvcctest.MemView, rows []string) string {
+	cells := make(map[mvcc.Cell]map[string]map[mvcc.Timestamp]string)
+	var order []mvcc.Cell
+	put := func(c mvcc.Cell, column string, ts mvcc.Timestamp, text string) {
 		if cells[c] == nil {
-			cells[c] = make(map[string]map[Timestamp]string)
+			cells[c] = make(map[string]map[mvcc.Timestamp]string)
 			order = append(order, c)
 		}
 		if cells[c][column] == nil {
-			cells[c][column] = make(map[Timestamp]string)
+			cells[c][column] = make(map[mvcc.Timestamp]string)
 		}
 		cells[c][column][ts] = text
 	}
@@ -31,7 +34,7 @@ func figure(m *MemView, rows []string) string {
 			place(m, e, put)
 		}
 	}
-	slices.SortFunc(order, Cell.Compare)
+	slices.SortFunc(order, mvcc.Cell.Compare)
 	var b strings.Builder
 	head := ""
 	for _, c := range order {
@@ -47,10 +50,10 @@ func figure(m *MemView, rows []string) string {
 }
 
 // place puts one stored entry where Figure 4 shows it.
-func place(m *MemView, e HistoryEntry, put func(Cell, string, Timestamp, string)) {
+func place(m *mvcctest.MemView, e mvcc.HistoryEntry, put func(mvcc.Cell, string, mvcc.Timestamp, string)) {
 	switch e.Group {
-	case GroupWrite, GroupHistory:
-		if e.Write.Kind == KindDelete {
+	case mvcc.GroupWrite, mvcc.GroupHistory:
+		if e.Write.Kind == mvcc.KindDelete {
 			put(e.Cell, "write", e.TS, fmt.Sprintf("deleted @ %d", e.Write.StartTS))
 			return
 		}
@@ -60,7 +63,7 @@ func place(m *MemView, e HistoryEntry, put func(Cell, string, Timestamp, string)
 			value, _, _ = m.Data(e.Cell, e.Write.StartTS)
 		}
 		put(e.Cell, "data", e.Write.StartTS, shorten(value))
-	case GroupLock:
+	case mvcc.GroupLock:
 		text := "I am primary"
 		if e.Lock.Primary != e.Cell {
 			text = "primary @ " + show(e.Lock.Primary)
@@ -70,16 +73,16 @@ func place(m *MemView, e HistoryEntry, put func(Cell, string, Timestamp, string)
 		if e.Lock.Long {
 			value, _, _ = m.Data(e.Cell, e.TS)
 		}
-		if e.Lock.Kind == KindPut {
+		if e.Lock.Kind == mvcc.KindPut {
 			put(e.Cell, "data", e.TS, shorten(value))
 		}
-	case GroupData:
+	case mvcc.GroupData:
 		put(e.Cell, "data", e.TS, shorten(e.Value))
-	case GroupRollback:
+	case mvcc.GroupRollback:
 		put(e.Cell, "rollback", e.TS, "rolled back")
-	case GroupNotify:
+	case mvcc.GroupNotify:
 		put(e.Cell, "notify", e.TS, "dirty")
-	case GroupIntent:
+	case mvcc.GroupIntent:
 		put(e.Cell, "intent", e.TS, "primary @ "+show(e.Intent.Primary))
 	default:
 		put(e.Cell, "raw", e.TS, string(e.Value))
@@ -87,14 +90,14 @@ func place(m *MemView, e HistoryEntry, put func(Cell, string, Timestamp, string)
 }
 
 // grid prints one cell.
-func grid(c Cell, columns map[string]map[Timestamp]string) string {
+func grid(c mvcc.Cell, columns map[string]map[mvcc.Timestamp]string) string {
 	shown := slices.Clone(columnsOfFigure[:3])
 	for _, name := range columnsOfFigure[3:] {
 		if len(columns[name]) > 0 {
 			shown = append(shown, name)
 		}
 	}
-	var stamps []Timestamp
+	var stamps []mvcc.Timestamp
 	for _, column := range columns {
 		for ts := range column {
 			stamps = append(stamps, ts)
@@ -103,7 +106,7 @@ func grid(c Cell, columns map[string]map[Timestamp]string) string {
 	slices.Sort(stamps)
 	var b strings.Builder
 	key, name := c.Row, strings.TrimPrefix(show(c), c.Row+".")
-	for line, ts := range append([]Timestamp{0}, descending(stamps)...) {
+	for line, ts := range append([]mvcc.Timestamp{0}, descending(stamps)...) {
 		text := fmt.Sprintf("%-6s", []string{"key", key, ""}[min(line, 2)])
 		for i, column := range shown {
 			entry := name + ":" + column
@@ -119,9 +122,9 @@ func grid(c Cell, columns map[string]map[Timestamp]string) string {
 
 // descending lists every timestamp from the last to the first, as the figure does while
 // they are close together.
-func descending(stamps []Timestamp) []Timestamp {
+func descending(stamps []mvcc.Timestamp) []mvcc.Timestamp {
 	if len(stamps) > 0 && stamps[len(stamps)-1]-stamps[0] < 8 {
-		var all []Timestamp
+		var all []mvcc.Timestamp
 		for ts := stamps[len(stamps)-1]; ts >= stamps[0]; ts-- {
 			all = append(all, ts)
 		}

@@ -1,8 +1,10 @@
-package mvcc
+package mvcc_test
 
 import (
 	"slices"
 	"strconv"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // coordinator is a client that commits one transaction (§2.2): the two phases, or one,
@@ -10,7 +12,7 @@ import (
 type coordinator struct {
 	h          *history
 	txn        *modelTxn
-	expiry     Timestamp
+	expiry     mvcc.Timestamp
 	onePhase   bool
 	waiting    map[int]bool // tablets whose prewrite is not answered yet
 	committing bool
@@ -19,8 +21,8 @@ type coordinator struct {
 }
 
 // dataCells are the cells that transactions write: plain and observed ones, in both tablets.
-func dataCells() []Cell {
-	return []Cell{parseCell("a.x"), parseCell("a.body"), parseCell("b.x"), parseCell("b.body"),
+func dataCells() []mvcc.Cell {
+	return []mvcc.Cell{parseCell("a.x"), parseCell("a.body"), parseCell("b.x"), parseCell("b.body"),
 		parseCell("c.x"), parseCell("c.body"), parseCell("d.x"), parseCell("d.body")}
 }
 
@@ -31,7 +33,7 @@ func (h *history) begin() {
 	h.rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	cells = cells[:1+h.rng.IntN(3)]
 	if h.chance(30) {
-		cells = slices.DeleteFunc(cells, func(c Cell) bool {
+		cells = slices.DeleteFunc(cells, func(c mvcc.Cell) bool {
 			return tabletOf(c) != tabletOf(cells[0])
 		})
 	}
@@ -40,14 +42,14 @@ func (h *history) begin() {
 		if h.chance(40) {
 			h.readCell(c, start)
 		}
-		w := CellWriteRequest{
-			Cell: c, Kind: KindPut, Value: []byte(strconv.FormatUint(uint64(start), 10)),
+		w := mvcc.CellWriteRequest{
+			Cell: c, Kind: mvcc.KindPut, Value: []byte(strconv.FormatUint(uint64(start), 10)),
 		}
 		if h.chance(20) {
 			w.Value = append(w.Value, "-long"...)
 		}
 		if h.chance(15) {
-			w = CellWriteRequest{Cell: c, Kind: KindDelete}
+			w = mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindDelete}
 		}
 		t.writes = append(t.writes, w)
 	}
@@ -62,10 +64,10 @@ func (h *history) begin() {
 // start begins the commit of a transaction whose writes are known.
 func (h *history) start(t *modelTxn, after func()) {
 	t.primary = t.writes[0].Cell
-	t.applied = make(map[Cell]bool)
+	t.applied = make(map[mvcc.Cell]bool)
 	h.model.txns[t.start] = t
 	c := &coordinator{
-		h: h, txn: t, expiry: t.start + Timestamp(5+h.rng.IntN(60)), after: after,
+		h: h, txn: t, expiry: t.start + mvcc.Timestamp(5+h.rng.IntN(60)), after: after,
 		waiting: make(map[int]bool),
 	}
 	h.txns = append(h.txns, c)
@@ -80,7 +82,7 @@ func (h *history) start(t *modelTxn, after func()) {
 }
 
 // cells are all cells of the transaction, intents included.
-func (c *coordinator) cells() []Cell {
+func (c *coordinator) cells() []mvcc.Cell {
 	cells := slices.Clone(c.txn.intents)
 	for _, w := range c.txn.writes {
 		cells = append(cells, w.Cell)
@@ -94,37 +96,37 @@ func (c *coordinator) prewrite(tablet int) {
 		return
 	}
 	if c.onePhase {
-		c.h.send(tablet, OnePhaseRequest{
+		c.h.send(tablet, mvcc.OnePhaseRequest{
 			StartTS: c.txn.start, Writes: c.txn.writes, Notifies: c.txn.intents,
 		}, c.settled)
 		return
 	}
-	r := PrewriteRequest{StartTS: c.txn.start, Primary: c.txn.primary, Expiry: c.expiry}
+	r := mvcc.PrewriteRequest{StartTS: c.txn.start, Primary: c.txn.primary, Expiry: c.expiry}
 	for _, w := range c.txn.writes {
 		if tabletOf(w.Cell) == tablet {
 			r.Writes = append(r.Writes, w)
 		}
 	}
 	r.Intents = in(c.txn.intents, tablet)
-	c.h.send(tablet, r, func(res Result) { c.prewritten(tablet, res) })
+	c.h.send(tablet, r, func(res mvcc.Result) { c.prewritten(tablet, res) })
 }
 
 // in keeps the cells of one tablet.
-func in(cells []Cell, tablet int) []Cell {
-	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
+func in(cells []mvcc.Cell, tablet int) []mvcc.Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c mvcc.Cell) bool {
 		return tabletOf(c) != tablet
 	})
 }
 
 // prewritten takes a prewrite's answer; the last one leads to the commit of the primary.
-func (c *coordinator) prewritten(tablet int, res Result) {
+func (c *coordinator) prewritten(tablet int, res mvcc.Result) {
 	if c.done || c.committing {
 		return
 	}
 	switch res.Status {
-	case StatusOK:
+	case mvcc.StatusOK:
 		delete(c.waiting, tablet)
-	case StatusLocked:
+	case mvcc.StatusLocked:
 		if c.h.chance(50) {
 			for _, l := range res.Locks {
 				c.h.resolve(l)
@@ -142,21 +144,21 @@ func (c *coordinator) prewritten(tablet int, res Result) {
 }
 
 // commitPrimary sends the one message that decides.
-func (c *coordinator) commitPrimary(ts Timestamp) {
-	cells := []Cell{c.txn.primary}
-	var intents []Cell
+func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
+	cells := []mvcc.Cell{c.txn.primary}
+	var intents []mvcc.Cell
 	tablet := tabletOf(c.txn.primary)
 	if c.h.chance(70) {
 		cells, intents = c.written(tablet), in(c.txn.intents, tablet)
 	}
-	c.h.send(tablet, CommitRequest{
+	c.h.send(tablet, mvcc.CommitRequest{
 		StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents,
 	}, c.settled)
 }
 
 // written are the written cells in one tablet.
-func (c *coordinator) written(tablet int) []Cell {
-	var cells []Cell
+func (c *coordinator) written(tablet int) []mvcc.Cell {
+	var cells []mvcc.Cell
 	for _, w := range c.txn.writes {
 		if tabletOf(w.Cell) == tablet {
 			cells = append(cells, w.Cell)
@@ -167,22 +169,22 @@ func (c *coordinator) written(tablet int) []Cell {
 
 // settled takes the answer that tells the outcome: to the commit of the primary, a
 // one-phase commit, or a rollback.
-func (c *coordinator) settled(res Result) {
+func (c *coordinator) settled(res mvcc.Result) {
 	if c.done {
 		return
 	}
 	switch {
-	case res.CommitTS != 0 && (res.Status == StatusOK || res.Status == StatusCommitted):
+	case res.CommitTS != 0 && (res.Status == mvcc.StatusOK || res.Status == mvcc.StatusCommitted):
 		c.done = true
 		c.h.logf("txn %d knows that it committed at %d", c.txn.start, res.CommitTS)
 		c.secondaries(res.CommitTS)
 		if c.after != nil {
 			c.after()
 		}
-	case res.Status == StatusLocked, res.Status == StatusUnknown:
+	case res.Status == mvcc.StatusLocked, res.Status == mvcc.StatusUnknown:
 		// A one-phase commit met a lock, or nothing can be known: the next poke settles
 		// or leaves it.
-	case res.Status == StatusCommitTSTooLow:
+	case res.Status == mvcc.StatusCommitTSTooLow:
 		c.commitPrimary(c.h.tick())
 	default:
 		c.giveUp()
@@ -190,12 +192,12 @@ func (c *coordinator) settled(res Result) {
 }
 
 // secondaries commits what is left, in the background.
-func (c *coordinator) secondaries(ts Timestamp) {
+func (c *coordinator) secondaries(ts mvcc.Timestamp) {
 	if c.onePhase || c.h.chance(15) {
 		return
 	}
 	for _, tablet := range [...]int{0, 1} {
-		r := CommitRequest{
+		r := mvcc.CommitRequest{
 			StartTS: c.txn.start, CommitTS: ts, Cells: c.written(tablet),
 			Intents: in(c.txn.intents, tablet),
 		}
@@ -210,7 +212,7 @@ func (c *coordinator) giveUp() {
 	c.done = true
 	c.h.logf("txn %d gives up", c.txn.start)
 	for _, tablet := range [...]int{0, 1} {
-		r := RollbackRequest{
+		r := mvcc.RollbackRequest{
 			StartTS: c.txn.start, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet),
 		}
 		if !c.onePhase && len(r.Cells)+len(r.Intents) > 0 {
@@ -229,15 +231,15 @@ func (h *history) poke() {
 	if c.done {
 		return
 	}
-	settle := RollbackRequest{StartTS: c.txn.start, Cells: []Cell{c.txn.primary}}
+	settle := mvcc.RollbackRequest{StartTS: c.txn.start, Cells: []mvcc.Cell{c.txn.primary}}
 	switch n := h.rng.IntN(4); {
 	case c.onePhase && n < 2, c.committing && n == 0:
 		h.send(tabletOf(c.txn.primary), settle, c.settled)
 	case c.committing:
-		h.now += Timestamp(n)
+		h.now += mvcc.Timestamp(n)
 		c.commitPrimary(h.tick())
 	case n == 3:
-		h.send(tabletOf(c.txn.primary), HeartbeatRequest{
+		h.send(tabletOf(c.txn.primary), mvcc.HeartbeatRequest{
 			Primary: c.txn.primary, StartTS: c.txn.start, Expiry: h.now + 20,
 		}, nil)
 	default:
@@ -260,7 +262,7 @@ func (h *history) crash() {
 func (h *history) read() {
 	at := h.tick()
 	if h.chance(30) {
-		at -= Timestamp(h.rng.IntN(int(min(at-1, 40))))
+		at -= mvcc.Timestamp(h.rng.IntN(int(min(at-1, 40))))
 	}
 	cells := dataCells()
 	if h.chance(60) {
@@ -271,15 +273,15 @@ func (h *history) read() {
 }
 
 // readCell reads one cell and resolves what is in the way. The model is asked at the end.
-func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
-	res, err := Get(h.viewOf(c), c, at)
+func (h *history) readCell(c mvcc.Cell, at mvcc.Timestamp) (mvcc.ReadResult, bool) {
+	res, err := mvcc.Get(h.viewOf(c), c, at)
 	h.logf("get %s at %d: %s", show(c), at, showRead(res, err))
 	switch {
 	case err != nil:
 		h.check(faultf(assertNoError, "get %s at %d: %v", show(c), at, err))
-	case res.Status == StatusLocked && res.Lock.Lock.Token == 0:
+	case res.Status == mvcc.StatusLocked && res.Lock.Lock.Token == 0:
 		h.resolve(*res.Lock)
-	case res.Status == StatusOK:
+	case res.Status == mvcc.StatusOK:
 		h.model.reads = append(h.model.reads,
 			modelRead{cell: c, at: at, found: res.Found, value: res.Value, commit: res.CommitTS})
 		return res, true
@@ -289,14 +291,14 @@ func (h *history) readCell(c Cell, at Timestamp) (ReadResult, bool) {
 
 // scan reads all of a tablet, in pages, up to a lock that is in the way. What it does not
 // show must not be there.
-func (h *history) scan(tablet int, at Timestamp) {
-	span := []Span{
+func (h *history) scan(tablet int, at mvcc.Timestamp) {
+	span := []mvcc.Span{
 		{Table: testTable, End: "c", HasEnd: true}, {Table: testTable, Start: "c"},
 	}[tablet]
-	r := ScanRequest{Span: span, At: at, Reverse: h.chance(50), MaxBytes: h.rng.IntN(20)}
-	missing := slices.DeleteFunc(dataCells(), func(c Cell) bool { return tabletOf(c) != tablet })
+	r := mvcc.ScanRequest{Span: span, At: at, Reverse: h.chance(50), MaxBytes: h.rng.IntN(20)}
+	missing := slices.DeleteFunc(dataCells(), func(c mvcc.Cell) bool { return tabletOf(c) != tablet })
 	for {
-		res, err := Scan(h.tablets[tablet], r)
+		res, err := mvcc.Scan(h.tablets[tablet], r)
 		if err != nil {
 			h.check(faultf(assertNoError, "scan at %d: %v", at, err))
 			return
@@ -305,12 +307,12 @@ func (h *history) scan(tablet int, at Timestamp) {
 		for _, c := range res.Cells {
 			h.model.reads = append(h.model.reads,
 				modelRead{cell: c.Cell, at: at, found: true, value: c.Value, commit: c.CommitTS})
-			missing = slices.DeleteFunc(missing, func(m Cell) bool { return m == c.Cell })
+			missing = slices.DeleteFunc(missing, func(m mvcc.Cell) bool { return m == c.Cell })
 		}
-		if res.Status == StatusLocked && res.Lock.Lock.Token == 0 {
+		if res.Status == mvcc.StatusLocked && res.Lock.Lock.Token == 0 {
 			h.resolve(res.Lock)
 		}
-		if res.Status != StatusOK {
+		if res.Status != mvcc.StatusOK {
 			return
 		}
 		if res.Done {

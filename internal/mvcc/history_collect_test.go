@@ -1,6 +1,11 @@
-package mvcc
+package mvcc_test
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
+)
 
 // collect takes the collection of history a step further (invariant 11): raise the bound,
 // never above an open snapshot, resolve what began below it, raise the safepoint, delete
@@ -28,7 +33,7 @@ func (h *history) collect() {
 }
 
 // raiseBound publishes a new bound, up to now and to the open snapshot.
-func (h *history) raiseBound(bound Timestamp) {
+func (h *history) raiseBound(bound mvcc.Timestamp) {
 	limit := h.now
 	if h.snapshot != 0 {
 		limit = min(limit, h.snapshot)
@@ -36,7 +41,7 @@ func (h *history) raiseBound(bound Timestamp) {
 	if limit <= bound {
 		return
 	}
-	bound += Timestamp(h.rng.IntN(int(limit-bound) + 1))
+	bound += mvcc.Timestamp(h.rng.IntN(int(limit-bound) + 1))
 	for _, view := range h.tablets {
 		view.BoundTS = bound
 	}
@@ -47,8 +52,8 @@ func (h *history) raiseBound(bound Timestamp) {
 type pass struct {
 	tablet int
 	byList bool
-	place  SurveyPlace
-	list   []Garbage // found, and not yet looked at again
+	place  mvcc.SurveyPlace
+	list   []mvcc.Garbage // found, and not yet looked at again
 }
 
 // collectStep takes one pass a step on, with limits of a few entries, so that everything
@@ -61,8 +66,8 @@ func (h *history) collectStep() {
 		h.passes = slices.Delete(h.passes, i, i+1)
 		return
 	}
-	limits := CollectLimits{Entries: 1 + h.rng.IntN(4), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(30)}
-	step, n, err := CollectCells(view, p.list, limits)
+	limits := mvcc.CollectLimits{Entries: 1 + h.rng.IntN(4), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(30)}
+	step, n, err := mvcc.CollectCells(view, p.list, limits)
 	if err != nil {
 		h.check(faultf(assertNoError, "collection: %v", err))
 		return
@@ -74,36 +79,36 @@ func (h *history) collectStep() {
 }
 
 // find gives a pass something to do. The survey may be made a while before its finds are collected.
-func (h *history) find(p *pass, view *MemView) bool {
+func (h *history) find(p *pass, view *mvcctest.MemView) bool {
 	switch {
 	case p.byList:
-		p.byList, p.place.stage = false, stageEnd
+		p.byList, p.place = false, mvcc.SurveyEnd
 		for _, g := range h.garbage[p.tablet] {
 			if g.From <= view.Safepoint() {
 				p.list = append(p.list, g)
 			}
 		}
-		h.garbage[p.tablet] = slices.DeleteFunc(h.garbage[p.tablet], func(g Garbage) bool {
+		h.garbage[p.tablet] = slices.DeleteFunc(h.garbage[p.tablet], func(g mvcc.Garbage) bool {
 			return g.From <= view.Safepoint()
 		})
-		p.list = SortGarbage(p.list)
+		p.list = mvcc.SortGarbage(p.list)
 		return true
 	case p.place.Done():
 		return false
 	}
-	list, _, next, err := Survey(view, wholeTable, p.place, 1+h.rng.IntN(5), 1+h.rng.IntN(10))
+	list, _, next, err := mvcc.Survey(view, wholeTable, p.place, 1+h.rng.IntN(5), 1+h.rng.IntN(10))
 	if err != nil {
 		h.check(faultf(assertNoError, "survey: %v", err))
 	}
-	p.list, p.place = SortGarbage(list), next
+	p.list, p.place = mvcc.SortGarbage(list), next
 	return true
 }
 
 // deleted applies what collection deletes. An ack that goes with its cell is the one
 // thing whose loss can be read.
-func (h *history) deleted(view *MemView, list []Mutation) {
+func (h *history) deleted(view *mvcctest.MemView, list []mvcc.Mutation) {
 	for i := range list {
-		if m := &list[i]; m.Group == GroupWrite && m.Cell.Class == ClassAck {
+		if m := &list[i]; m.Group == mvcc.GroupWrite && m.Cell.Class == mvcc.ClassAck {
 			w, _, _ := view.Newest(m.Cell)
 			h.model.gone[m.Cell] = max(h.model.gone[m.Cell], w.CommitTS)
 		}
@@ -124,7 +129,7 @@ func (h *history) hold() {
 		h.snapshot = 0
 	default:
 		c := dataCells()[h.rng.IntN(8)]
-		if res, err := Get(h.viewOf(c), c, h.snapshot); err == nil && res.Status == StatusTooOld {
+		if res, err := mvcc.Get(h.viewOf(c), c, h.snapshot); err == nil && res.Status == mvcc.StatusTooOld {
 			h.check(faultf(assertHeld, "%s at %d, bound %d", show(c), h.snapshot,
 				h.viewOf(c).Bound()))
 		}
@@ -141,11 +146,11 @@ func (h *history) collectEverything() {
 		// what a delete's notification kept goes once that is cleared; here it is, at
 		// random
 		for range 2 {
-			limits := CollectLimits{
+			limits := mvcc.CollectLimits{
 				Entries: 1 + h.rng.IntN(5), Bytes: 1 << 20, Looked: 1 + h.rng.IntN(50),
 			}
 			h.model.acksMayGo()
-			err := collectAll(view, 1+h.rng.IntN(20), limits, func(s *CollectStep) {
+			err := collectAll(view, 1+h.rng.IntN(20), limits, func(s *mvcc.CollectStep) {
 				h.seen.Collected += len(s.Mutations)
 			})
 			if err != nil {
@@ -159,26 +164,26 @@ func (h *history) collectEverything() {
 
 // checkSpace holds a tablet after a pass at the present to what it must have left: each
 // cell's newest record with its value, and no delete that nothing holds.
-func (h *history) checkSpace(view *MemView) *fault {
-	for _, e := range view.entries() {
+func (h *history) checkSpace(view *mvcctest.MemView) *fault {
+	for _, e := range view.Entries() {
 		switch e.Group {
-		case GroupHistory, GroupRollback:
+		case mvcc.GroupHistory, mvcc.GroupRollback:
 			return faultf(assertSpace, "%c %s %d is left at safepoint %d", e.Group, show(e.Cell),
 				e.TS, view.Safepoint())
-		case GroupData:
+		case mvcc.GroupData:
 			if w, ok, _ := view.Newest(e.Cell); !ok || !w.Long || w.StartTS != e.TS {
 				return faultf(assertNamed, "the value %d of %s is named by no record", e.TS,
 					show(e.Cell))
 			}
-		case GroupWrite:
+		case mvcc.GroupWrite:
 			_, dirty, _ := view.Notification(e.Cell)
-			if e.Write.Kind == KindDelete && !dirty {
+			if e.Write.Kind == mvcc.KindDelete && !dirty {
 				return faultf(assertSpace, "the delete at %d of %s is left", e.TS, show(e.Cell))
 			}
-			if e.Cell.Class == ClassAck {
-				if _, there, _ := view.Newest(Cell{Table: testTable, Row: e.Cell.Row,
+			if e.Cell.Class == mvcc.ClassAck {
+				if _, there, _ := view.Newest(mvcc.Cell{Table: testTable, Row: e.Cell.Row,
 					Column: "body"}); !there {
-					if _, dirty, _ := view.Notification(Cell{Table: testTable, Row: e.Cell.Row,
+					if _, dirty, _ := view.Notification(mvcc.Cell{Table: testTable, Row: e.Cell.Row,
 						Column: "body"}); !dirty {
 						return faultf(assertSpace, "the ack %s is left of a cell that is not",
 							show(e.Cell))

@@ -1,19 +1,21 @@
-package mvcc
+package mvcc_test
 
 import (
 	"slices"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // reservation is a one-phase commit between its two turns in the tablet (invariant 10).
 type reservation struct {
-	req      OnePhaseRequest
+	req      mvcc.OnePhaseRequest
 	tablet   int
-	commitTS Timestamp
-	reply    func(Result)
+	commitTS mvcc.Timestamp
+	reply    func(mvcc.Result)
 }
 
 // send puts a message under way. Some are dropped, some doubled, some come again at the very end.
-func (h *history) send(tablet int, op any, reply func(Result)) {
+func (h *history) send(tablet int, op any, reply func(mvcc.Result)) {
 	m := message{tablet: tablet, op: op, reply: reply}
 	if h.chance(10) && len(h.late) < 12 {
 		h.late = append(h.late, m)
@@ -57,8 +59,8 @@ func (h *history) deliver() {
 
 // evaluate runs one operation in its tablet. Operations that meet a reservation wait:
 // they go back under way.
-func (h *history) evaluate(m message) (Result, bool) {
-	if r, ok := m.op.(OnePhaseRequest); ok {
+func (h *history) evaluate(m message) (mvcc.Result, bool) {
+	if r, ok := m.op.(mvcc.OnePhaseRequest); ok {
 		return h.onePhase(m, r)
 	}
 	res, list, err := apply(h.tablets[m.tablet], m.op)
@@ -78,86 +80,86 @@ func (h *history) evaluate(m message) (Result, bool) {
 }
 
 // apply evaluates an operation by its type.
-func apply(v View, op any) (Result, []Mutation, error) {
+func apply(v mvcc.View, op any) (mvcc.Result, []mvcc.Mutation, error) {
 	switch r := op.(type) {
-	case PrewriteRequest:
-		lim := DefaultLimits()
+	case mvcc.PrewriteRequest:
+		lim := mvcc.DefaultLimits()
 		lim.Inline = 4 // some values are long
-		return Prewrite(v, r, lim)
-	case CommitRequest:
-		return Commit(v, r)
-	case RollbackRequest:
-		return Rollback(v, r)
-	case CheckTxnStatusRequest:
-		return CheckTxnStatus(v, r)
-	case ResolveLockRequest:
-		return ResolveLock(v, r)
-	case HeartbeatRequest:
-		return Heartbeat(v, r)
-	case NotifyRequest:
-		return NotifyCells(v, r)
-	case ClearNotifyRequest:
-		return ClearNotify(v, r)
-	case FailNotifyRequest:
-		return FailNotify(v, r)
+		return mvcc.Prewrite(v, r, lim)
+	case mvcc.CommitRequest:
+		return mvcc.Commit(v, r)
+	case mvcc.RollbackRequest:
+		return mvcc.Rollback(v, r)
+	case mvcc.CheckTxnStatusRequest:
+		return mvcc.CheckTxnStatus(v, r)
+	case mvcc.ResolveLockRequest:
+		return mvcc.ResolveLock(v, r)
+	case mvcc.HeartbeatRequest:
+		return mvcc.Heartbeat(v, r)
+	case mvcc.NotifyRequest:
+		return mvcc.NotifyCells(v, r)
+	case mvcc.ClearNotifyRequest:
+		return mvcc.ClearNotify(v, r)
+	case mvcc.FailNotifyRequest:
+		return mvcc.FailNotify(v, r)
 	}
 	panic("unknown operation")
 }
 
 // waits reports whether the tablet would hold the answer back because of a reservation.
-func waits(res Result) bool {
-	return res.Status == StatusLocked && slices.ContainsFunc(res.Locks, func(l LockInfo) bool {
+func waits(res mvcc.Result) bool {
+	return res.Status == mvcc.StatusLocked && slices.ContainsFunc(res.Locks, func(l mvcc.LockInfo) bool {
 		return l.Lock.Token != 0
 	})
 }
 
 // effect applies mutations under the eyes of the model.
-func (h *history) effect(tablet int, list []Mutation) {
+func (h *history) effect(tablet int, list []mvcc.Mutation) {
 	h.check(h.model.mutated(h.tablets[tablet], list))
-	h.garbage[tablet] = GarbageOf(h.garbage[tablet], list)
+	h.garbage[tablet] = mvcc.GarbageOf(h.garbage[tablet], list)
 	h.tablets[tablet].Apply(list)
 }
 
 // answered checks what an answer promises.
-func (h *history) answered(op any, res Result) {
+func (h *history) answered(op any, res mvcc.Result) {
 	switch res.Status {
-	case StatusConflict:
+	case mvcc.StatusConflict:
 		h.seen.Conflicts++
-	case StatusTooOld:
+	case mvcc.StatusTooOld:
 		h.seen.TooOld++
-	case StatusUnknown:
+	case mvcc.StatusUnknown:
 		h.seen.Unknown++
 	}
 	switch r := op.(type) {
-	case PrewriteRequest:
-		if res.Status == StatusCommitted {
+	case mvcc.PrewriteRequest:
+		if res.Status == mvcc.StatusCommitted {
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
 		}
-	case CommitRequest:
+	case mvcc.CommitRequest:
 		switch {
-		case res.Status == StatusOK && len(r.Cells) > 0:
+		case res.Status == mvcc.StatusOK && len(r.Cells) > 0:
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
-		case res.Status == StatusNotFound:
+		case res.Status == mvcc.StatusNotFound:
 			// It was sent after every prewrite had been answered.
 			h.check(faultf(assertKnown, "commit of transaction %d finds neither lock nor record",
 				r.StartTS))
 		}
-	case RollbackRequest:
+	case mvcc.RollbackRequest:
 		primary := h.model.txns[r.StartTS].primary
 		switch {
-		case res.Status == StatusCommitted:
+		case res.Status == mvcc.StatusCommitted:
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
-		case res.Status == StatusOK && slices.Contains(r.Cells, primary):
+		case res.Status == mvcc.StatusOK && slices.Contains(r.Cells, primary):
 			h.check(h.model.rollback(r.StartTS))
 		}
-	case CheckTxnStatusRequest:
+	case mvcc.CheckTxnStatusRequest:
 		switch res.Status {
-		case StatusCommitted:
+		case mvcc.StatusCommitted:
 			h.check(h.model.committed(r.StartTS, res.CommitTS))
-		case StatusRolledBack:
+		case mvcc.StatusRolledBack:
 			h.check(h.model.rollback(r.StartTS))
 		}
-	case NotifyRequest:
+	case mvcc.NotifyRequest:
 		for _, c := range r.Cells {
 			h.model.notified[c] = max(h.model.notified[c], r.TS)
 		}
@@ -165,9 +167,9 @@ func (h *history) answered(op any, res Result) {
 }
 
 // onePhase is the first turn of a one-phase commit: check, reserve.
-func (h *history) onePhase(m message, r OnePhaseRequest) (Result, bool) {
+func (h *history) onePhase(m message, r mvcc.OnePhaseRequest) (mvcc.Result, bool) {
 	view := h.tablets[m.tablet]
-	res, err := CheckOnePhase(view, r)
+	res, err := mvcc.CheckOnePhase(view, r)
 	h.logf("tablet %d: check %+v = %s commit=%d", m.tablet, r, statusName(res.Status), res.CommitTS)
 	switch {
 	case err != nil:
@@ -176,16 +178,16 @@ func (h *history) onePhase(m message, r OnePhaseRequest) (Result, bool) {
 	case waits(res):
 		h.queue = append(h.queue, m)
 		return res, false
-	case res.Status == StatusCommitted:
+	case res.Status == mvcc.StatusCommitted:
 		h.check(h.model.committed(r.StartTS, res.CommitTS))
-	case res.Status == StatusRolledBack, res.Status == StatusConflict, res.Status == StatusTooOld:
+	case res.Status == mvcc.StatusRolledBack, res.Status == mvcc.StatusConflict, res.Status == mvcc.StatusTooOld:
 		h.answered(nil, res)
 		h.check(h.model.rollback(r.StartTS))
-	case res.Status == StatusUnknown:
+	case res.Status == mvcc.StatusUnknown:
 		h.answered(nil, res)
-	case res.Status == StatusOK:
+	case res.Status == mvcc.StatusOK:
 		for _, w := range r.Writes {
-			view.PutLock(w.Cell, Lock{
+			view.PutLock(w.Cell, mvcc.Lock{
 				StartTS: r.StartTS, Primary: r.Writes[0].Cell, Token: uint64(r.StartTS),
 			})
 		}
@@ -216,10 +218,10 @@ func (h *history) proceed() {
 	h.inflight = slices.Delete(h.inflight, i, i+1)
 	lost := h.chance(10)
 	if !lost {
-		lim := DefaultLimits()
+		lim := mvcc.DefaultLimits()
 		lim.Inline = 4
-		res, list, err := OnePhaseCommit(view, f.req, f.commitTS, lim)
-		if err != nil || res.Status != StatusOK {
+		res, list, err := mvcc.OnePhaseCommit(view, f.req, f.commitTS, lim)
+		if err != nil || res.Status != mvcc.StatusOK {
 			h.check(faultf(assertNoError, "one-phase commit of %d at %d: %s, %v", f.req.StartTS,
 				f.commitTS, statusName(res.Status), err))
 		}
@@ -232,7 +234,7 @@ func (h *history) proceed() {
 		view.DropLock(w.Cell)
 	}
 	if !lost && f.reply != nil && h.chance(90) {
-		f.reply(Result{CommitTS: f.commitTS})
+		f.reply(mvcc.Result{CommitTS: f.commitTS})
 	}
 }
 
@@ -255,7 +257,7 @@ func (h *history) drain(limit int) {
 func (h *history) resolveAll() {
 	h.now += 1000
 	for range 10 {
-		left := h.undecided(MaxTimestamp)
+		left := h.undecided(mvcc.MaxTimestamp)
 		if len(left) == 0 || h.fault != nil {
 			return
 		}
@@ -263,25 +265,25 @@ func (h *history) resolveAll() {
 			h.resolveNow(l)
 		}
 	}
-	h.check(faultf(assertResolvable, "locks are left: %+v", h.undecided(MaxTimestamp)))
+	h.check(faultf(assertResolvable, "locks are left: %+v", h.undecided(mvcc.MaxTimestamp)))
 }
 
 // undecided lists the locks and intents of transactions that began below a timestamp.
-func (h *history) undecided(below Timestamp) []LockInfo {
-	var list []LockInfo
+func (h *history) undecided(below mvcc.Timestamp) []mvcc.LockInfo {
+	var list []mvcc.LockInfo
 	for _, view := range h.tablets {
-		for _, e := range view.groups[GroupLock] {
-			if e.Lock.StartTS < below {
-				list = append(list, LockInfo{Cell: e.Cell, Lock: *e.Lock})
+		for c, l := range view.Locks(wholeTable, false) {
+			if l.StartTS < below {
+				list = append(list, mvcc.LockInfo{Cell: c, Lock: l})
 			}
 		}
 		for _, i := range view.AllIntents() {
 			if i.StartTS < below {
-				lock := Lock{
+				lock := mvcc.Lock{
 					StartTS: i.StartTS, Primary: i.Intent.Primary, Expiry: i.Intent.Expiry,
 					Worker: i.Intent.Worker,
 				}
-				list = append(list, LockInfo{Cell: i.Cell, Intent: true, Lock: lock})
+				list = append(list, mvcc.LockInfo{Cell: i.Cell, Intent: true, Lock: lock})
 			}
 		}
 	}
@@ -289,7 +291,7 @@ func (h *history) undecided(below Timestamp) []LockInfo {
 }
 
 // resolveNow resolves one lock or intent without messages that could be lost.
-func (h *history) resolveNow(l LockInfo) {
+func (h *history) resolveNow(l mvcc.LockInfo) {
 	res, ok := h.evaluate(message{tablet: tabletOf(l.Lock.Primary), op: h.statusOf(l, true)})
 	if ok {
 		if r, decided := resolution(l, res); decided {

@@ -1,32 +1,34 @@
-package mvcc
+package mvcc_test
 
 import (
 	"slices"
 	"strconv"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // statusOf is the question about a lock's transaction.
-func (h *history) statusOf(l LockInfo, dead bool) CheckTxnStatusRequest {
-	return CheckTxnStatusRequest{
+func (h *history) statusOf(l mvcc.LockInfo, dead bool) mvcc.CheckTxnStatusRequest {
+	return mvcc.CheckTxnStatusRequest{
 		Primary: l.Lock.Primary, StartTS: l.Lock.StartTS, Now: h.now, MetExpiry: l.Lock.Expiry,
 		WorkerDead: dead,
 	}
 }
 
 // resolution is what follows for the lock from the answer.
-func resolution(l LockInfo, res Result) (ResolveLockRequest, bool) {
-	r := ResolveLockRequest{StartTS: l.Lock.StartTS, CommitTS: res.CommitTS, Cells: []Cell{l.Cell}}
+func resolution(l mvcc.LockInfo, res mvcc.Result) (mvcc.ResolveLockRequest, bool) {
+	r := mvcc.ResolveLockRequest{StartTS: l.Lock.StartTS, CommitTS: res.CommitTS, Cells: []mvcc.Cell{l.Cell}}
 	if l.Intent {
 		r.Cells, r.Intents = nil, r.Cells
 	}
-	return r, res.Status == StatusCommitted || res.Status == StatusRolledBack
+	return r, res.Status == mvcc.StatusCommitted || res.Status == mvcc.StatusRolledBack
 }
 
 // resolve is what a reader or writer does that meets a lock: messages to the primary and
 // back to the lock (§2.2). Now and then it wrongly believes the worker dead, which must
 // do no harm (invariant 7).
-func (h *history) resolve(l LockInfo) {
-	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res Result) {
+func (h *history) resolve(l mvcc.LockInfo) {
+	h.send(tabletOf(l.Lock.Primary), h.statusOf(l, h.chance(15)), func(res mvcc.Result) {
 		if r, decided := resolution(l, res); decided {
 			h.seen.Resolved++
 			h.send(tabletOf(l.Cell), r, nil)
@@ -39,7 +41,7 @@ func (h *history) notify() {
 	ts := h.tick()
 	h.model.direct[ts] = true
 	c := parseCell([]string{"a.doc", "b.doc", "c.doc", "d.doc"}[h.rng.IntN(4)])
-	h.send(tabletOf(c), NotifyRequest{TS: ts, Cells: []Cell{c}}, nil)
+	h.send(tabletOf(c), mvcc.NotifyRequest{TS: ts, Cells: []mvcc.Cell{c}}, nil)
 }
 
 // observe is a scanner that finds a dirty cell and runs its observer (§2.4).
@@ -50,13 +52,13 @@ func (h *history) observe() {
 			continue
 		}
 		if h.chance(15) {
-			h.send(tabletOf(c), FailNotifyRequest{
+			h.send(tabletOf(c), mvcc.FailNotifyRequest{
 				Cell: c, TS: n.TS, Attempts: n.Attempts + 1, ParkedTS: h.now,
 			}, nil)
 			return
 		}
 		start := h.tick()
-		if view.Observed(c.Table, c.Column) == ObservedWeak {
+		if view.Observed(c.Table, c.Column) == mvcc.ObservedWeak {
 			h.clear(c, start)
 			return
 		}
@@ -68,8 +70,8 @@ func (h *history) observe() {
 // observeStrong runs a strong observer's transaction: it reads the cell and its ack, and
 // if the cell changed since, it writes the ack and commits; then, or if the cell is
 // clean, it clears.
-func (h *history) observeStrong(c Cell, start Timestamp) {
-	ack := Cell{Table: c.Table, Row: c.Row, Class: ClassAck, Column: "observer"}
+func (h *history) observeStrong(c mvcc.Cell, start mvcc.Timestamp) {
+	ack := mvcc.Cell{Table: c.Table, Row: c.Row, Class: mvcc.ClassAck, Column: "observer"}
 	changed, ok := h.readCell(c, start)
 	if !ok {
 		return
@@ -79,18 +81,18 @@ func (h *history) observeStrong(c Cell, start Timestamp) {
 		return
 	}
 	last, _ := strconv.ParseUint(string(acked.Value), 10, 64)
-	if changed.CommitTS <= Timestamp(last) {
+	if changed.CommitTS <= mvcc.Timestamp(last) {
 		h.clear(c, start)
 		return
 	}
 	t := &modelTxn{start: start, observed: c, seen: changed.CommitTS}
-	t.writes = []CellWriteRequest{
-		{Cell: ack, Kind: KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)},
+	t.writes = []mvcc.CellWriteRequest{
+		{Cell: ack, Kind: mvcc.KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)},
 	}
 	if h.chance(50) {
 		out := dataCells()[h.rng.IntN(8)]
-		t.writes = append(t.writes, CellWriteRequest{
-			Cell: out, Kind: KindPut, Value: []byte("out"),
+		t.writes = append(t.writes, mvcc.CellWriteRequest{
+			Cell: out, Kind: mvcc.KindPut, Value: []byte("out"),
 		})
 	}
 	if h.chance(30) {
@@ -100,7 +102,7 @@ func (h *history) observeStrong(c Cell, start Timestamp) {
 }
 
 // clear sends the message that takes a notification away.
-func (h *history) clear(c Cell, upTo Timestamp) {
+func (h *history) clear(c mvcc.Cell, upTo mvcc.Timestamp) {
 	h.model.cleared[c] = max(h.model.cleared[c], upTo)
-	h.send(tabletOf(c), ClearNotifyRequest{Cell: c, UpTo: upTo}, nil)
+	h.send(tabletOf(c), mvcc.ClearNotifyRequest{Cell: c, UpTo: upTo}, nil)
 }

@@ -1,4 +1,4 @@
-package mvcc
+package mvcc_test
 
 import (
 	"fmt"
@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // TestHistories runs random histories of concurrent transactions over two tablets against
@@ -137,11 +140,11 @@ func (c *tally) mustCover(t *testing.T) {
 type history struct {
 	rng        *rand.Rand
 	model      *model
-	tablets    [2]*MemView
-	now        Timestamp // the last timestamp the oracle gave out
-	snapshot   Timestamp // an open snapshot that collection must honour; 0: none
-	passes     []*pass   // of collection, under way
-	garbage    [2][]Garbage
+	tablets    [2]*mvcctest.MemView
+	now        mvcc.Timestamp // the last timestamp the oracle gave out
+	snapshot   mvcc.Timestamp // an open snapshot that collection must honour; 0: none
+	passes     []*pass        // of collection, under way
+	garbage    [2][]mvcc.Garbage
 	queue      []message
 	late       []message // copies that come after everything is decided
 	txns       []*coordinator
@@ -156,7 +159,7 @@ type history struct {
 type message struct {
 	tablet int
 	op     any
-	reply  func(Result) // nil: nobody waits for it
+	reply  func(mvcc.Result) // nil: nobody waits for it
 	run    func()
 }
 
@@ -165,16 +168,16 @@ func newHistory(seed uint64, verbose bool) *history {
 		rng: rand.New(rand.NewPCG(seed, 20101006)), model: newModel(), now: 1, verbose: verbose,
 	}
 	for i := range h.tablets {
-		h.tablets[i] = NewMemView()
-		h.tablets[i].Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
-		h.tablets[i].Columns[ObservedColumn{testTable, "doc"}] = ObservedWeak
-		h.tablets[i].Observers[ObservedColumn{testTable, "body"}] = []string{"observer"}
+		h.tablets[i] = mvcctest.NewMemView()
+		h.tablets[i].Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
+		h.tablets[i].Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+		h.tablets[i].Observers[mvcc.ObservedColumn{testTable, "body"}] = []string{"observer"}
 	}
 	return h
 }
 
 // tabletOf is the index of the tablet that holds the cell.
-func tabletOf(c Cell) int {
+func tabletOf(c mvcc.Cell) int {
 	if c.Row < "c" {
 		return 0
 	}
@@ -182,11 +185,11 @@ func tabletOf(c Cell) int {
 }
 
 // viewOf is the state of the tablet that holds the cell.
-func (h *history) viewOf(c Cell) *MemView { return h.tablets[tabletOf(c)] }
+func (h *history) viewOf(c mvcc.Cell) *mvcctest.MemView { return h.tablets[tabletOf(c)] }
 
 // tick asks the oracle for a timestamp.
-func (h *history) tick() Timestamp {
-	h.now += 1 + Timestamp(h.rng.IntN(2))
+func (h *history) tick() mvcc.Timestamp {
+	h.now += 1 + mvcc.Timestamp(h.rng.IntN(2))
 	return h.now
 }
 
@@ -266,6 +269,6 @@ func (h *history) step() {
 	case h.chance(70):
 		h.hold()
 	default:
-		h.now += Timestamp(h.rng.IntN(30))
+		h.now += mvcc.Timestamp(h.rng.IntN(30))
 	}
 }

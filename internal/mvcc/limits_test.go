@@ -1,4 +1,4 @@
-package mvcc
+package mvcc_test
 
 import (
 	"errors"
@@ -6,53 +6,56 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 func TestInvalidRequests(t *testing.T) {
-	m := NewMemView()
-	c := Cell{Table: testTable, Row: "a", Column: "x"}
-	lim := DefaultLimits()
+	m := mvcctest.NewMemView()
+	c := mvcc.Cell{Table: testTable, Row: "a", Column: "x"}
+	lim := mvcc.DefaultLimits()
 	calls := map[string]func() error{
 		"kind of a prewrite": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{
-				StartTS: 1, Writes: []CellWriteRequest{{Cell: c, Kind: 3}},
+			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{
+				StartTS: 1, Writes: []mvcc.CellWriteRequest{{Cell: c, Kind: 3}},
 			}, lim)
 			return err
 		},
 		"class of a prewrite": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{
-				StartTS: 1, Writes: []CellWriteRequest{{Cell: Cell{Class: 2}, Kind: KindPut}},
+			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{
+				StartTS: 1, Writes: []mvcc.CellWriteRequest{{Cell: mvcc.Cell{Class: 2}, Kind: mvcc.KindPut}},
 			}, lim)
 			return err
 		},
 		"class of an intent": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{StartTS: 1, Intents: []Cell{{Class: 2}}}, lim)
+			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{StartTS: 1, Intents: []mvcc.Cell{{Class: 2}}}, lim)
 			return err
 		},
 		"greatest timestamp": func() error {
-			_, _, err := Prewrite(m, PrewriteRequest{StartTS: MaxTimestamp}, lim)
+			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{StartTS: mvcc.MaxTimestamp}, lim)
 			return err
 		},
 		"kind of a raw write": func() error {
-			_, _, err := RawWrite(m, RawWriteRequest{Writes: []CellWriteRequest{{Cell: c}}})
+			_, _, err := mvcc.RawWrite(m, mvcc.RawWriteRequest{Writes: []mvcc.CellWriteRequest{{Cell: c}}})
 			return err
 		},
-		"commit": func() error { _, _, err := Commit(m, CommitRequest{}); return err },
+		"commit": func() error { _, _, err := mvcc.Commit(m, mvcc.CommitRequest{}); return err },
 		"one-phase commit": func() error {
-			_, _, err := OnePhaseCommit(m, OnePhaseRequest{}, 1, lim)
+			_, _, err := mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{}, 1, lim)
 			return err
 		},
-		"rollback": func() error { _, _, err := Rollback(m, RollbackRequest{}); return err },
+		"rollback": func() error { _, _, err := mvcc.Rollback(m, mvcc.RollbackRequest{}); return err },
 		"status": func() error {
-			_, _, err := CheckTxnStatus(m, CheckTxnStatusRequest{})
+			_, _, err := mvcc.CheckTxnStatus(m, mvcc.CheckTxnStatusRequest{})
 			return err
 		},
-		"resolve":   func() error { _, _, err := ResolveLock(m, ResolveLockRequest{}); return err },
-		"heartbeat": func() error { _, _, err := Heartbeat(m, HeartbeatRequest{}); return err },
-		"notify":    func() error { _, _, err := NotifyCells(m, NotifyRequest{}); return err },
+		"resolve":   func() error { _, _, err := mvcc.ResolveLock(m, mvcc.ResolveLockRequest{}); return err },
+		"heartbeat": func() error { _, _, err := mvcc.Heartbeat(m, mvcc.HeartbeatRequest{}); return err },
+		"notify":    func() error { _, _, err := mvcc.NotifyCells(m, mvcc.NotifyRequest{}); return err },
 	}
 	for name, call := range calls {
-		if err := call(); !errors.Is(err, ErrInvalid) {
+		if err := call(); !errors.Is(err, mvcc.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
@@ -61,12 +64,12 @@ func TestInvalidRequests(t *testing.T) {
 // TestLimitsExact puts every size at its limit, which passes, and one byte above it,
 // which does not.
 func TestLimitsExact(t *testing.T) {
-	lim := Limits{Row: 4, Column: 3, Value: 6, Batch: 13, Inline: 1}
-	write := func(row, column, value int) []CellWriteRequest {
-		return []CellWriteRequest{{Cell: Cell{
+	lim := mvcc.Limits{Row: 4, Column: 3, Value: 6, Batch: 13, Inline: 1}
+	write := func(row, column, value int) []mvcc.CellWriteRequest {
+		return []mvcc.CellWriteRequest{{Cell: mvcc.Cell{
 			Row: strings.Repeat("\x00", row), Column: strings.Repeat("\xff", column),
 		},
-			Kind: KindPut, Value: make([]byte, value)}}
+			Kind: mvcc.KindPut, Value: make([]byte, value)}}
 	}
 	cases := []struct {
 		row, column, value int
@@ -74,32 +77,32 @@ func TestLimitsExact(t *testing.T) {
 	}{{4, 3, 6, ""}, {5, 3, 6, "row"}, {4, 4, 6, "column"}, {4, 3, 7, "value"}}
 	for _, c := range cases {
 		err := lim.Check(write(c.row, c.column, c.value), nil)
-		var limit *LimitError
+		var limit *mvcc.LimitError
 		if errors.As(err, &limit) != (c.what != "") || (limit != nil && limit.What != c.what) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	var limit *LimitError
-	if err := lim.Check(write(4, 3, 6), []Cell{{Row: "r"}}); !errors.As(err, &limit) ||
+	var limit *mvcc.LimitError
+	if err := lim.Check(write(4, 3, 6), []mvcc.Cell{{Row: "r"}}); !errors.As(err, &limit) ||
 		limit.What != "batch" || limit.Size != 14 {
 		t.Errorf("batch: %v", err)
 	}
-	if err := (Limits{}).Check(write(1000, 1000, 1000), nil); err != nil {
+	if err := (mvcc.Limits{}).Check(write(1000, 1000, 1000), nil); err != nil {
 		t.Errorf("no limits: %v", err)
 	}
 }
 
 // TestManyDuplicates takes the path for many writes: with a map.
 func TestManyDuplicates(t *testing.T) {
-	var writes []CellWriteRequest
-	for i := range 3 * fewWrites {
-		writes = append(writes, put(fmt.Sprintf("r%02d.x", i%(2*fewWrites)), fmt.Sprint(i))...)
+	var writes []mvcc.CellWriteRequest
+	for i := range 3 * mvcc.FewWrites {
+		writes = append(writes, put(fmt.Sprintf("r%02d.x", i%(2*mvcc.FewWrites)), fmt.Sprint(i))...)
 	}
-	kept := lastWrites(writes)
-	if len(kept) != 2*fewWrites {
-		t.Fatalf("%d writes kept, want %d", len(kept), 2*fewWrites)
+	kept := mvcc.LastWrites(writes)
+	if len(kept) != 2*mvcc.FewWrites {
+		t.Fatalf("%d writes kept, want %d", len(kept), 2*mvcc.FewWrites)
 	}
-	last := make(map[Cell]string)
+	last := make(map[mvcc.Cell]string)
 	for _, w := range writes {
 		last[w.Cell] = string(w.Value)
 	}
@@ -108,72 +111,72 @@ func TestManyDuplicates(t *testing.T) {
 			t.Errorf("%s holds %s, want %s", w.Cell.Row, w.Value, last[w.Cell])
 		}
 	}
-	unique := writes[:2*fewWrites]
-	if got := lastWrites(unique); &got[0] != &unique[0] {
+	unique := writes[:2*mvcc.FewWrites]
+	if got := mvcc.LastWrites(unique); &got[0] != &unique[0] {
 		t.Error("writes without duplicates are copied")
 	}
 }
 
 func TestMissingValueIsCorrupt(t *testing.T) {
-	m := NewMemView()
+	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
-	m.Apply([]Mutation{
-		{Group: GroupWrite, Cell: c, Write: &Write{
-			CommitTS: 2, StartTS: 1, Kind: KindPut, Long: true,
+	m.Apply([]mvcc.Mutation{
+		{Group: mvcc.GroupWrite, Cell: c, Write: &mvcc.Write{
+			CommitTS: 2, StartTS: 1, Kind: mvcc.KindPut, Long: true,
 		}},
 	})
-	if _, err := Get(m, c, 3); !errors.Is(err, ErrCorrupt) {
+	if _, err := mvcc.Get(m, c, 3); !errors.Is(err, mvcc.ErrCorrupt) {
 		t.Errorf("get: %v, want ErrCorrupt", err)
 	}
-	_, err := Scan(m, ScanRequest{Span: Span{Table: testTable}, At: 3})
-	if !errors.Is(err, ErrCorrupt) {
+	_, err := mvcc.Scan(m, mvcc.ScanRequest{Span: mvcc.Span{Table: testTable}, At: 3})
+	if !errors.Is(err, mvcc.ErrCorrupt) {
 		t.Errorf("scan: %v, want ErrCorrupt", err)
 	}
 }
 
 // TestErrorIsCut keeps the text of a failed run valid and within its bound.
 func TestErrorIsCut(t *testing.T) {
-	m := NewMemView()
+	m := mvcctest.NewMemView()
 	c := parseCell("a.doc")
-	m.Apply([]Mutation{{Group: GroupNotify, Cell: c, Notify: &Notify{TS: 1}}})
-	_, list, err := FailNotify(m, FailNotifyRequest{
-		Cell: c, TS: 1, Attempts: 1, Error: strings.Repeat("€", maxNotifyError),
+	m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{TS: 1}}})
+	_, list, err := mvcc.FailNotify(m, mvcc.FailNotifyRequest{
+		Cell: c, TS: 1, Attempts: 1, Error: strings.Repeat("€", mvcc.MaxNotifyError),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := list[0].Notify.Error
-	if len(text) > maxNotifyError || len(text) < maxNotifyError-3 || !utf8.ValidString(text) {
+	if len(text) > mvcc.MaxNotifyError || len(text) < mvcc.MaxNotifyError-3 || !utf8.ValidString(text) {
 		t.Errorf("%d bytes, valid %t", len(text), utf8.ValidString(text))
 	}
 }
 
 // TestScanIsBounded: a page over cells with nothing to show ends, and the scan goes on behind it.
 func TestScanIsBounded(t *testing.T) {
-	m := NewMemView()
-	for i := range maxUnshown + 10 {
-		c := Cell{Table: testTable, Row: fmt.Sprintf("%08d", i), Column: "x"}
-		m.Apply([]Mutation{
-			{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 2, StartTS: 1, Kind: KindDelete}},
+	m := mvcctest.NewMemView()
+	for i := range mvcc.MaxUnshown + 10 {
+		c := mvcc.Cell{Table: testTable, Row: fmt.Sprintf("%08d", i), Column: "x"}
+		m.Apply([]mvcc.Mutation{
+			{Group: mvcc.GroupWrite, Cell: c, Write: &mvcc.Write{CommitTS: 2, StartTS: 1, Kind: mvcc.KindDelete}},
 		})
 	}
-	r := ScanRequest{Span: Span{Table: testTable}, At: 3}
-	first, err := Scan(m, r)
+	r := mvcc.ScanRequest{Span: mvcc.Span{Table: testTable}, At: 3}
+	first, err := mvcc.Scan(m, r)
 	if err != nil || first.Done || first.Last == nil || len(first.Cells) != 0 {
 		t.Fatalf("first page: %+v, %v", first, err)
 	}
 	r.Resume = first.Last
-	second, err := Scan(m, r)
-	if err != nil || !second.Done || second.Last.Row != fmt.Sprintf("%08d", maxUnshown+9) {
+	second, err := mvcc.Scan(m, r)
+	if err != nil || !second.Done || second.Last.Row != fmt.Sprintf("%08d", mvcc.MaxUnshown+9) {
 		t.Fatalf("second page: %+v, %v", second, err)
 	}
 }
 
 func TestCellOrder(t *testing.T) {
-	ordered := []Cell{
-		{}, {Column: "\x00"}, {Column: "a"}, {Class: ClassAck}, {Row: "\x00"}, {Row: "a"},
+	ordered := []mvcc.Cell{
+		{}, {Column: "\x00"}, {Column: "a"}, {Class: mvcc.ClassAck}, {Row: "\x00"}, {Row: "a"},
 		{Row: "a", Column: "z"},
-		{Row: "a", Class: ClassAck, Column: "a"}, {Row: "a\x00"}, {Row: "b"}, {Row: "\xff\xff"},
+		{Row: "a", Class: mvcc.ClassAck, Column: "a"}, {Row: "a\x00"}, {Row: "b"}, {Row: "\xff\xff"},
 		{Table: 1},
 	}
 	for i, a := range ordered {

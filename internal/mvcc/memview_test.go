@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // TestWalksOfAColumn: a walk of notify entries or of weak intents gives those of its
@@ -15,7 +16,7 @@ func TestWalksOfAColumn(t *testing.T) {
 	cell := func(table mvcc.TableID, row, column string) mvcc.Cell {
 		return mvcc.Cell{Table: table, Row: row, Column: column}
 	}
-	view := mvcc.NewMemView()
+	view := mvcctest.NewMemView()
 	for _, c := range []mvcc.Cell{
 		cell(16, "d", "x"), cell(16, "b", "x"), cell(16, "b", "y"), cell(16, "c", "x"),
 		cell(16, "a", "x"), cell(17, "b", "x"),

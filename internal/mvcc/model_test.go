@@ -1,9 +1,12 @@
-package mvcc
+package mvcc_test
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // The names of the assertions that a history is held to. A broken build is caught by one of them.
@@ -25,53 +28,53 @@ const (
 // cell, and what was promised about each transaction. It knows nothing of locks, messages
 // or tablets.
 type model struct {
-	txns     map[Timestamp]*modelTxn // by start timestamp
-	commits  map[Timestamp]*modelTxn // by commit timestamp
-	versions map[Cell][]version      // by ascending commit timestamp
+	txns     map[mvcc.Timestamp]*modelTxn // by start timestamp
+	commits  map[mvcc.Timestamp]*modelTxn // by commit timestamp
+	versions map[mvcc.Cell][]version      // by ascending commit timestamp
 	reads    []modelRead
-	notified map[Cell]Timestamp // the newest change that an observer must hear of
-	direct   map[Timestamp]bool // timestamps of notifications that are not a transaction's
-	cleared  map[Cell]Timestamp // up to where a run may have cleared
-	runs     map[CellAt]Timestamp
-	gone     map[Cell]Timestamp // acks that went with their cell: up to which commit timestamp
+	notified map[mvcc.Cell]mvcc.Timestamp // the newest change that an observer must hear of
+	direct   map[mvcc.Timestamp]bool      // timestamps of notifications that are not a transaction's
+	cleared  map[mvcc.Cell]mvcc.Timestamp // up to where a run may have cleared
+	runs     map[mvcc.CellAt]mvcc.Timestamp
+	gone     map[mvcc.Cell]mvcc.Timestamp // acks that went with their cell: up to which commit timestamp
 }
 
 // modelTxn is what is known about one transaction.
 type modelTxn struct {
-	start      Timestamp
-	primary    Cell
-	writes     []CellWriteRequest
-	intents    []Cell
-	commitTS   Timestamp
+	start      mvcc.Timestamp
+	primary    mvcc.Cell
+	writes     []mvcc.CellWriteRequest
+	intents    []mvcc.Cell
+	commitTS   mvcc.Timestamp
 	rolledBack bool
-	applied    map[Cell]bool // cells with a write record
-	observed   Cell          // an observer's transaction: the cell, and the change it saw
-	seen       Timestamp
+	applied    map[mvcc.Cell]bool // cells with a write record
+	observed   mvcc.Cell          // an observer's transaction: the cell, and the change it saw
+	seen       mvcc.Timestamp
 }
 
 // version is one committed value of a cell.
 type version struct {
-	commit, start Timestamp
+	commit, start mvcc.Timestamp
 	deleted       bool
 	value         []byte
 }
 
 // modelRead is an answer that was given.
 type modelRead struct {
-	cell   Cell
-	at     Timestamp
+	cell   mvcc.Cell
+	at     mvcc.Timestamp
 	found  bool
 	value  []byte
-	commit Timestamp // 0: not told
+	commit mvcc.Timestamp // 0: not told
 }
 
 func newModel() *model {
 	return &model{
-		txns: make(map[Timestamp]*modelTxn), commits: make(map[Timestamp]*modelTxn),
-		versions: make(map[Cell][]version),
-		notified: make(map[Cell]Timestamp), direct: make(map[Timestamp]bool),
-		cleared: make(map[Cell]Timestamp),
-		runs:    make(map[CellAt]Timestamp), gone: make(map[Cell]Timestamp),
+		txns: make(map[mvcc.Timestamp]*modelTxn), commits: make(map[mvcc.Timestamp]*modelTxn),
+		versions: make(map[mvcc.Cell][]version),
+		notified: make(map[mvcc.Cell]mvcc.Timestamp), direct: make(map[mvcc.Timestamp]bool),
+		cleared: make(map[mvcc.Cell]mvcc.Timestamp),
+		runs:    make(map[mvcc.CellAt]mvcc.Timestamp), gone: make(map[mvcc.Cell]mvcc.Timestamp),
 	}
 }
 
@@ -83,7 +86,7 @@ func faultf(name, format string, args ...any) *fault {
 }
 
 // commit records the decision to commit.
-func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
+func (m *model) commit(t *modelTxn, ts mvcc.Timestamp) *fault {
 	if t.rolledBack {
 		return faultf(assertRevival, "transaction %d commits at %d after it was reported as rolled back", t.start, ts)
 	}
@@ -104,14 +107,14 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 					show(w.Cell), v.start, v.commit, t.start, ts)
 			}
 		}
-		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts Timestamp) int {
+		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts mvcc.Timestamp) int {
 			return int(v.commit) - int(ts)
 		})
 		m.versions[w.Cell] = slices.Insert(list, i,
-			version{commit: ts, start: t.start, deleted: w.Kind == KindDelete, value: valueOf(&w)})
+			version{commit: ts, start: t.start, deleted: w.Kind == mvcc.KindDelete, value: mvcc.ValueOf(&w)})
 	}
 	if t.seen != 0 {
-		change := CellAt{t.observed, t.seen}
+		change := mvcc.CellAt{t.observed, t.seen}
 		if other, ok := m.runs[change]; ok {
 			return faultf(assertOnce, "%s changed at %d: runs %d and %d both commit",
 				show(t.observed), t.seen, other, t.start)
@@ -122,7 +125,7 @@ func (m *model) commit(t *modelTxn, ts Timestamp) *fault {
 }
 
 // rollback records that the transaction was reported as never to commit.
-func (m *model) rollback(start Timestamp) *fault {
+func (m *model) rollback(start mvcc.Timestamp) *fault {
 	t := m.txns[start]
 	if t.commitTS != 0 {
 		return faultf(assertRevival, "transaction %d is rolled back after it committed at %d",
@@ -133,7 +136,7 @@ func (m *model) rollback(start Timestamp) *fault {
 }
 
 // committed checks a commit timestamp that someone was told.
-func (m *model) committed(start, ts Timestamp) *fault {
+func (m *model) committed(start, ts mvcc.Timestamp) *fault {
 	if t := m.txns[start]; t.commitTS != ts {
 		return faultf(assertOneTS, "transaction %d is reported as committed at %d; it is at %d",
 			start, ts, t.commitTS)
@@ -142,7 +145,7 @@ func (m *model) committed(start, ts Timestamp) *fault {
 }
 
 // at is the value of a cell in the snapshot of a timestamp.
-func (m *model) at(c Cell, ts Timestamp) (version, bool) {
+func (m *model) at(c mvcc.Cell, ts mvcc.Timestamp) (version, bool) {
 	list := m.versions[c]
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].commit <= ts {
@@ -169,17 +172,17 @@ func (m *model) checkRead(r modelRead) *fault {
 }
 
 // mutated follows the effects of one operation on one tablet, before they are applied to the view.
-func (m *model) mutated(view *MemView, list []Mutation) *fault {
+func (m *model) mutated(view *mvcctest.MemView, list []mvcc.Mutation) *fault {
 	for i := range list {
 		mu := &list[i]
-		if mu.Group == GroupWrite && !mu.Delete {
+		if mu.Group == mvcc.GroupWrite && !mu.Delete {
 			if t := m.txns[mu.Write.StartTS]; t.primary == mu.Cell {
 				if f := m.commit(t, mu.Write.CommitTS); f != nil {
 					return f
 				}
 			}
 		}
-		if mu.Group == GroupRollback && m.txns[mu.TS].primary == mu.Cell {
+		if mu.Group == mvcc.GroupRollback && m.txns[mu.TS].primary == mu.Cell {
 			if f := m.rollback(mu.TS); f != nil {
 				return f
 			}
@@ -189,9 +192,9 @@ func (m *model) mutated(view *MemView, list []Mutation) *fault {
 		var f *fault
 		switch mu := &list[i]; {
 		case mu.Delete:
-		case mu.Group == GroupWrite:
+		case mu.Group == mvcc.GroupWrite:
 			f = m.wrote(view, mu, list)
-		case mu.Group == GroupNotify:
+		case mu.Group == mvcc.GroupNotify:
 			f = m.wroteNotify(view, mu)
 		}
 		if f != nil {
@@ -202,7 +205,7 @@ func (m *model) mutated(view *MemView, list []Mutation) *fault {
 }
 
 // wrote checks one new write record.
-func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
+func (m *model) wrote(view *mvcctest.MemView, mu *mvcc.Mutation, list []mvcc.Mutation) *fault {
 	t, w := m.txns[mu.Write.StartTS], mu.Write
 	if t.rolledBack {
 		return faultf(assertRevival, "%s: a write record of transaction %d, which is rolled back",
@@ -217,14 +220,14 @@ func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
 			show(mu.Cell), t.start, t.commitTS, w.CommitTS)
 	}
 	t.applied[mu.Cell] = true
-	if mu.Cell.Class != ClassData || view.Observed(mu.Cell.Table,
-		mu.Cell.Column) != ObservedStrong {
+	if mu.Cell.Class != mvcc.ClassData || view.Observed(mu.Cell.Table,
+		mu.Cell.Column) != mvcc.ObservedStrong {
 		return nil
 	}
 	m.notified[mu.Cell] = max(m.notified[mu.Cell], w.CommitTS)
 	n, _, _ := view.Notification(mu.Cell)
 	for i := range list {
-		if list[i].Group == GroupNotify && list[i].Cell == mu.Cell && !list[i].Delete {
+		if list[i].Group == mvcc.GroupNotify && list[i].Cell == mu.Cell && !list[i].Delete {
 			n = *list[i].Notify
 		}
 	}
@@ -235,7 +238,7 @@ func (m *model) wrote(view *MemView, mu *Mutation, list []Mutation) *fault {
 }
 
 // wroteNotify checks one new N entry: it never goes back, and somebody committed it.
-func (m *model) wroteNotify(view *MemView, mu *Mutation) *fault {
+func (m *model) wroteNotify(view *mvcctest.MemView, mu *mvcc.Mutation) *fault {
 	old, _, _ := view.Notification(mu.Cell)
 	if mu.Notify.TS < old.TS {
 		return faultf(assertNotify, "%s: the notification goes back from %d to %d", show(mu.Cell),
@@ -254,7 +257,7 @@ func (m *model) wroteNotify(view *MemView, mu *Mutation) *fault {
 }
 
 // finish checks what must hold when nothing is under way any more.
-func (m *model) finish(viewOf func(Cell) *MemView) *fault {
+func (m *model) finish(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 	for _, r := range m.reads {
 		if f := m.checkRead(r); f != nil {
 			return f
@@ -284,16 +287,16 @@ func (m *model) finish(viewOf func(Cell) *MemView) *fault {
 }
 
 // checkVersions reads every version that may still be read, and the moment before it.
-func (m *model) checkVersions(viewOf func(Cell) *MemView) *fault {
+func (m *model) checkVersions(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 	for c, list := range m.versions {
 		view := viewOf(c)
 		for _, v := range list {
-			for _, at := range []Timestamp{v.commit - 1, v.commit, MaxTimestamp - 1} {
+			for _, at := range []mvcc.Timestamp{v.commit - 1, v.commit, mvcc.MaxTimestamp - 1} {
 				if at < view.Bound() {
 					continue
 				}
-				res, err := Get(view, c, at)
-				if err != nil || res.Status != StatusOK {
+				res, err := mvcc.Get(view, c, at)
+				if err != nil || res.Status != mvcc.StatusOK {
 					return faultf(assertSnapshot, "%s at %d: %s, %v", show(c), at,
 						statusName(res.Status), err)
 				}
@@ -310,8 +313,8 @@ func (m *model) checkVersions(viewOf func(Cell) *MemView) *fault {
 // acksMayGo says that from now on any ack may be missing: all is decided and collected.
 func (m *model) acksMayGo() {
 	for c := range m.versions {
-		if c.Class == ClassAck {
-			m.gone[c] = MaxTimestamp
+		if c.Class == mvcc.ClassAck {
+			m.gone[c] = mvcc.MaxTimestamp
 		}
 	}
 }

@@ -1,30 +1,35 @@
-package mvcc
+package mvcc_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
+)
 
 // TestCommitAboveNewest: commit_ts is above the cell's newest record (invariant 3), even
 // in a state that the rules do not lead to: a lock that is older than the record beside
 // it.
 func TestCommitAboveNewest(t *testing.T) {
-	m := NewMemView()
+	m := mvcctest.NewMemView()
 	c := parseCell("a.x")
-	m.PutLock(c, Lock{StartTS: 10, Primary: c, Kind: KindPut})
-	m.Apply([]Mutation{
-		{Group: GroupWrite, Cell: c, Write: &Write{CommitTS: 15, StartTS: 14, Kind: KindPut}},
+	m.PutLock(c, mvcc.Lock{StartTS: 10, Primary: c, Kind: mvcc.KindPut})
+	m.Apply([]mvcc.Mutation{
+		{Group: mvcc.GroupWrite, Cell: c, Write: &mvcc.Write{CommitTS: 15, StartTS: 14, Kind: mvcc.KindPut}},
 	})
-	for commitTS, want := range map[Timestamp]Status{12: StatusCommitTSTooLow,
-		15: StatusCommitTSTooLow, 16: StatusOK} {
-		res, list, err := Commit(m, CommitRequest{
-			StartTS: 10, CommitTS: commitTS, Cells: []Cell{c},
+	for commitTS, want := range map[mvcc.Timestamp]mvcc.Status{12: mvcc.StatusCommitTSTooLow,
+		15: mvcc.StatusCommitTSTooLow, 16: mvcc.StatusOK} {
+		res, list, err := mvcc.Commit(m, mvcc.CommitRequest{
+			StartTS: 10, CommitTS: commitTS, Cells: []mvcc.Cell{c},
 		})
-		if err != nil || res.Status != want || (len(list) > 0) != (want == StatusOK) {
+		if err != nil || res.Status != want || (len(list) > 0) != (want == mvcc.StatusOK) {
 			t.Errorf("commit at %d: %s, %d effects, %v", commitTS, statusName(res.Status),
 				len(list), err)
 		}
-		res, list, err = ResolveLock(m, ResolveLockRequest{
-			StartTS: 10, CommitTS: commitTS, Cells: []Cell{c},
+		res, list, err = mvcc.ResolveLock(m, mvcc.ResolveLockRequest{
+			StartTS: 10, CommitTS: commitTS, Cells: []mvcc.Cell{c},
 		})
-		if err != nil || res.Status != want || (len(list) > 0) != (want == StatusOK) {
+		if err != nil || res.Status != want || (len(list) > 0) != (want == mvcc.StatusOK) {
 			t.Errorf("resolve at %d: %s, %d effects, %v", commitTS, statusName(res.Status),
 				len(list), err)
 		}
@@ -33,29 +38,29 @@ func TestCommitAboveNewest(t *testing.T) {
 
 // TestReplayIsKept: a write neither forgets that a replay is pending nor that it is one (§2.4).
 func TestReplayIsKept(t *testing.T) {
-	m := NewMemView()
-	m.Columns[ObservedColumn{testTable, "body"}] = ObservedStrong
+	m := mvcctest.NewMemView()
+	m.Columns[mvcc.ObservedColumn{testTable, "body"}] = mvcc.ObservedStrong
 	c := parseCell("a.body")
-	m.Apply([]Mutation{
-		{Group: GroupNotify, Cell: c, Notify: &Notify{
+	m.Apply([]mvcc.Mutation{
+		{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{
 			TS: 1, Replay: true, Attempts: 3, ParkedTS: 2, Error: "e",
 		}},
 	})
-	_, list, err := OnePhaseCommit(m, OnePhaseRequest{StartTS: 3, Writes: put("a.body", "v")}, 4,
-		DefaultLimits())
+	_, list, err := mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{StartTS: 3, Writes: put("a.body", "v")}, 4,
+		mvcc.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Apply(list)
-	if n, _, _ := m.Notification(c); n != (Notify{TS: 4, Replay: true}) {
+	if n, _, _ := m.Notification(c); n != (mvcc.Notify{TS: 4, Replay: true}) {
 		t.Errorf("after a write: %+v", n)
 	}
-	_, list, err = FailNotify(m, FailNotifyRequest{Cell: c, TS: 4, Attempts: 1, Error: "again"})
+	_, list, err = mvcc.FailNotify(m, mvcc.FailNotifyRequest{Cell: c, TS: 4, Attempts: 1, Error: "again"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Apply(list)
-	if n, _, _ := m.Notification(c); n != (Notify{TS: 4, Replay: true, Attempts: 1,
+	if n, _, _ := m.Notification(c); n != (mvcc.Notify{TS: 4, Replay: true, Attempts: 1,
 		Error: "again"}) {
 		t.Errorf("after a failed run: %+v", n)
 	}

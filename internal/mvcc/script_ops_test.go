@@ -1,19 +1,21 @@
-package mvcc
+package mvcc_test
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 func (s *script) prewrite() string {
 	writes, intents := s.writes()
-	return s.answer(Prewrite(s.view, PrewriteRequest{StartTS: s.ts("start"),
+	return s.answer(mvcc.Prewrite(s.view, mvcc.PrewriteRequest{StartTS: s.ts("start"),
 		Primary: s.cell("primary"), Expiry: s.ts("expiry"),
-		Worker: Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents}, s.lim))
+		Worker: mvcc.Worker{Node: 1, Incarnation: 1}, Writes: writes, Intents: intents}, s.lim))
 }
 
 func (s *script) commit() string {
-	return s.answer(Commit(s.view, CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
+	return s.answer(mvcc.Commit(s.view, mvcc.CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
 		Cells:   s.cells("cells"),
 		Intents: s.cells("intents")}))
 }
@@ -21,20 +23,20 @@ func (s *script) commit() string {
 // onePhase checks and, if the check lets it pass and a commit timestamp is given, commits.
 func (s *script) onePhase() string {
 	writes, notifies := s.writes()
-	r := OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies}
+	r := mvcc.OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies}
 	if !s.td.HasArg("unchecked") {
-		res, err := CheckOnePhase(s.view, r)
-		if err != nil || res.Status != StatusOK || !s.td.HasArg("commit") {
+		res, err := mvcc.CheckOnePhase(s.view, r)
+		if err != nil || res.Status != mvcc.StatusOK || !s.td.HasArg("commit") {
 			return s.answer(res, nil, err)
 		}
 	}
-	return s.answer(OnePhaseCommit(s.view, r, s.ts("commit"), s.lim))
+	return s.answer(mvcc.OnePhaseCommit(s.view, r, s.ts("commit"), s.lim))
 }
 
 // reserve puts the reservation of a one-phase commit, as the tablet does.
 func (s *script) reserve() string {
 	for _, c := range s.cells("cells") {
-		s.view.PutLock(c, Lock{
+		s.view.PutLock(c, mvcc.Lock{
 			StartTS: s.ts("start"), Primary: c, Token: 99, CommitTS: s.ts("commit"),
 		})
 	}
@@ -49,49 +51,49 @@ func (s *script) release() string {
 }
 
 func (s *script) rollback() string {
-	return s.answer(Rollback(s.view, RollbackRequest{
+	return s.answer(mvcc.Rollback(s.view, mvcc.RollbackRequest{
 		StartTS: s.ts("start"), Cells: s.cells("cells"), Intents: s.cells("intents"),
 	}))
 }
 
 func (s *script) status() string {
-	return s.answer(CheckTxnStatus(s.view,
-		CheckTxnStatusRequest{Primary: s.cell("primary"), StartTS: s.ts("start"),
+	return s.answer(mvcc.CheckTxnStatus(s.view,
+		mvcc.CheckTxnStatusRequest{Primary: s.cell("primary"), StartTS: s.ts("start"),
 			Now: s.ts("now"), MetExpiry: s.ts("met"), WorkerDead: s.td.HasArg("dead")}))
 }
 
 func (s *script) resolve() string {
-	return s.answer(ResolveLock(s.view, ResolveLockRequest{StartTS: s.ts("start"),
+	return s.answer(mvcc.ResolveLock(s.view, mvcc.ResolveLockRequest{StartTS: s.ts("start"),
 		CommitTS: s.ts("commit"),
 		Cells:    s.cells("cells"), Intents: s.cells("intents")}))
 }
 
 func (s *script) heartbeat() string {
-	return s.answer(Heartbeat(s.view, HeartbeatRequest{
+	return s.answer(mvcc.Heartbeat(s.view, mvcc.HeartbeatRequest{
 		Primary: s.cell("primary"), StartTS: s.ts("start"), Expiry: s.ts("expiry"),
 	}))
 }
 
 func (s *script) notify() string {
-	return s.answer(NotifyCells(s.view, NotifyRequest{
+	return s.answer(mvcc.NotifyCells(s.view, mvcc.NotifyRequest{
 		TS: s.ts("ts"), Cells: s.cells("cells"), Replay: s.td.HasArg("replay"),
 	}))
 }
 
 func (s *script) clearNotify() string {
-	return s.answer(ClearNotify(s.view, ClearNotifyRequest{
+	return s.answer(mvcc.ClearNotify(s.view, mvcc.ClearNotifyRequest{
 		Cell: s.cell("cell"), UpTo: s.ts("upto"),
 	}))
 }
 
 func (s *script) failNotify() string {
-	return s.answer(FailNotify(s.view, FailNotifyRequest{Cell: s.cell("cell"), TS: s.ts("ts"),
+	return s.answer(mvcc.FailNotify(s.view, mvcc.FailNotifyRequest{Cell: s.cell("cell"), TS: s.ts("ts"),
 		Attempts: uint32(s.number("attempts")), ParkedTS: s.ts("parked"), Error: s.text("error")}))
 }
 
 // raw reads the input lines "if cell is value", "if cell absent", "put cell value", "delete cell".
 func (s *script) raw() string {
-	var r RawWriteRequest
+	var r mvcc.RawWriteRequest
 	var rest strings.Builder
 	for line := range strings.Lines(s.td.Input) {
 		f := strings.Fields(line)
@@ -99,22 +101,22 @@ func (s *script) raw() string {
 		case f[0] != "if":
 			rest.WriteString(line)
 		case f[2] == "absent":
-			r.Conditions = append(r.Conditions, RawCondition{Cell: parseCell(f[1]), Absent: true})
+			r.Conditions = append(r.Conditions, mvcc.RawCondition{Cell: parseCell(f[1]), Absent: true})
 		default:
 			r.Conditions = append(r.Conditions,
-				RawCondition{Cell: parseCell(f[1]), Value: []byte(f[3])})
+				mvcc.RawCondition{Cell: parseCell(f[1]), Value: []byte(f[3])})
 		}
 	}
 	s.td.Input = rest.String()
 	r.Writes, _ = s.writes()
-	return s.answer(RawWrite(s.view, r))
+	return s.answer(mvcc.RawWrite(s.view, r))
 }
 
 // restore reads the input lines "cell start commit value".
 func (s *script) restore() string {
-	var r RestoreRequest
+	var r mvcc.RestoreRequest
 	for line := range strings.Lines(s.td.Input) {
-		var c RestoredCell
+		var c mvcc.RestoredCell
 		var cell, value string
 		if _, err := fmt.Sscan(line, &cell, &c.StartTS, &c.CommitTS, &value); err != nil {
 			return "error: " + err.Error()
@@ -122,22 +124,22 @@ func (s *script) restore() string {
 		c.Cell, c.Value = parseCell(cell), []byte(value)
 		r.Records = append(r.Records, c)
 	}
-	return s.answer(Restore(s.view, r, s.lim))
+	return s.answer(mvcc.Restore(s.view, r, s.lim))
 }
 
 func (s *script) get() string {
-	res, err := Get(s.view, s.cell("cell"), s.ts("at"))
+	res, err := mvcc.Get(s.view, s.cell("cell"), s.ts("at"))
 	return showRead(res, err)
 }
 
 // showRead prints the answer to a read.
-func showRead(res ReadResult, err error) string {
+func showRead(res mvcc.ReadResult, err error) string {
 	switch {
 	case err != nil:
 		return "error: " + err.Error()
-	case res.Status == StatusLocked:
+	case res.Status == mvcc.StatusLocked:
 		return "locked\n  " + describe(*res.Lock)
-	case res.Status != StatusOK:
+	case res.Status != mvcc.StatusOK:
 		return statusName(res.Status)
 	case res.Found:
 		return fmt.Sprintf("%s (commit=%d start=%d)", shorten(res.Value), res.CommitTS, res.StartTS)
@@ -157,7 +159,7 @@ func shorten(value []byte) string {
 
 // scan reads a page, or with "pages" all of them, each page resuming after the one before.
 func (s *script) scan() string {
-	r := ScanRequest{Span: Span{
+	r := mvcc.ScanRequest{Span: mvcc.Span{
 		Table: testTable, Start: s.text("from"), End: s.text("to"), HasEnd: s.td.HasArg("to"),
 	},
 		At: s.ts("at"), Reverse: s.td.HasArg("reverse"), Acks: s.td.HasArg("acks"),
@@ -172,7 +174,7 @@ func (s *script) scan() string {
 	}
 	var b strings.Builder
 	for {
-		res, err := Scan(s.view, r)
+		res, err := mvcc.Scan(s.view, r)
 		if err != nil {
 			return "error: " + err.Error()
 		}
@@ -180,7 +182,7 @@ func (s *script) scan() string {
 			fmt.Fprintf(&b, "%s = %s (commit=%d)%s\n", show(c.Cell), shorten(c.Value), c.CommitTS,
 				showRecord(c))
 		}
-		if res.Done || res.Status != StatusOK || !s.td.HasArg("pages") {
+		if res.Done || res.Status != mvcc.StatusOK || !s.td.HasArg("pages") {
 			return b.String() + showPageEnd(res)
 		}
 		b.WriteString(showPageEnd(res) + "\n")
@@ -189,7 +191,7 @@ func (s *script) scan() string {
 }
 
 // showRecord prints what only a record has.
-func showRecord(c ReadCell) string {
+func showRecord(c mvcc.ReadCell) string {
 	switch {
 	case c.Deleted:
 		return fmt.Sprintf(" start=%d deleted", c.StartTS)
@@ -200,12 +202,12 @@ func showRecord(c ReadCell) string {
 }
 
 // showPageEnd prints why a page ended, and where.
-func showPageEnd(res ScanResult) string {
+func showPageEnd(res mvcc.ScanResult) string {
 	end := "more"
 	switch {
-	case res.Status == StatusLocked:
+	case res.Status == mvcc.StatusLocked:
 		end = "locked, " + describe(res.Lock)
-	case res.Status != StatusOK:
+	case res.Status != mvcc.StatusOK:
 		end = statusName(res.Status)
 	case res.Done:
 		end = "done"
@@ -221,23 +223,23 @@ func showPageEnd(res ScanResult) string {
 func (s *script) reader() string {
 	c, at := s.cell("cell"), s.ts("at")
 	var b strings.Builder
-	res, err := Get(s.view, c, at)
+	res, err := mvcc.Get(s.view, c, at)
 	b.WriteString("get: " + showRead(res, err))
-	if res.Status != StatusLocked {
+	if res.Status != mvcc.StatusLocked {
 		return b.String()
 	}
 	lock := res.Lock.Lock
-	status, list, err := CheckTxnStatus(s.view,
-		CheckTxnStatusRequest{Primary: lock.Primary, StartTS: lock.StartTS, Now: s.ts("now"),
+	status, list, err := mvcc.CheckTxnStatus(s.view,
+		mvcc.CheckTxnStatusRequest{Primary: lock.Primary, StartTS: lock.StartTS, Now: s.ts("now"),
 			MetExpiry: lock.Expiry, WorkerDead: s.td.HasArg("dead")})
 	b.WriteString("\nstatus of the primary: " + s.answer(status, list, err))
-	if status.Status != StatusCommitted && status.Status != StatusRolledBack {
+	if status.Status != mvcc.StatusCommitted && status.Status != mvcc.StatusRolledBack {
 		return b.String()
 	}
-	b.WriteString("\nresolve: " + s.answer(ResolveLock(s.view,
-		ResolveLockRequest{StartTS: lock.StartTS, CommitTS: status.CommitTS,
-			Cells: []Cell{c}})))
-	res, err = Get(s.view, c, at)
+	b.WriteString("\nresolve: " + s.answer(mvcc.ResolveLock(s.view,
+		mvcc.ResolveLockRequest{StartTS: lock.StartTS, CommitTS: status.CommitTS,
+			Cells: []mvcc.Cell{c}})))
+	res, err = mvcc.Get(s.view, c, at)
 	b.WriteString("\nget: " + showRead(res, err))
 	return b.String()
 }

@@ -1,4 +1,4 @@
-package mvcc
+package mvcc_test
 
 import (
 	"fmt"
@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 )
 
 // testTable holds all cells of the scripts.
-const testTable = FirstUserTable
+const testTable = mvcc.FirstUserTable
 
 // TestScripts runs the scripts in testdata, one per rule. `go test -run TestScripts
 // ./internal/mvcc -rewrite` writes the answers anew.
@@ -27,11 +30,11 @@ func TestScripts(t *testing.T) {
 type script struct {
 	t    *testing.T
 	td   *datadriven.TestData
-	view *MemView
-	lim  Limits
+	view *mvcctest.MemView
+	lim  mvcc.Limits
 }
 
-func newScript() *script { return &script{view: NewMemView(), lim: DefaultLimits()} }
+func newScript() *script { return &script{view: mvcctest.NewMemView(), lim: mvcc.DefaultLimits()} }
 
 // run dispatches one command.
 func (s *script) run(t *testing.T, td *datadriven.TestData) string {
@@ -72,10 +75,10 @@ func (s *script) run(t *testing.T, td *datadriven.TestData) string {
 }
 
 // ts is a timestamp argument; absent it is zero.
-func (s *script) ts(key string) Timestamp {
+func (s *script) ts(key string) mvcc.Timestamp {
 	var n uint64
 	s.td.MaybeScanArgs(s.t, key, &n)
-	return Timestamp(n)
+	return mvcc.Timestamp(n)
 }
 
 // number is an integer argument; absent it is zero.
@@ -93,8 +96,8 @@ func (s *script) text(key string) string {
 }
 
 // cells is a list of cells: key=(a.x,b.y).
-func (s *script) cells(key string) []Cell {
-	var list []Cell
+func (s *script) cells(key string) []mvcc.Cell {
+	var list []mvcc.Cell
 	if arg, ok := s.td.Arg(key); ok {
 		for _, v := range arg.Vals {
 			list = append(list, parseCell(v))
@@ -104,38 +107,38 @@ func (s *script) cells(key string) []Cell {
 }
 
 // cell is one cell.
-func (s *script) cell(key string) Cell { return parseCell(s.text(key)) }
+func (s *script) cell(key string) mvcc.Cell { return parseCell(s.text(key)) }
 
 // parseCell reads row.column; a column that begins with @ is an observer's ack.
-func parseCell(text string) Cell {
+func parseCell(text string) mvcc.Cell {
 	row, column, _ := strings.Cut(text, ".")
-	c := Cell{Table: testTable, Row: row, Column: column}
+	c := mvcc.Cell{Table: testTable, Row: row, Column: column}
 	if name, ok := strings.CutPrefix(column, "@"); ok {
-		c.Class, c.Column = ClassAck, name
+		c.Class, c.Column = mvcc.ClassAck, name
 	}
 	return c
 }
 
 // show is the inverse of parseCell.
-func show(c Cell) string {
-	if c.Class == ClassAck {
+func show(c mvcc.Cell) string {
+	if c.Class == mvcc.ClassAck {
 		return c.Row + ".@" + c.Column
 	}
 	return c.Row + "." + c.Column
 }
 
 // writes reads the input lines "put cell value", "delete cell" and "notify cell".
-func (s *script) writes() (writes []CellWriteRequest, notifies []Cell) {
+func (s *script) writes() (writes []mvcc.CellWriteRequest, notifies []mvcc.Cell) {
 	for line := range strings.Lines(s.td.Input) {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		cell, value, _ := strings.Cut(rest, " ")
 		switch verb {
 		case "put":
-			writes = append(writes, CellWriteRequest{
-				Cell: parseCell(cell), Kind: KindPut, Value: []byte(value),
+			writes = append(writes, mvcc.CellWriteRequest{
+				Cell: parseCell(cell), Kind: mvcc.KindPut, Value: []byte(value),
 			})
 		case "delete":
-			writes = append(writes, CellWriteRequest{Cell: parseCell(cell), Kind: KindDelete})
+			writes = append(writes, mvcc.CellWriteRequest{Cell: parseCell(cell), Kind: mvcc.KindDelete})
 		case "notify":
 			notifies = append(notifies, parseCell(cell))
 		default:
@@ -147,7 +150,7 @@ func (s *script) writes() (writes []CellWriteRequest, notifies []Cell) {
 
 // answer applies the mutations and describes the result; every status is printed with all
 // that it carries.
-func (s *script) answer(res Result, list []Mutation, err error) string {
+func (s *script) answer(res mvcc.Result, list []mvcc.Mutation, err error) string {
 	if err != nil {
 		return "error: " + err.Error()
 	}
@@ -157,7 +160,7 @@ func (s *script) answer(res Result, list []Mutation, err error) string {
 	if res.CommitTS != 0 {
 		fmt.Fprintf(&b, " commit=%d", res.CommitTS)
 	}
-	if res.ConflictAt != (Cell{}) {
+	if res.ConflictAt != (mvcc.Cell{}) {
 		b.WriteString(" at " + show(res.ConflictAt))
 	}
 	if len(list) == 0 {
@@ -170,7 +173,7 @@ func (s *script) answer(res Result, list []Mutation, err error) string {
 }
 
 // describe prints a lock that was met.
-func describe(l LockInfo) string {
+func describe(l mvcc.LockInfo) string {
 	text := fmt.Sprintf("lock on %s start=%d primary=%s expiry=%d", show(l.Cell), l.Lock.StartTS,
 		show(l.Lock.Primary), l.Lock.Expiry)
 	if l.Lock.Token != 0 {
@@ -180,7 +183,7 @@ func describe(l LockInfo) string {
 }
 
 // statusName is the status as the scripts print it.
-func statusName(st Status) string {
+func statusName(st mvcc.Status) string {
 	names := []string{"ok", "locked", "conflict", "rolled back", "committed", "live", "not found",
 		"unknown", "too old",
 		"notify only", "commit timestamp too low", "mismatch"}
@@ -195,10 +198,10 @@ func (s *script) reset() string {
 // observe column=strong|weak|none
 func (s *script) observe() string {
 	for _, arg := range s.td.CmdArgs {
-		kinds := map[string]Observed{
-			"none": NotObserved, "strong": ObservedStrong, "weak": ObservedWeak,
+		kinds := map[string]mvcc.Observed{
+			"none": mvcc.NotObserved, "strong": mvcc.ObservedStrong, "weak": mvcc.ObservedWeak,
 		}
-		s.view.Columns[ObservedColumn{testTable, arg.Key}] = kinds[arg.Vals[0]]
+		s.view.Columns[mvcc.ObservedColumn{testTable, arg.Key}] = kinds[arg.Vals[0]]
 	}
 	return ""
 }
@@ -246,22 +249,22 @@ func (s *script) dump() string {
 }
 
 // detail prints what an entry holds.
-func detail(e HistoryEntry) string {
-	kinds := map[Kind]string{KindPut: "put", KindDelete: "delete"}
+func detail(e mvcc.HistoryEntry) string {
+	kinds := map[mvcc.Kind]string{mvcc.KindPut: "put", mvcc.KindDelete: "delete"}
 	switch e.Group {
-	case GroupWrite, GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory:
 		return fmt.Sprintf(": %s start=%d long=%t %q", kinds[e.Write.Kind], e.Write.StartTS,
 			e.Write.Long, e.Write.Value)
-	case GroupLock:
+	case mvcc.GroupLock:
 		return fmt.Sprintf(": %s primary=%s expiry=%d long=%t %q", kinds[e.Lock.Kind],
 			show(e.Lock.Primary), e.Lock.Expiry,
 			e.Lock.Long, e.Lock.Value)
-	case GroupNotify:
+	case mvcc.GroupNotify:
 		return fmt.Sprintf(": attempts=%d parked=%d replay=%t %q", e.Notify.Attempts,
 			e.Notify.ParkedTS, e.Notify.Replay, e.Notify.Error)
-	case GroupIntent:
+	case mvcc.GroupIntent:
 		return fmt.Sprintf(": primary=%s expiry=%d", show(e.Intent.Primary), e.Intent.Expiry)
-	case GroupRollback:
+	case mvcc.GroupRollback:
 		return ""
 	default:
 		return fmt.Sprintf(": %q", e.Value)
@@ -269,9 +272,9 @@ func detail(e HistoryEntry) string {
 }
 
 // allRows lists the rows that hold anything.
-func allRows(m *MemView) []string {
+func allRows(m *mvcctest.MemView) []string {
 	var rows []string
-	for _, e := range m.entries() {
+	for _, e := range m.Entries() {
 		rows = append(rows, e.Cell.Row)
 	}
 	slices.Sort(rows)

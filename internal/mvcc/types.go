@@ -155,6 +155,12 @@ const (
 	ObservedWeak
 )
 
+// ObservedColumn names a column of the catalogue.
+type ObservedColumn struct {
+	Table  TableID
+	Column string
+}
+
 // Span is a range of rows of one table: Start ≤ row < End; HasEnd false means to the end
 // of the table.
 type Span struct {

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
@@ -27,7 +28,7 @@ func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool) {
 
 // Notification is a cell's entry in the notify group.
 func (c *Cluster) Notification(cell mvcc.Cell) (n mvcc.Notify, ok bool) {
-	c.Look(func(v *mvcc.MemView) { n, ok, _ = v.Notification(cell) })
+	c.Look(func(v *mvcctest.MemView) { n, ok, _ = v.Notification(cell) })
 	return n, ok
 }
 
@@ -38,7 +39,7 @@ func (c *Cluster) Mark(cell mvcc.Cell, n mvcc.Notify) {
 
 // Dirty is how many entries the notify group has.
 func (c *Cluster) Dirty() (n int) {
-	c.Look(func(v *mvcc.MemView) {
+	c.Look(func(v *mvcctest.MemView) {
 		for range v.Notifications() {
 			n++
 		}
@@ -48,7 +49,7 @@ func (c *Cluster) Dirty() (n int) {
 
 // Locked reports whether the cell has a lock, or, for a weak column, whether it has an intent.
 func (c *Cluster) Locked(cell mvcc.Cell) (locked bool) {
-	c.Look(func(v *mvcc.MemView) {
+	c.Look(func(v *mvcctest.MemView) {
 		_, locked = v.Lock(cell)
 		for i, err := range v.Intents(cell.Table, cell.Column, cell.Row) {
 			locked = locked || (err == nil && i.Cell == cell)

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -249,7 +250,7 @@ func TestResolveLockForScanners(t *testing.T) {
 	release := w.hold(txn.Config{}, threeRows...)
 	c, _ := w.client(txn.Config{})
 	find := func() (l mvcc.LockInfo) {
-		w.Look(func(v *mvcc.MemView) {
+		w.Look(func(v *mvcctest.MemView) {
 			cell := mvcc.Cell{Table: w.table, Row: "z", Column: "c"}
 			if lock, ok := v.Lock(cell); ok {
 				l = mvcc.LockInfo{Cell: cell, Lock: lock}

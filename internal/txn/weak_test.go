@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // notifications are the rows whose weak column is notified, with their timestamps.
 func (w *world) notifications() map[string]mvcc.Timestamp {
 	found := map[string]mvcc.Timestamp{}
-	w.Look(func(v *mvcc.MemView) {
+	w.Look(func(v *mvcctest.MemView) {
 		for c, n := range v.Notifications() {
 			found[c.Row] = n.TS
 		}

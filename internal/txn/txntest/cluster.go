@@ -8,13 +8,14 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Cluster is a repository in memory. All its methods may be used concurrently.
 type Cluster struct {
 	mu      sync.Mutex
-	view    *mvcc.MemView
+	view    *mvcctest.MemView
 	limits  mvcc.Limits
 	tablets []*pb.TabletDescriptor // sorted by start
 	tables  []*pb.Table
@@ -78,7 +79,7 @@ func (c *Cluster) Tablets() []*pb.TabletDescriptor {
 func New() *Cluster {
 	first := uint32(mvcc.FirstUserTable)
 	return &Cluster{
-		view: mvcc.NewMemView(), limits: mvcc.DefaultLimits(), dead: map[mvcc.Worker]bool{},
+		view: mvcctest.NewMemView(), limits: mvcc.DefaultLimits(), dead: map[mvcc.Worker]bool{},
 		tablets: []*pb.TabletDescriptor{
 			{TabletId: 1, Epoch: 1, EndTable: first},
 			{TabletId: 2, Epoch: 1, StartTable: first, EndUnbounded: true},
@@ -174,7 +175,7 @@ func (c *Cluster) Kill(w mvcc.Worker) {
 }
 
 // Look calls f with the state, which f must not keep.
-func (c *Cluster) Look(f func(v *mvcc.MemView)) {
+func (c *Cluster) Look(f func(v *mvcctest.MemView)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c.view)
@@ -183,7 +184,7 @@ func (c *Cluster) Look(f func(v *mvcc.MemView)) {
 // Locks is how many cells of the table are locked.
 func (c *Cluster) Locks(table mvcc.TableID) int {
 	n := 0
-	c.Look(func(v *mvcc.MemView) {
+	c.Look(func(v *mvcctest.MemView) {
 		for range v.Locks(mvcc.Span{Table: table}, false) {
 			n++
 		}

@@ -1,4 +1,4 @@
-// Package txntest is a repository in memory: tablets over mvcc.MemView, an oracle and
+// Package txntest is a repository in memory: tablets over mvcctest.MemView, an oracle and
 // meta, reached through the txn.Transport of any number of processes, with faults on
 // request. Tests of the client run against it.
 //

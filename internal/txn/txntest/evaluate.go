@@ -5,6 +5,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/evaluate/evaluatetest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -54,7 +55,7 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 	if at == 0 && req.GetGet() != nil {
 		at = c.next(1)
 	}
-	v := evaluate.Mem{
+	v := evaluatetest.Mem{
 		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Notifying: c.notified,
 	}
 	resp, _, err := evaluate.Read(v, req, at) // there are no reservations

@@ -1,39 +1,41 @@
-package evaluate
+// Package evaluatetest has what tests evaluate operations over, in place of a tablet.
+package evaluatetest
 
 import (
 	"iter"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // Mem is the View of a tablet whose state is a MemView, which may have the rows of other
-// tablets too: what tests have in place of a tablet. Columns are observed by observers
-// without a name.
+// tablets too. Columns are observed by observers without a name.
 type Mem struct {
-	*mvcc.MemView
+	*mvcctest.MemView
 	Tablet    *pb.TabletDescriptor
 	MaxSizes  mvcc.Limits
 	Notifying uint64 // how many notifications have been written
 }
 
-var _ View = Mem{}
+var _ evaluate.View = Mem{}
 
-// Descriptor implements View.
+// Descriptor implements evaluate.View.
 func (m Mem) Descriptor() *pb.TabletDescriptor { return m.Tablet }
 
-// Limits implements View.
+// Limits implements evaluate.View.
 func (m Mem) Limits() mvcc.Limits { return m.MaxSizes }
 
-// Notified implements View.
+// Notified implements evaluate.View.
 func (m Mem) Notified() uint64 { return m.Notifying }
 
-// Queue implements View.
-func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[Queued], bool) { return nil, false }
+// Queue implements evaluate.View.
+func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[evaluate.Queued], bool) { return nil, false }
 
-// Row implements View.
+// Row implements evaluate.View.
 func (m Mem) Row(t mvcc.TableID, row string, _ int,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {
 	return slices.DeleteFunc(m.MemView.Row(t, row), func(e mvcc.HistoryEntry) bool {
@@ -41,7 +43,7 @@ func (m Mem) Row(t mvcc.TableID, row string, _ int,
 	}), nil
 }
 
-// Observers implements View.
+// Observers implements evaluate.View.
 func (m Mem) Observers() []*pb.ObserverInfo {
 	var all []*pb.ObserverInfo
 	for c, how := range m.Columns {
@@ -55,7 +57,7 @@ func (m Mem) Observers() []*pb.ObserverInfo {
 	return all
 }
 
-// Waiting implements View.
+// Waiting implements evaluate.View.
 func (m Mem) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 	out := &pb.ObserverPending{}
 	span, ok := wire.Clip(m.Tablet, mvcc.Span{Table: mvcc.TableID(o.Table)})
