@@ -34,7 +34,7 @@ type Notification struct {
 // transaction that it has made by itself (DBFrom): to write the same cell in both makes
 // every run conflict. To be run again later without that, because something else has to
 // come first, return an error that wraps ErrUnavailable; only each 64th of those in a row
-// counts.
+// counts (MaxConflicts).
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
 // ObserverSpec is one registered observer.
@@ -48,6 +48,10 @@ type ObserverSpec struct {
 	Concurrency int
 	Deadline    time.Duration // of one run; its context ends then
 	MaxAttempts int           // failed runs before the notification is parked
+	// runs of a row in a row that come to nothing and then count as a failed one
+	MaxConflicts int
+	Priority     func(Notification) int // of rows that wait: the greatest runs first; may be nil
+	Debounce     time.Duration          // how long a cell has to rest before its run; may be 0
 }
 
 // Registry collects the observers of one process, before its node opens. Not for concurrent use.
@@ -94,6 +98,7 @@ func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...Observ
 func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
 	o.Concurrency, o.Deadline, o.MaxAttempts = DefaultConcurrency, DefaultDeadline,
 		DefaultMaxAttempts
+	o.MaxConflicts = DefaultMaxConflicts
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -131,6 +136,13 @@ func (r *Registry) check(o ObserverSpec) {
 	if o.Concurrency < 1 || o.Deadline <= 0 || o.MaxAttempts < 1 {
 		fault("concurrency %d, deadline %v and attempts %d must be positive", o.Concurrency,
 			o.Deadline, o.MaxAttempts)
+	}
+	if o.MaxConflicts < 1 {
+		fault("%d conflicts: at least one run has to come to nothing before that counts",
+			o.MaxConflicts)
+	}
+	if o.Debounce < 0 || o.Debounce > longestDebounce {
+		fault("a debounce of %v: it has to be between 0 and %v", o.Debounce, longestDebounce)
 	}
 }
 

@@ -20,9 +20,12 @@ func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Regis
 			if spec.Weak {
 				add = into.Weak
 			}
-			add(spec.Name, spec.Column, n.wrapped(spec),
-				percolator.Concurrency(spec.Concurrency), percolator.Deadline(spec.Deadline),
-				percolator.MaxAttempts(spec.MaxAttempts))
+			// All that the user chose, but the function.
+			add(spec.Name, spec.Column, n.wrapped(spec), func(o *percolator.ObserverSpec) {
+				wrapped := o.Func
+				*o = spec
+				o.Func = wrapped
+			})
 		}
 	}, users.Err()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
@@ -31,7 +32,7 @@ type (
 		run *run
 		out outcome
 	}
-	// wake is sent by the timer when a backoff has ended.
+	// wake is sent by the timer when a backoff or a debounce has ended.
 	wake struct{}
 	// drain is sent by Stop: nothing more is started, and idle is closed when nothing runs.
 	drain struct{ idle chan struct{} }
@@ -50,7 +51,8 @@ type dispatcherActor struct {
 	next     int // index in order of the observer whose turn it is
 	entries  map[mvcc.Cell]*entry
 	runs     map[*run]*entry
-	waiting  waitHeap
+	waiting  waitHeap // for backoffs and debounces
+	resting  int      // of waiting, those that wait for a debounce
 	running  int
 	stuck    int
 	armed    time.Time // when the timer fires; zero if it is not set
@@ -67,6 +69,7 @@ func newDispatcherActor(ctx context.Context, cfg Config, stopped chan struct{}) 
 	}
 	for _, o := range cfg.Observers {
 		l := &linked{spec: o.Spec, logger: cfg.Logger, limit: o.Spec.Concurrency}
+		positive(&l.spec.MaxConflicts, percolator.DefaultMaxConflicts)
 		l.table.Store(uint32(o.Table))
 		l.inForce.Store(int64(min(l.limit, cfg.Workers)))
 		a.order = append(a.order, l)
@@ -128,34 +131,43 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 	if e, ok := a.entries[d.Cell]; ok {
 		return a.collapse(e, d)
 	}
+	e := &entry{
+		obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, waits: d.Waits, backlog: d.Backlog,
+		since: time.Now(),
+	}
+	rests := e.unrest() > 0
 	switch {
 	case obs.held.Load():
 		return notify.Paused
 	case !d.Held:
 		return notify.Refused
+	case rests && obs.resting >= a.cfg.Queue:
+		return notify.Deferred
+	case rests:
 	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil &&
 		len(obs.queue) >= max(hintsAhead, 4*min(obs.limit, a.cfg.Workers)):
 		return notify.Full
 	}
-	e := &entry{obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, backlog: d.Backlog}
 	a.entries[d.Cell] = e
-	a.enqueue(e)
+	a.place(e)
 	return notify.Accepted
 }
 
 // collapse adds a notification to the existing entry of its cell.
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
-	if e.state == waiting && e.failedTS != 0 {
+	switch {
+	case e.state == resting:
+		a.disturb(e, d.Notify)
+	case e.state == waiting && e.failedTS != 0:
 		if d.Notify == nil || d.Notify.TS <= e.failedTS {
 			return notify.Deferred
 		}
 		// A newer change has a count of its own and does not wait for the older one's backoff.
-		heap.Remove(&a.waiting, e.index)
-		e.obs.stats.waiting.Add(-1)
-		e.failedTS, e.attempts = 0, 0
+		a.resume(e)
+		e.failedTS, e.attempts, e.since = 0, 0, time.Now()
 		e.note(d.Notify)
-		a.enqueue(e)
-	} else {
+		a.place(e)
+	default:
 		e.note(d.Notify)
 	}
 	e.obs.stats.collapsed.Add(1)
@@ -168,6 +180,7 @@ func (a *dispatcherActor) enqueue(e *entry) {
 		a.forget(e)
 		return
 	}
+	e.obs.rank(e)
 	e.state = queued
 	if isUnfinished(e.known) {
 		e.obs.suspects = append(e.obs.suspects, e)
@@ -180,7 +193,7 @@ func (a *dispatcherActor) enqueue(e *entry) {
 // delay makes the entry wait for a backoff of d. If too many wait it forgets the entry, whose
 // cell stays dirty and is found again by a scan.
 func (a *dispatcherActor) delay(e *entry, d time.Duration) {
-	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting) >= a.cfg.Queue {
+	if len(a.draining) > 0 || e.obs.held.Load() || len(a.waiting)-a.resting >= a.cfg.Queue {
 		a.forget(e)
 		return
 	}
@@ -189,13 +202,23 @@ func (a *dispatcherActor) delay(e *entry, d time.Duration) {
 	e.obs.stats.waiting.Add(1)
 }
 
-// wake queues the entries whose backoff has ended.
+// resume takes the entry out of those that wait.
+func (a *dispatcherActor) resume(e *entry) {
+	heap.Remove(&a.waiting, e.index)
+	e.obs.stats.waiting.Add(-1)
+	if e.state == resting {
+		e.obs.resting--
+		a.resting--
+	}
+}
+
+// wake queues the entries whose backoff or debounce has ended.
 func (a *dispatcherActor) wake() {
 	a.armed = time.Time{}
 	now := time.Now()
 	for len(a.waiting) > 0 && !a.waiting[0].due.After(now) {
-		e := heap.Pop(&a.waiting).(*entry)
-		e.obs.stats.waiting.Add(-1)
+		e := a.waiting[0]
+		a.resume(e)
 		a.enqueue(e)
 	}
 }

@@ -98,5 +98,6 @@ func (a *dispatcherActor) letGo(l *linked) {
 	clear(a.waiting[len(kept):])
 	a.waiting = kept
 	a.waiting.restore()
+	a.resting -= l.resting
 	l.emptied()
 }

@@ -22,13 +22,22 @@ type fakeClient struct {
 	mu      sync.Mutex
 	now     mvcc.Timestamp
 	entries map[mvcc.Cell]mvcc.Notify
+	timed   bool // timestamps follow the clock
+}
+
+// tick returns the next timestamp.
+func (f *fakeClient) tick() mvcc.Timestamp {
+	f.now++
+	if f.timed {
+		f.now = max(f.now, mvcc.TimestampAt(time.Now().UnixMilli()))
+	}
+	return f.now
 }
 
 func (f *fakeClient) Begin(context.Context, string) (Txn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.now++
-	return &fakeTxn{client: f, start: f.now}, nil
+	return &fakeTxn{client: f, start: f.tick()}, nil
 }
 
 func (f *fakeClient) Notification(_ context.Context, c mvcc.Cell) (mvcc.Notify, bool, error) {
@@ -61,8 +70,7 @@ func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) err
 func (f *fakeClient) change(c mvcc.Cell) *mvcc.Notify {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.now++
-	f.entries[c] = mvcc.Notify{TS: f.now}
+	f.entries[c] = mvcc.Notify{TS: f.tick()}
 	n := f.entries[c]
 	return &n
 }

@@ -1,15 +1,17 @@
 package observer
 
 // This file has the dispatcher's state: a linked for each observer and an entry for each cell that
-// is queued, running or waiting for a backoff. They belong to the dispatcher's goroutine, except
+// is queued, running, resting or waiting for a backoff. They belong to the dispatcher's goroutine, except
 // the atomic fields, which any goroutine may read.
 
 import (
 	"container/heap"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 )
@@ -29,7 +31,9 @@ type linked struct {
 	held, retired atomic.Bool
 	inForce       atomic.Int64
 
-	queue []*entry // cells that wait for a slot, first come first served
+	queue   []*entry // cells that wait for a slot, in the order in which they came
+	taken   int      // how many were taken from the queue, if the observer has a Priority
+	resting int      // cells that wait for the observer's debounce
 	// suspects run one at a time, because a process died during an earlier run of theirs.
 	// alone is the one that runs now.
 	suspects []*entry
@@ -59,16 +63,60 @@ func (l *linked) next() *entry {
 		from = &l.suspects
 		l.alone = l.suspects[0]
 	}
-	e := (*from)[0]
+	at := 0
+	if from == &l.queue && l.spec.Priority != nil {
+		at = l.first()
+	}
+	e := (*from)[at]
+	copy((*from)[1:at+1], *from) // the others keep their order
 	(*from)[0] = nil
 	*from = (*from)[1:]
 	l.stats.queued.Add(-1)
 	return e
 }
 
+// oldestEvery is how often the cell that has been queued for the longest has its turn before
+// those of a higher priority: once in so many runs.
+const oldestEvery = 8
+
+// first returns which cell of the queue has its turn by the observer's priorities. It looks at
+// all of them: they are few, and each is about to cost a transaction.
+func (l *linked) first() int {
+	at := 0
+	if l.taken++; l.taken%oldestEvery != 0 {
+		for i, e := range l.queue {
+			if e.priority > l.queue[at].priority {
+				at = i
+			}
+		}
+	}
+	return at
+}
+
+// rank asks the observer's Priority for the cell's, the first time that it is queued.
+func (l *linked) rank(e *entry) {
+	if l.spec.Priority == nil || e.ranked {
+		return
+	}
+	e.ranked = true
+	defer func() {
+		if p := recover(); p != nil {
+			l.logger.Error("observer: its Priority panicked; the row has priority 0", "observer",
+				l.spec.Name, "row", e.cell.Row, "panic", fmt.Sprint(p))
+		}
+	}()
+	n := percolator.Notification{
+		Row: e.cell.Row, Column: l.spec.Column, Attempt: int(e.attempts),
+	}
+	if e.known != nil {
+		n.TS, n.Attempt = percolator.Timestamp(e.known.TS), int(e.known.Attempts)
+	}
+	e.priority = l.spec.Priority(n)
+}
+
 // emptied drops the queues, whose entries were forgotten.
 func (l *linked) emptied() {
-	l.queue, l.suspects = nil, nil
+	l.queue, l.suspects, l.resting = nil, nil, 0
 	l.stats.queued.Store(0)
 	l.stats.waiting.Store(0)
 }
@@ -87,9 +135,11 @@ const (
 	queued state = iota
 	running
 	waiting
+	resting
 )
 
-// entry is a dirty cell in the dispatcher: queued for a slot, running, or waiting for a backoff.
+// entry is a dirty cell in the dispatcher: queued for a slot, running, waiting for a backoff, or
+// resting for the observer's debounce.
 type entry struct {
 	obs   *linked
 	cell  mvcc.Cell
@@ -99,6 +149,8 @@ type entry struct {
 	// than known.
 	hint bool
 	done func() // to be called once; nil afterward
+	// waits is to be called before the cell waits for a debounce, once at most; nil afterward.
+	waits func()
 	// backlog means that more of the observer's cells wait elsewhere, and that a newer change
 	// has to wait in line with them.
 	backlog bool
@@ -110,8 +162,11 @@ type entry struct {
 	charged  uint32
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed
-	due      time.Time      // end of the backoff, if waiting
-	index    int            // in the heap, if waiting
+	due      time.Time      // end of the backoff or the debounce, if waiting or resting
+	index    int            // in the heap, if waiting or resting
+	since    time.Time      // when its first change that has not run was heard of
+	priority int            // by the observer's Priority
+	ranked   bool           // priority has been asked for
 	run      *run           // if running
 	parked   bool           // running, but given up and parked
 }
@@ -158,7 +213,7 @@ func (e *entry) release() {
 	}
 }
 
-// waitHeap has the entry whose backoff ends first on top.
+// waitHeap has the entry whose backoff or debounce ends first on top.
 type waitHeap []*entry
 
 func (h waitHeap) Len() int           { return len(h) }

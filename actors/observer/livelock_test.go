@@ -122,6 +122,25 @@ func TestEndlessConflictsPark(t *testing.T) {
 	}
 }
 
+// TestMaxConflicts: the option says after how many conflicts in a row a run counts as failed.
+func TestMaxConflicts(t *testing.T) {
+	n, cluster := one(t, func(ctx context.Context, tx *percolator.Tx,
+		m percolator.Notification) error {
+		tx.Set(m.Row, out, []byte("mine"))
+		return percolator.DBFrom(ctx).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(m.Row, out, []byte("also mine"))
+			return nil
+		})
+	}, percolator.MaxAttempts(2), percolator.MaxConflicts(5))
+	set(t, n, "row", raw)
+	notifytest.Eventually(t, 60*time.Second, "parked", parkedWith(cluster,
+		n.Cell(table, "row", raw.Name), "5 runs in a row came to nothing", 2))
+	if s := n.Stats("reader"); s.Runs != 10 || s.Conflicts != 8 {
+		t.Errorf("%d runs and %d conflicts, want 2 attempts of 5 runs, the last of each a failure",
+			s.Runs, s.Conflicts)
+	}
+}
+
 // TestSelfTriggeringIsWarnedOf: an observer that writes the column that it observes runs
 // for ever; the log says so, and for which row.
 func TestSelfTriggeringIsWarnedOf(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -16,10 +17,11 @@ import (
 // outcome is how a run has ended.
 type outcome struct {
 	kind     outcomeKind
-	start    mvcc.Timestamp // the transaction's, if committed or clean
+	start    mvcc.Timestamp // the transaction's, if committed, clean or early
 	left     mvcc.Timestamp // of a newer notification that the run could not clear; or 0
 	ts       mvcc.Timestamp // of the notification for which a failure was counted
 	attempts uint32         // failures so far, if failed or parked
+	rest     time.Duration  // how long the cell still has to rest, if early
 	err      error          // if conflict, unavailable, failed or parked
 }
 
@@ -34,26 +36,24 @@ const (
 	parked                         // it has failed too often
 	abandoned                      // it returned after the dispatcher had given up on it
 	interrupted                    // the dispatcher stopped
+	early                          // the cell has changed within the observer's debounce
 )
 
 // String returns the kind as it is in traces.
 func (k outcomeKind) String() string {
 	return [...]string{
 		"committed", "clean", "conflict", "unavailable", "failed", "parked", "abandoned",
-		"interrupted",
+		"interrupted", "early",
 	}[k]
 }
 
 // errAbandoned reports that the function returned after the dispatcher had given up on it.
 var errAbandoned = errors.New("observer: function returned too late")
 
-const (
-	// contendedRetries is the number of uncounted runs of a cell in a row that is logged.
-	contendedRetries = 32
-	// retriesPerAttempt is how many of them count as one failed run, so that a cell that
-	// never succeeds is parked in the end.
-	retriesPerAttempt = 64
-)
+// contendedRetries is the number of uncounted runs of a cell in a row that is logged. After
+// the observer's MaxConflicts of them they count as one failed run, so that a cell that never
+// succeeds is parked in the end.
+const contendedRetries = 32
 
 // owns reports whether an error that the user's function returned stems from the run's own
 // transaction and not from the function: a read of the transaction has failed in a way that
@@ -82,7 +82,7 @@ func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 	}
 	out := r.retry(err)
 	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
-	if n := r.retries + 1; n%retriesPerAttempt == 0 && !uncounted {
+	if n := r.retries + 1; n%r.obs.spec.MaxConflicts == 0 && !uncounted {
 		return r.failed(start, fmt.Errorf(
 			"observer: %d runs in a row came to nothing, the last with: %w", n, err))
 	}

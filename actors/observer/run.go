@@ -27,6 +27,7 @@ type run struct {
 	// attempts is how often the dispatcher has seen runs for this change fail.
 	attempts uint32
 	retries  int            // runs for it in a row that came to nothing and were not counted
+	rest     time.Duration  // how old the change has to be; 0: it may be new
 	began    time.Time      // when the dispatcher began it
 	suspect  mvcc.Timestamp // up to it changes may have been met before
 	// attempts of the change with this run's; 0: it is not counted before it has failed
@@ -95,6 +96,9 @@ func (r *run) do() outcome {
 	}
 	r.tx = tx
 	due, ts, out := r.check(ctx, tx)
+	if due {
+		due, out = r.rested(ts)
+	}
 	if due {
 		due, out = r.charge(ctx, ts)
 	}

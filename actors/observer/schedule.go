@@ -5,7 +5,6 @@ package observer
 // deadlines; all of them come back as messages.
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -52,7 +51,7 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
-		began:   time.Now(),
+		began: time.Now(), rest: e.rest(),
 		suspect: a.cfg.Suspect(), charged: e.charged, traces: a.cfg.Traces,
 	}
 	if e.obs.frequent.add(e.cell.Row, r.began) {
@@ -126,6 +125,8 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 		a.forget(e)
 	case interrupted:
 		a.forget(e)
+	case early:
+		a.wait(e, out.rest)
 	}
 }
 
@@ -144,7 +145,8 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 		e.retries = again + 1
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, again)))
 	default:
-		a.enqueue(e)
+		e.since = time.Now()
+		a.place(e)
 	}
 }
 
@@ -180,13 +182,12 @@ func (a *dispatcherActor) reported(r *run, out outcome) {
 	case e.run == r:
 		e.parked = true
 	case e.state == waiting: // the run has ended meanwhile
-		heap.Remove(&a.waiting, e.index)
-		e.obs.stats.waiting.Add(-1)
+		a.resume(e)
 		a.forget(e)
 	}
 }
 
-// arm sets the timer to the end of the first backoff.
+// arm sets the timer to the end of the first backoff or debounce.
 func (a *dispatcherActor) arm(c actor.Context) {
 	if len(a.waiting) == 0 || a.ended {
 		return
@@ -220,7 +221,7 @@ func (a *dispatcherActor) drain(idle chan struct{}) {
 	for _, l := range a.order {
 		l.emptied()
 	}
-	a.waiting = nil
+	a.waiting, a.resting = nil, 0
 }
 
 // stop ends the actor, drained or not, and releases all cells.

@@ -23,11 +23,11 @@ type Stats struct {
 	Unavailable uint64 // run again because a node did not answer, or the outcome was unknown
 	Failures    uint64 // runs that failed, panicked or passed the deadline
 	Parked      uint64 // notifications given up after too many failures
-	Skipped     uint64 // found clean: the function was not called
+	Skipped     uint64 // found clean or changed too recently: the function was not called
 	Collapsed   uint64 // notifications that another one's run covered
 
 	Queued  int // cells that wait for a slot, now
-	Waiting int // cells that wait for their backoff, now
+	Waiting int // cells that wait for their backoff or their debounce, now
 	Running int // runs going on, now
 	Stuck   int // of these, those whose function ignores its context's end
 	// Contended is how many cells there are now whose runs have come to nothing some
@@ -62,7 +62,7 @@ func (c *counters) started(start, changed mvcc.Timestamp) {
 // ended counts an outcome.
 func (c *counters) ended(kind outcomeKind) {
 	switch kind {
-	case clean:
+	case clean, early:
 		c.skipped.Add(1)
 	case conflict:
 		c.conflicts.Add(1)

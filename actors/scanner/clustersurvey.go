@@ -219,7 +219,7 @@ func (v *surveyed) Version() uint64 {
 func (v *surveyed) Scanning(t notify.Target) int {
 	nodes := 1
 	for _, a := range v.answers {
-		if _, scans := a.scanned[t]; scans {
+		if _, scans := a.scanned[t.Key()]; scans {
 			nodes++
 		}
 	}

@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -21,7 +22,7 @@ const (
 )
 
 // scan is one scanner, the paper's scanning thread (§2.4). Only its actor's goroutine uses it,
-// except give.
+// except slots.
 type scan struct {
 	cfg   Config
 	rng   *rand.Rand
@@ -36,6 +37,8 @@ type scan struct {
 	backlog backlogs      // the node's
 	walks   int           // most places that a tablet of one table has
 	pause   time.Duration // the last pause after a turn that found nothing
+	// debounced has the targets with a debounce.
+	debounced map[notify.Target]*debounced
 
 	budget   int // walk requests left in this turn
 	accepted int // cells that the dispatcher took in this turn
@@ -48,13 +51,16 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 	s := &scan{
 		cfg: cfg, rng: rng, locks: locks, stats: stats, choice: choice, backlog: backlog,
 		slots: make(map[notify.Target]chan struct{}), samples: make(map[place]*sample),
-		left: make(map[notify.Target]bool),
+		left: make(map[notify.Target]bool), debounced: map[notify.Target]*debounced{},
 	}
 	tables := map[mvcc.TableID]int{}
 	for _, t := range cfg.Targets {
 		tables[t.Table]++
 		s.walks = max(s.walks, tables[t.Table])
 		s.slots[t.Key()] = make(chan struct{}, cfg.Window)
+		if t.Debounce > 0 {
+			s.debounced[t.Key()] = &debounced{rest: t.Debounce}
+		}
 	}
 	return s
 }
@@ -74,6 +80,9 @@ func (s *scan) turn(ctx context.Context) time.Duration {
 	s.stats.Turns.Add(1)
 	s.budget, s.accepted = s.cfg.Requests, 0
 	clear(s.left)
+	for _, d := range s.debounced {
+		d.turn(s.cfg.Now())
+	}
 	if ended := s.through(s.walk(ctx)); ended || s.accepted > 0 {
 		s.pause = 0
 		return paceBusy
@@ -213,7 +222,7 @@ func (s *scan) offer(ctx context.Context, entries []*pb.WalkEntry) verdict {
 			continue
 		case s.backlog[notify.TargetOf(cell)].hinted(n.TS) && s.young(&n, now):
 			continue
-		case s.locks.own(cell):
+		case s.debounced[notify.TargetOf(cell)].leaves(&n, now), s.locks.own(cell):
 			continue
 		}
 		batch = append(batch, notify.Dirty{Cell: cell, Notify: &n})
@@ -294,18 +303,20 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	result, slots := goOn, s.slots[notify.TargetOf(batch[0].Cell)]
 	var items []notify.Dirty
 	for i, state := range s.locks.take(ctx, cells) {
+		held := &slot{of: slots}
 		if state != lockGranted {
-			select {
-			case <-slots:
-			default: // taken by a cell that gave its slot back twice
-			}
+			held.free()
 			if state == lockRefused {
 				result = teleport
 			}
 			continue
 		}
 		item := batch[i]
-		item.Held, item.Done = true, func() { s.give(item.Cell) }
+		item.Held, item.Waits = true, held.free
+		item.Done = func() {
+			s.locks.release(item.Cell)
+			held.free()
+		}
 		item.Backlog = !s.backlog[notify.TargetOf(item.Cell)].hinted(mvcc.MaxTimestamp)
 		items = append(items, item)
 	}
@@ -314,10 +325,10 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	}
 	answers, err := s.cfg.Dispatcher.Submit(ctx, items)
 	if err != nil {
-		// If ctx has ended some may have been accepted, and will give their slots back twice,
-		// which give tolerates.
+		// If ctx has ended some may have been accepted, and will be done once more, which
+		// changes nothing.
 		for i := range items {
-			s.give(items[i].Cell)
+			items[i].Done()
 		}
 		return stop
 	}
@@ -326,7 +337,7 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 			s.accepted++
 			continue
 		}
-		s.give(items[i].Cell)
+		items[i].Done()
 		switch answer {
 		case notify.Full, notify.Paused:
 			result = max(result, leave)
@@ -340,11 +351,15 @@ func (s *scan) submit(ctx context.Context, batch []notify.Dirty) verdict {
 	return result
 }
 
-// give releases a cell's lock and slot. It never blocks and may be called on any goroutine.
-func (s *scan) give(c mvcc.Cell) {
-	s.locks.release(c)
-	select {
-	case <-s.slots[notify.TargetOf(c)]:
-	default:
+// slot is a token that was put into of for a cell.
+type slot struct {
+	of    chan struct{}
+	freed atomic.Bool
+}
+
+// free takes the token back, once. It never blocks and may be called on any goroutine.
+func (s *slot) free() {
+	if !s.freed.Swap(true) {
+		<-s.of
 	}
 }

@@ -1,6 +1,10 @@
 package notify
 
-import "github.com/percolator-go/percolator/internal/mvcc"
+import (
+	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
 
 // Dirty is a cell whose observer may have to run, as found by a scanner. Finder and
 // dispatcher share Notify; neither changes it.
@@ -17,6 +21,10 @@ type Dirty struct {
 	// Done, unless nil, is called exactly once when an Accepted cell no longer needs the
 	// advisory lock. It must not block.
 	Done func()
+	// Waits, unless nil, is called at most once, before Done, when an Accepted cell is to wait
+	// for its observer's debounce: until then it needs the advisory lock, and no slot of the
+	// finder's. It must not block.
+	Waits func()
 }
 
 // Admission is the dispatcher's answer for one dirty cell.
@@ -28,7 +36,8 @@ const (
 	// Collapsed means that a run for the cell is queued or under way in this process and
 	// will see the change (§2.4, message collapsing).
 	Collapsed
-	// Deferred means that the cell's last run failed and its backoff is not over.
+	// Deferred means that the cell's last run failed and its backoff is not over, or that it has
+	// changed within its observer's debounce and too many others have: offer it again later.
 	Deferred
 	// Refused means that the cell is not Held and no run for it is under way here.
 	Refused
@@ -58,11 +67,13 @@ type Target struct {
 	Table  mvcc.TableID
 	Column string
 	Weak   bool
+	// Debounce is how long a cell has to rest before its run; until then scanners leave it to
+	// the hints, mostly.
+	Debounce time.Duration
 }
 
-// Key returns the target as a key for looking up targets, with Weak false.
+// Key returns the target as a key for looking up targets: table and column alone.
 func (t Target) Key() Target { return Target{Table: t.Table, Column: t.Column} }
 
-// TargetOf returns the column of a cell as a key for looking up targets. Its Weak is always
-// false.
+// TargetOf returns the column of a cell as a key for looking up targets.
 func TargetOf(c mvcc.Cell) Target { return Target{Table: c.Table, Column: c.Column} }
