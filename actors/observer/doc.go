@@ -18,8 +18,8 @@
 //     MaxAttempts it is parked with the error. Conflicts of the run's own transaction and
 //     nodes that do not answer are not counted; conflicts that the function returns from
 //     transactions of its own are its errors like any other. Runs of a row that fail
-//     dozens of times in a row without being counted are logged, and every 64th counts as a
-//     failure after all, unless the run's own transaction found no node to serve it.
+//     dozens of times in a row without being counted are logged, and every MaxConflicts-th
+//     counts as a failure after all, unless the run's own transaction found no node to serve it.
 //     Nothing is retried without a pause. A row that runs hundreds of times within seconds
 //     is logged, too. If a process that has died since may have met the change
 //     (Config.Suspect), the run is counted before it begins, so that a row which ends its
@@ -29,7 +29,8 @@
 //  5. In one process there is at most one run per cell. Changes that arrive meanwhile are
 //     collapsed into the next run.
 //  6. Everything is bounded: the runs at once by Workers and each observer's Concurrency, the
-//     waiting cells by Queue, each run by its Deadline. A function that ignores its context
+//     waiting cells by Queue, those of an observer that rest for its debounce by as many
+//     again, each run by its Deadline. A function that ignores its context
 //     holds only its slot, which is replaced, up to MaxStuck slots of all observers and the
 //     limit of its own. When these are used up its observer stops, as its Stats show; every
 //     other observer keeps at least one slot.
@@ -41,7 +42,7 @@
 // else is ever sent to them.
 //
 // Package node spawns the dispatcher and connects scanners to it. A crash loses the queues
-// and the backoffs; the notifications are in the tablets, and the next scan finds them. A
-// crash between a run's commit and its clearing costs one check that finds the cell clean
-// (strong), or one more run (weak).
+// and the backoffs; the notifications are in the tablets, and the next scan finds them. For
+// how long a cell has rested its timestamp says (debounce.go). A crash between a run's commit
+// and its clearing costs one check that finds the cell clean (strong), or one more run (weak).
 package observer
