@@ -34,7 +34,7 @@ func TestConsole(t *testing.T) {
 		c.Observers = func(r *percolator.Registry) {
 			r.Strong("broken", column, func(context.Context, *percolator.Tx,
 				percolator.Notification) error {
-				return errors.New("no")
+				return errors.New("no: a row may not be called " + evil)
 			}, percolator.MaxAttempts(1))
 			r.Strong("copies", percolator.Column{Table: "input", Name: "from"}, func(_ context.Context,
 				tx *percolator.Tx, n percolator.Notification) error {
@@ -64,6 +64,10 @@ func TestConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("a parked notification", "percolator notify replay broken --all-parked")
+	v.goes("observers", "Parked: broken")
+	says("its error", "no: a row may not be called "+evil)
+	v.looks("parked")
+	b.Open(address + "#/overview")
 	leaveOldLock(ctx, t, asked)
 	says("an old lock", "lock-old")
 

@@ -50,7 +50,7 @@ func TestHTTPAnswersToItsNames(t *testing.T) {
 	}
 	// Rows are for who has logged in, or is on the machine of a node without certificates,
 	// where every client can read them.
-	for _, data := range []string{"rows", "row", "trace", "contended"} {
+	for _, data := range []string{"rows", "row", "trace", "contended", "parked"} {
 		if got := get(n, "localhost", "/api/v1/"+data+"?table=t"); got != 401 {
 			t.Errorf("ROWS-FOR-ALL: %s of a node with certificates: %d", data, got)
 		}

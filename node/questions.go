@@ -29,9 +29,10 @@ import (
 // questions are those that the node answers.
 func (n *Node) questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
-		"rows":  {Data: true, Answer: n.asked(n.ungranted(n.rows, false))},
-		"row":   {Data: true, Answer: n.asked(n.ungranted(n.row, false))},
-		"trace": {Data: true, Answer: n.asked(n.ungranted(n.trace, true))},
+		"rows":   {Data: true, Answer: n.asked(n.ungranted(n.rows, false))},
+		"row":    {Data: true, Answer: n.asked(n.ungranted(n.row, false))},
+		"trace":  {Data: true, Answer: n.asked(n.ungranted(n.trace, true))},
+		"parked": {Data: true, Answer: n.asked(n.parked)},
 
 		"history":   {Answer: n.asked(n.lastHour)},
 		"heat":      {Answer: n.asked(n.heat)},
@@ -46,15 +47,23 @@ func (n *Node) questions() map[string]httpd.Question {
 func (n *Node) ungranted(answer func(context.Context, url.Values) (any, error),
 	all bool) func(context.Context, url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
-		known, _ := n.policy.lastRead()
-		for _, g := range known.GetGrants() {
-			if n.certs.files != nil && (all || g.TableName == form.Get("table")) {
-				return nil, fmt.Errorf("%w: table %q is for those who have a grant: use the command "+
-					"line with their certificate", percolator.ErrInvalid, g.TableName)
-			}
+		if err := n.refuseGranted(form.Get("table"), all); err != nil {
+			return nil, err
 		}
 		return answer(ctx, form)
 	}
+}
+
+// refuseGranted is an error if the table is for some clients only or, with all, any table is.
+func (n *Node) refuseGranted(table string, all bool) error {
+	known, _ := n.policy.lastRead()
+	for _, g := range known.GetGrants() {
+		if n.certs.files != nil && (all || g.TableName == table) {
+			return fmt.Errorf("%w: table %q is for those who have a grant: use the command line "+
+				"with their certificate", percolator.ErrInvalid, g.TableName)
+		}
+	}
+	return nil
 }
 
 // asked adds to a question that it needs a node that serves, and which errors are the asker's.
@@ -102,6 +111,26 @@ func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
 		return nil, err
 	}
 	return inspect.ReadRow(ctx, n.client, form.Get("table"), row)
+}
+
+// parked is a page of what is parked of one observer: observer, after.
+func (n *Node) parked(ctx context.Context, form url.Values) (any, error) {
+	of, err := inspect.Observer(ctx, n.client, form.Get("observer"))
+	if err != nil {
+		return nil, err
+	}
+	if err := n.refuseGranted(of.GetTableName(), false); err != nil {
+		return nil, err
+	}
+	var after *string
+	if form.Has("after") {
+		row, err := httpd.Bytes(form.Get("after"))
+		if err != nil {
+			return nil, err
+		}
+		after = &row
+	}
+	return inspect.ReadParked(ctx, n.client, of, after)
 }
 
 // The chain of a change that is shown has at most so many steps, one after another.

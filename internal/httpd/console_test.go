@@ -122,6 +122,10 @@ func hostileAnswers() map[string]httpd.Question {
 				"from_table": 16, "from_row": evil, "to_table": 16, "to_row": "z" + evil, "to_end": false,
 				"reads": []int{1500, 0}, "writes": []int{0, 7},
 			}}},
+		"parked": map[string]any{"at_ts": 1 << 50, "more": true, "last": evil, "parked": []any{map[string]any{
+			"row": evil, "attempts": 1500, "ts": 1 << 49, "parked_ts": 1 << 49,
+			"error": evil + "\n\tat \u202e" + evil,
+		}}},
 		"contended": map[string]any{"silent": []string{evil}, "rows": []any{map[string]any{
 			"table": 16, "row": evil, "conflicts": 1500, "locked": 3, "at_most": 7,
 		}}},
@@ -169,7 +173,9 @@ func TestConsoleInABrowser(t *testing.T) {
 			"percolator node forget 9007199254740993 --yes"},
 		"tablets": {"docs" + evil + "/" + evil, `\xff<img`, "no leader", "3.0 GiB", "(meta)"},
 		"observers": {"paused", "unlinked", "running", "retiring", "77 rows", "t" + evil + "/" + evil,
-			"percolator observer pause 'unlinked one'", "notify replay five --all-parked", "1\u202f500"},
+			"percolator observer pause 'unlinked one'", "notify replay five --all-parked", "1\u202f500",
+			"Parked: five", evil + "\n\tat \\U0000202e" + evil, "next parked"},
+		"observers?parked=three&after=x": {"Parked: three", "first parked", evil},
 		"locks": {"past its deadline", evil, "1 min 3", "docs" + evil + "/" + evil, "at most 7",
 			"Missing: " + evil},
 		"internals":              {evil, "Raft log"},
@@ -268,6 +274,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
 		{"observers", "Pause unlinked one", `name:"unlinked one"`},
 		{"nodes", "Drain node 9007199254740993", "node_id:9007199254740993"},
 		{"observers", "Replay parked five", `name:"five"`},
+		{"observers?parked=three", "Replay all three", `name:"three"`},
 	} {
 		before := len(did())
 		b.Open(address + "/#/" + a.page)
@@ -289,7 +296,7 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
 		if faint := b.Faint(4.5); len(faint) > 0 {
 			t.Errorf("%s: hard to read: %q", a.key, faint)
 		}
-		b.Screenshot("confirm-" + a.page)
+		b.Screenshot("confirm-" + strings.ReplaceAll(a.page, "?", "-"))
 		b.Press(kb.Enter)
 		b.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
 		if now := did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||

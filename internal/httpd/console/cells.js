@@ -2,7 +2,7 @@
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {bytes, compare, count, millis, moment, plural, shell, span} from "./format.js";
+import {bytes, compare, count, message, millis, moment, plural, shell, span} from "./format.js";
 
 // at writes a timestamp: its time, and itself.
 export function at(timestamp) {
@@ -192,7 +192,7 @@ async function row(known, question) {
         .map((e) => [column(e),
           e.group !== "notify" ? "acknowledged" : e.parked_ts
             ? {value: "parked", class: "critical strong"} : {value: "waits", class: "warning"},
-          {value: at(e.parked_ts ?? e.ts)}, String(e.attempts ?? ""), e.error ?? ""])),
+          {value: at(e.parked_ts ?? e.ts)}, String(e.attempts ?? ""), message(e.error ?? "")])),
     element("h2", {}, "To do something"),
     element("p", {}, "The same as text: ", element("code", {},
       `percolator history ${shell(name)} ${key.startsWith('"') ? "--escape go " : ""}${shell(key)}`),

@@ -24,7 +24,7 @@ const pages = new Map([
   ["nodes", {title: "Nodes", show: nodes}],
   ["tablets", {title: "Tablets", ask: tablets, every: 2000}],
   ["heat", {title: "Heat", ask: heat, every: 15000}],
-  ["observers", {title: "Observers", show: observers}],
+  ["observers", {title: "Observers", ask: observers, every: 2000}],
   ["locks", {title: "Locks", ask: locks, every: 2000}],
   ["jobs", {title: "Jobs", show: jobs}],
   ["cells", {title: "Cells", ask: cells}],
@@ -91,9 +91,13 @@ function show() {
     if (asked === 0) ask();
     return;
   }
+  if (!selecting()) replace(place("page"), page.show(known, question));
+}
+
+// selecting reports whether text of the page is selected, which drawing would undo.
+function selecting() {
   const selection = getSelection();
-  if (!selection.isCollapsed && place("page").contains(selection.anchorNode)) return;
-  replace(place("page"), page.show(known, question));
+  return !selection.isCollapsed && place("page").contains(selection.anchorNode);
 }
 
 // ask has the page ask, and shows what it makes of the answer, or why there is none.
@@ -114,9 +118,10 @@ async function ask() {
   if (page.every) again = setTimeout(repeat, page.every);
 }
 
-// repeat asks anew, unless somebody is at a field of the page, or has held it.
+// repeat asks anew, unless somebody is at a field of the page, has text of it selected, or has
+// held it.
 function repeat() {
-  if (!held && !document.activeElement?.matches("#page :is(input, select)")) ask();
+  if (!held && !selecting() && !document.activeElement?.matches("#page :is(input, select)")) ask();
   else again = setTimeout(repeat, 1000);
 }
 

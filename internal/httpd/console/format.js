@@ -55,13 +55,22 @@ export function since(timestamp, now) {
 // unclear are characters that can't be seen, or that change how others are shown.
 const unclear = /[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]/gu;
 
+// escaped writes such a character as Go does.
+function escaped(c) {
+  return "\\U" + c.codePointAt(0).toString(16).padStart(8, "0");
+}
+
+// message writes an error's text, of which lines and tabs stay.
+export function message(text) {
+  return text.replace(unclear, (c) => (c === "\n" || c === "\t" ? c : escaped(c)));
+}
+
 // bytes writes a row, column or value, which is text or, as the API marks it, base64: text as
 // it is where that is clear, else as a string of Go, which the node reads back.
 export function bytes(value) {
   if (typeof value === "string") {
     return value.search(unclear) < 0 && !value.startsWith('"') ? value
-      : JSON.stringify(value).replace(unclear, (c) => (
-        "\\U" + c.codePointAt(0).toString(16).padStart(8, "0")));
+      : JSON.stringify(value).replace(unclear, escaped);
   }
   const raw = atob(value?.base64 ?? "");
   return '"' + [...raw].map((c) => (c >= " " && c <= "~" && c !== '"' && c !== "\\")

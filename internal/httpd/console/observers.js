@@ -1,7 +1,8 @@
 // The observers: what waits for them, what they have done, and what is amiss.
 
+import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {bytes, count, shell, since, span} from "./format.js";
+import {bytes, count, message, millis, moment, plural, shell, since, span} from "./format.js";
 import {action} from "./session.js";
 
 // state is the command line's word for how an observer stands, in its order.
@@ -65,7 +66,46 @@ export const rowColumns = [
   "~what",
 ];
 
-export function observers({status}) {
+// parked is a page of the notifications that the chosen observer has given up, or why they are
+// not told; nothing if no observer has any.
+async function parked(status, question) {
+  const some = status.observers.filter((o) => o.parked > 0);
+  const chosen = status.observers.find((o) => o.info.name === question.get("parked")) ?? some[0];
+  if (chosen === undefined) return [];
+  const {name, table_name: of} = chosen.info;
+  const link = (text, key, parameters) => element("a",
+    {"data-key": key, href: address("observers", parameters)}, text);
+  const head = [
+    element("h2", {}, `Parked: ${name}`),
+    some.length > 1 && element("p", {}, "Of ", some.map((o, i) => [i > 0 ? " · " : "",
+      link(`${o.info.name} (${count(o.parked)})`, `parked ${o.info.name}`, {parked: o.info.name})])),
+    element("p", {class: "quiet"}, "Rows that the observer was run for as often as it may fail. They " +
+      "wait until they are replayed or change again. One alone: ",
+    element("code", {}, `percolator notify replay ${shell(name)} ROW`)),
+  ];
+  let found;
+  try {
+    found = await get("parked", {observer: name, after: question.get("after")});
+  } catch (failure) {
+    return [...head, element("p", {class: "warning"}, failure.message)];
+  }
+  return [
+    ...head,
+    table("Parked", ["~row", "#failed runs", "#parked for", "changed, UTC", "~last error"],
+      found.parked.map((p) => [
+        {value: element("a", {"data-key": `parked row ${bytes(p.row)}`,
+          href: address("cells", {table: of, row: bytes(p.row)})}, bytes(p.row) || '""')},
+        count(p.attempts), since(p.parked_ts, millis(found.at_ts)), moment(millis(p.ts)),
+        {value: element("span", {class: "message"}, message(p.error))},
+      ]), found.more ? "none among those that were looked through" : "none"),
+    element("p", {}, plural(found.parked.length, "row"),
+      question.has("after") && [" · ", link("first parked", "first parked", {parked: name})],
+      found.more && [" · ", link("next parked", "next parked", {parked: name, after: bytes(found.last)})]),
+    element("p", {}, action("Replay all", name, "notify-replay", {name})),
+  ];
+}
+
+export async function observers({status}, question) {
   const bad = (n, how = "warning") => (n > 0 ? {value: count(n), class: `${how} strong`} : "0");
   const list = status.observers.map((o) => {
     const s = o.status;
@@ -92,6 +132,7 @@ export function observers({status}) {
       "#failures", "#parked", "#stuck",
       "#contended", "#nodes", "~back-fill",
     ], list, status.observers_unavailable ? "not known" : "none registered"),
+    await parked(status, question),
     element("h2", {}, "Rows worth a look"),
     table("Rows worth a look", rowColumns, rows(status)),
     element("h2", {}, "To do something"),

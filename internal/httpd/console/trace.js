@@ -4,7 +4,7 @@
 import {address, get} from "./ask.js";
 import {at, field, tableField} from "./cells.js";
 import {element} from "./dom.js";
-import {bytes, millis, plural, shell} from "./format.js";
+import {bytes, message, millis, plural, shell} from "./format.js";
 
 const states = {
   committed: ["good", "committed"], committing: ["info", "committing"],
@@ -58,7 +58,7 @@ function details(step) {
     step.changes && `acknowledged ${step.changes} changes together`,
     step.same_as && `shown above, as step ${step.same_as}`,
     step.attempts && element("span", {class: "warning"},
-      `${plural(step.attempts, "run")} failed, the last with: ${step.error}`),
+      `${plural(step.attempts, "run")} failed, the last with: ${message(step.error)}`),
     step.wrote && ["wrote ", step.wrote.slice(0, 8).map((w, i) => [i > 0 ? ", " : "", cell(w),
       w.kind === "delete" ? " (deleted)" : ""]),
     step.wrote.length > 8 && ` and ${step.more ? "at least " : ""}${step.wrote.length - 8} more`],

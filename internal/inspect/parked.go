@@ -1,0 +1,85 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/pbjson"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// A page of an observer's parked notifications. It is found by walking all of them, also those
+// that wait, so that both are bounded.
+
+const (
+	pageParked   = 50
+	walkedParked = 20_000 // notifications of all kinds that are looked through for a page
+)
+
+// ParkedPage are notifications that are parked, in order of their rows.
+type ParkedPage struct {
+	At     uint64       `json:"at_ts"` // the oracle's time when they were read
+	Parked []ParkedRow  `json:"parked"`
+	More   bool         `json:"more"` // there may be more behind Last
+	Last   pbjson.Bytes `json:"last"` // the last row that was looked at
+}
+
+// ParkedRow is the notification of one row.
+type ParkedRow struct {
+	Row      pbjson.Bytes `json:"row"`
+	Attempts uint32       `json:"attempts"` // runs that failed
+	TS       uint64       `json:"ts"`       // of the change
+	ParkedTS uint64       `json:"parked_ts"`
+	Error    string       `json:"error"` // of the last run, at most 1 KiB of it
+}
+
+// ReadParked returns a page of what is parked of an observer, of rows behind after; nil: from
+// the first. It may have none and yet say that there may be more.
+func ReadParked(ctx context.Context, client *txn.Client, of *pb.ObserverInfo,
+	after *string) (*ParkedPage, error) {
+	at, err := client.Timestamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := wire.Position{Table: mvcc.TableID(of.GetTable())}
+	if after != nil {
+		from.Row = *after + "\x00"
+	}
+	out, walked := &ParkedPage{At: uint64(at), Parked: []ParkedRow{}}, 0
+	for e, err := range client.WalkFrom(ctx, mvcc.GroupNotify, from, string(of.GetColumn())) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Parked) == pageParked || walked == walkedParked {
+			out.More = true
+			break
+		}
+		walked++
+		out.Last = pbjson.Bytes(e.GetCell().GetRow())
+		n := e.GetNotify()
+		if n.GetParkedTs() == 0 {
+			continue
+		}
+		out.Parked = append(out.Parked, ParkedRow{
+			Row: out.Last, Attempts: n.GetAttempts(), TS: n.GetTs(), ParkedTS: n.GetParkedTs(),
+			Error: n.GetError(),
+		})
+	}
+	return out, nil
+}
+
+// Observer returns the observer of that name.
+func Observer(ctx context.Context, client *txn.Client, name string) (*pb.ObserverInfo, error) {
+	catalogue, err := client.Transport().Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o := FindObserver(catalogue, name); o != nil {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: there is no observer %q", percolator.ErrInvalid, name)
+}
