@@ -436,6 +436,52 @@ func TestRestoredBesideWriter(t *testing.T) {
 	}
 }
 
+// TestRestoredBesideReader: a client that had the table's id before it was marked does not see
+// it half-restored, by row or by range, and reads it when the restore has ended.
+func TestRestoredBesideReader(t *testing.T) {
+	from := start(t, 100)
+	l := open(t, t.TempDir())
+	create(t, from.DB(), l, backup.CreateOptions{})
+	want := contentsNow(t, from.DB(), "bank")
+	to := start(t, 0)
+	_ = contentsNow(t, to.DB(), "bank") // it knows the table
+	read := func(what string, fn func(context.Context, *percolator.Snapshot) error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		s, err := to.DB().Snapshot(ctx)
+		must(t, err)
+		defer func() { _ = s.Close() }()
+		err = fn(ctx, s)
+		if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "being restored") {
+			t.Errorf("HALF-READ: %s of a table that is being restored gives %v", what, err)
+		}
+	}
+	tried := false
+	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
+			if p.Done != 1 || tried {
+				return
+			}
+			tried = true
+			read("a row", func(ctx context.Context, s *percolator.Snapshot) error {
+				_, _, err := s.Get(ctx, "row000001", percolator.Column{Table: "bank", Name: "v"})
+				return err
+			})
+			read("a scan", func(ctx context.Context, s *percolator.Snapshot) error {
+				for _, err := range s.Scan(ctx, percolator.Rows("bank")) {
+					return err
+				}
+				return nil
+			})
+		}},
+	})
+	must(t, err)
+	equal(t, "restored beside a reader", contentsNow(t, to.DB(), "bank"), want)
+	if !tried {
+		t.Error("nobody read meanwhile")
+	}
+}
+
 // TestRestoredOverWriter: what somebody wrote just before the table was marked isn't taken
 // for how far the restore has come.
 func TestRestoredOverWriter(t *testing.T) {

@@ -41,7 +41,8 @@
 //  3. No byte of a backup is used before its checksum was compared: of each block, and of
 //     each file as a whole when its end is read.
 //
-//  4. A table that is being restored can't be opened by name until all of it is there.
+//  4. A table that is being restored can't be opened by name until all of it is there, and
+//     who had opened it before is refused by its tablets.
 //
 // A crash of the process that makes a backup, or restores one, leaves files without a
 // manifest, or tables with a mark. The same command goes on from there: ranges that are done

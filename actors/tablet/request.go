@@ -108,9 +108,9 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	switch {
 	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
 		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
-	case op.Has(wire.Changes) && restoring(c.tablet.memory.Catalogue, &s):
+	case op.Has(wire.NeedsTable) && restoring(c.tablet.memory.Catalogue, &s) && !restores(req):
 		return failure(pb.Error_CODE_UNAVAILABLE,
-			"the table is being restored from a backup: it can be written again when that has ended")
+			"the table is being restored from a backup: it can be used again when that has ended")
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
 	}
@@ -156,6 +156,12 @@ func dropped(c *memory.Catalogue, s *wire.Subject) bool { return c.AnyDropped() 
 // time there is none.
 func restoring(c *memory.Catalogue, s *wire.Subject) bool {
 	return c.AnyRestoring() && about(s, c.Restoring)
+}
+
+// restores reports whether the request is one of those that a restore itself makes: it writes
+// records, and looks for the last one that is there.
+func restores(req *pb.TabletRequest) bool {
+	return req.GetRestore() != nil || req.GetScan().GetRecords()
 }
 
 // about reports whether the request is about such a table.

@@ -22,13 +22,13 @@ var (
 	opGet      = Operation{"get", ByReader, Repeats | NeedsTable, AccessRead, CellsAnswer}
 	opScan     = Operation{"scan", ByReader, Repeats | NeedsTable, AccessRead, PageAnswer}
 	opPrewrite = Operation{
-		"prewrite", ByRules, InTransaction | NeedsTable | Changes, AccessChange, SmallAnswer,
+		"prewrite", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer,
 	}
 	opCommit = Operation{
 		"commit", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer,
 	}
 	opOnePhase = Operation{
-		"one_phase", ByTablet, InTransaction | NeedsTable | Changes, AccessChange, SmallAnswer,
+		"one_phase", ByTablet, InTransaction | NeedsTable, AccessChange, SmallAnswer,
 	}
 	opRollback = Operation{
 		"rollback", ByRules, InTransaction | Finishes, AccessSettle, SmallAnswer,
@@ -43,7 +43,7 @@ var (
 		"heartbeat", ByRules, InTransaction | Finishes, AccessChange, SmallAnswer,
 	}
 	opNotify = Operation{
-		"notify", ByRules, InTransaction | NeedsTable | Changes, AccessChange, SmallAnswer,
+		"notify", ByRules, InTransaction | NeedsTable, AccessChange, SmallAnswer,
 	}
 	opClearNotify  = Operation{"clear_notify", ByRules, Finishes, AccessNone, SmallAnswer}
 	opFailNotify   = Operation{"fail_notify", ByRules, 0, AccessNone, SmallAnswer}
@@ -105,12 +105,10 @@ const (
 	Finishes
 	// InTransaction: it has a transaction's start timestamp.
 	InTransaction
-	// NeedsTable: it is refused once the table has been dropped. What ends transactions
-	// is not (design section 2).
+	// NeedsTable: it is refused once the table has been dropped, and while it is being
+	// restored from a backup, unless it is a part of that. What ends transactions is not
+	// (design section 2).
 	NeedsTable
-	// Changes: it begins what changes a table's cells, or what follows from them. It is refused
-	// while the table is being restored from a backup.
-	Changes
 )
 
 // Has reports whether it is one of the traits.
