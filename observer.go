@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,9 +55,11 @@ type ObserverSpec struct {
 	Debounce     time.Duration          // how long a cell has to rest before its run; may be 0
 }
 
-// Registry collects the observers of one process, before its node opens. Not for concurrent use.
+// Registry collects the observers of one process, and the tables that it needs besides,
+// before its node opens. Not for concurrent use.
 type Registry struct {
 	observers []ObserverSpec
+	tables    []TableSpec
 	names     map[string]bool
 	columns   map[Column]string
 	errs      []error
@@ -93,6 +96,23 @@ func (r *Registry) Strong(name string, col Column, fn ObserverFunc, opts ...Obse
 // once and are never lost. Faults are kept for Err.
 func (r *Registry) Weak(name string, col Column, fn ObserverFunc, opts ...ObserverOption) {
 	r.add(ObserverSpec{Name: name, Column: col, Weak: true, Func: fn}, opts)
+}
+
+// Table has the node make a table when it starts, as DB.CreateTable does. Tables of
+// observers are made anyway; of those it gives the split keys. Faults are kept for Err.
+func (r *Registry) Table(spec TableSpec) {
+	fault := func(text string) {
+		r.errs = append(r.errs, fmt.Errorf("%w: table %q: %s", ErrInvalid, spec.Name, text))
+	}
+	switch {
+	case spec.Name == "":
+		fault("no name")
+	case slices.ContainsFunc(r.tables, func(t TableSpec) bool { return t.Name == spec.Name }):
+		fault("registered twice")
+	default:
+		spec.SplitKeys = slices.Clone(spec.SplitKeys)
+		r.tables = append(r.tables, spec)
+	}
 }
 
 func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
@@ -148,6 +168,10 @@ func (r *Registry) check(o ObserverSpec) {
 
 // Observers returns what was registered without fault, in order. The slice belongs to the caller.
 func (r *Registry) Observers() []ObserverSpec { return append([]ObserverSpec(nil), r.observers...) }
+
+// Tables returns the tables that were registered with Table without fault, in order. The
+// slice belongs to the caller.
+func (r *Registry) Tables() []TableSpec { return slices.Clone(r.tables) }
 
 // Err joins every fault of registration; nil if there was none. Each wraps ErrInvalid.
 func (r *Registry) Err() error { return errors.Join(r.errs...) }

@@ -395,3 +395,24 @@ func TestTimestamp(t *testing.T) {
 		t.Errorf("%v", ts.Time())
 	}
 }
+
+// TestRegistryTables: tables are kept in order, apart from the caller's memory, and
+// faults are said.
+func TestRegistryTables(t *testing.T) {
+	r := percolator.NewRegistry()
+	keys := []string{"m"}
+	r.Table(percolator.TableSpec{Name: "people", SplitKeys: keys})
+	r.Table(percolator.TableSpec{Name: "places"})
+	keys[0] = "x"
+	got := r.Tables()
+	if len(got) != 2 || got[0].SplitKeys[0] != "m" || got[1].Name != "places" || r.Err() != nil {
+		t.Fatalf("%v, %v", got, r.Err())
+	}
+	r.Table(percolator.TableSpec{Name: "people"})
+	r.Table(percolator.TableSpec{})
+	if err := r.Err(); !errors.Is(err, percolator.ErrInvalid) ||
+		!strings.Contains(err.Error(), `"people": registered twice`) ||
+		!strings.Contains(err.Error(), "no name") || len(r.Tables()) != 2 {
+		t.Errorf("%v", err)
+	}
+}

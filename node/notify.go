@@ -39,7 +39,7 @@ type notifications struct {
 // start enters the observers in the catalogue, as far as that is possible now, and starts
 // the dispatcher and the scanners. Open's goroutine calls it.
 func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
-	registered, err := obs.registration.begin(ctx, r.Observers())
+	registered, err := obs.registration.begin(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 // ended before every tablet knew: at the start of this node, and while this node leads
 // meta.
 //
-// left belongs to Open's goroutine until run begins, and to run from then on. Any
+// unmade and left belong to Open's goroutine until run begins, and to run from then on. Any
 // goroutine may wake run, or call retry and why. One attempt is in flight at most.
 type registration struct {
 	schema    *meta.Schema
@@ -33,8 +34,9 @@ type registration struct {
 	logger    *slog.Logger
 	apply     func(context.Context) error // links observers that have got a table
 
-	left  []percolator.ObserverSpec // not in the catalogue yet
-	woken wakeup                    // run looks whether there is something to tell
+	unmade []percolator.TableSpec    // not made yet, of those that were registered as such
+	left   []percolator.ObserverSpec // not in the catalogue yet
+	woken  wakeup                    // run looks whether there is something to tell
 
 	mu      sync.Mutex
 	pending error // why not all is told; nil: it is, as far as this node knows
@@ -50,16 +52,18 @@ const (
 	maxRegisterPause = 30 * time.Second
 )
 
-// begin makes the first attempt, within Open. It returns the observers with their tables;
+// begin makes the first attempt, within Open. It returns the registered observers with their
+// tables;
 // a table that could not be made yet is 0. Only what trying again cannot help is an
 // error, or the end of ctx.
 func (r *registration) begin(ctx context.Context,
-	observers []percolator.ObserverSpec) ([]observer.Registered, error) {
+	registry *percolator.Registry) ([]observer.Registered, error) {
 	// Mostly this takes no time: the observers are in the catalogue already, and every
 	// tablet knows them.
 	first, cancel := context.WithTimeout(ctx, registerPatience)
 	defer cancel()
-	r.left = observers
+	observers := registry.Observers()
+	r.unmade, r.left = registry.Tables(), observers
 	tables, err := r.attempt(first)
 	// If only registerPatience has run out, run goes on with what is left.
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
@@ -106,22 +110,24 @@ func (r *registration) attempt(ctx context.Context) (map[string]mvcc.TableID, er
 	return tables, missing
 }
 
-// tables returns the tables of the observers that are left, by name. It makes those that
-// are missing, for which it takes at most half of the remaining time: entering the
-// observers whose tables are there must not fail for want of it.
+// tables makes what is missing of the registered tables, and returns the tables of the
+// observers that are left, by name. What has to be made may take at most half of the
+// remaining time: entering the observers whose tables are there must not fail for want
+// of it.
 func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, error) {
 	out := map[string]mvcc.TableID{}
-	var missing []percolator.ObserverSpec
+	missing := r.unmade // those that are there may lack split keys
 	for _, o := range r.left {
-		t, err := r.schema.Table(ctx, o.Column.Table)
+		name := o.Column.Table
+		t, err := r.schema.Table(ctx, name)
 		if err != nil {
-			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
+			return out, fmt.Errorf("node: table %q of observer %q: %w", name, o.Name, err)
 		}
-		if t == nil {
-			missing = append(missing, o)
-			continue
+		if t != nil {
+			out[name] = mvcc.TableID(t.Id)
+		} else if !slices.ContainsFunc(missing, named(name)) {
+			missing = append(missing, percolator.TableSpec{Name: name})
 		}
-		out[t.Name] = mvcc.TableID(t.Id)
 	}
 	if len(missing) == 0 {
 		return out, nil
@@ -131,14 +137,20 @@ func (r *registration) tables(ctx context.Context) (map[string]mvcc.TableID, err
 		defer cancel()
 		ctx = half
 	}
-	for _, o := range missing {
-		t, err := r.schema.CreateTable(ctx, o.Column.Table, nil)
+	for _, spec := range missing {
+		t, err := r.schema.CreateTable(ctx, spec.Name, spec.SplitKeys)
 		if err != nil {
-			return out, fmt.Errorf("node: table %q of observer %q: %w", o.Column.Table, o.Name, err)
+			return out, fmt.Errorf("node: table %q: %w", spec.Name, err)
 		}
 		out[t.Name] = mvcc.TableID(t.Id)
+		r.unmade = slices.DeleteFunc(slices.Clone(r.unmade), named(t.Name))
 	}
 	return out, nil
+}
+
+// named matches the table of that name.
+func named(name string) func(percolator.TableSpec) bool {
+	return func(t percolator.TableSpec) bool { return t.Name == name }
 }
 
 // note records the outcome of an attempt, and logs it.

@@ -257,3 +257,35 @@ func TestFailsTheTest(t *testing.T) {
 		})
 	}
 }
+
+// TestRegisteredTables: the tables that a program registers are there when its node
+// serves, with their split keys, those of observers among them; a later start adds what
+// is missing.
+func TestRegisteredTables(t *testing.T) {
+	keys := []string{"m"}
+	ctx := t.Context()
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		registerEcho(r)
+		r.Table(percolator.TableSpec{Name: "places", SplitKeys: keys})
+		r.Table(percolator.TableSpec{Name: said.Table, SplitKeys: []string{"b", "d"}})
+	})
+	want := fmt.Sprint([]percolator.TableSpec{
+		{Name: said.Table, SplitKeys: []string{"b", "d"}}, {Name: "places", SplitKeys: keys},
+	})
+	got, err := n.DB().Tables(ctx)
+	if err != nil || fmt.Sprint(got) != want {
+		t.Fatalf("%v, %v, not %v", got, err, want)
+	}
+	if err := n.DB().DropTable(ctx, "places"); err != nil {
+		t.Fatal(err)
+	}
+	n.Restart(t)
+	if got, err = n.DB().Tables(ctx); err != nil || fmt.Sprint(got) != want {
+		t.Errorf("after a start without it: %v, %v, not %v", got, err, want)
+	}
+	n.Set(t, "ann", said, "hello")
+	n.RunUntilIdle(t)
+	if value, ok := n.Get(t, "ann", heard); !ok || value != "HELLO" {
+		t.Errorf("the observer of a registered table: %q, %v", value, ok)
+	}
+}

@@ -15,6 +15,9 @@ func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Regis
 		register(users)
 	}
 	return func(into *percolator.Registry) {
+		for _, spec := range users.Tables() {
+			into.Table(spec)
+		}
 		for _, spec := range users.Observers() {
 			add := into.Strong
 			if spec.Weak {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +26,7 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"percolator": main, "observed": observed,
-		"abandon": abandon})
+		"application": application, "abandon": abandon})
 }
 
 // observed is a program with observers of its own, as a user would write it: a copy of
@@ -63,6 +66,54 @@ func observed() {
 			})
 		}
 	})
+}
+
+// application is a program with a table, commands and flags of its own, and something
+// that runs beside its node until that stops.
+func application() {
+	name := percolator.Typed(percolator.Column{Table: "people", Name: "name"},
+		percolator.Text[string]())
+	var motto string
+	node.Main(func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: "people", SplitKeys: []string{"m"}})
+	}, node.Default("meet"),
+		node.Command("meet NAME...", "Write names down",
+			func(ctx context.Context, call *node.Invocation) error {
+				if call.Args[0] == "nobody" {
+					return call.Usage("nobody is no name")
+				}
+				db, err := call.DB(ctx)
+				if err != nil {
+					return err
+				}
+				for _, who := range call.Args {
+					if err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+						name.Set(tx, who, strings.ToUpper(who))
+						return nil
+					}); err != nil {
+						return err
+					}
+				}
+				_, err = fmt.Fprintf(call.Stdout, "met %d, %s\n", len(call.Args), motto)
+				return err
+			}, func(flags *flag.FlagSet) { flags.StringVar(&motto, "words", "gladly", "a word") }),
+		node.Flags(func(flags *flag.FlagSet) {
+			flags.StringVar(&motto, "motto", "none", "what the node says at first and at last")
+		}),
+		node.OnStart(func(ctx context.Context, n *node.Node) error {
+			if motto == "fail" {
+				return errors.New("this motto fails")
+			}
+			if err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+				name.Set(tx, "motto", motto)
+				return nil
+			}); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			fmt.Println("the node still serves:", n.Status().GetNodeId() > 0)
+			return ctx.Err()
+		}))
 }
 
 // TestTranscripts runs the transcripts in testdata/script against the real command, each

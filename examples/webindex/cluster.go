@@ -48,10 +48,8 @@ func (a *app) openCluster(ctx context.Context) (err error) {
 	}
 	dial, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if a.db, err = a.cluster.Dial(dial); err != nil {
-		return err
-	}
-	return a.createTables(dial)
+	a.db, err = a.cluster.Dial(dial)
+	return err
 }
 
 func printNode(p *cluster.Process) {

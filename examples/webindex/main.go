@@ -8,6 +8,9 @@
 //	go run ./examples/webindex --nodes 3 --kills 1 --add 1  on a cluster of three processes of its own; during the load
 //	                                                    one of them is killed and comes back, and a fourth joins
 //
+// It is a program of package node, so the other commands are there as well: "webindex
+// start" runs a node of a cluster that links the observers, "webindex why" asks one.
+//
 // Meanwhile the canonical pages are exported to a full-text index, beside the node's
 // directory, and --search serves a page that searches it; not with --nodes.
 //
@@ -24,14 +27,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/percolator-go/percolator/examples/webindex/index"
-	"github.com/percolator-go/percolator/test/cluster"
+	"github.com/percolator-go/percolator/node"
 )
 
 // options are the command line.
@@ -76,39 +77,29 @@ func (s *share) Set(text string) error {
 	return nil
 }
 
-func parse() options {
-	var o options
-	flag.StringVar(&o.pages, "pages", "",
+// define defines the flags.
+func (o *options) define(flags *flag.FlagSet) {
+	flags.StringVar(&o.pages, "pages", "",
 		"tree of HTML, each top directory a host (default: the Go documentation, generated)")
-	flag.StringVar(&o.corpus, "corpus", "",
+	flags.StringVar(&o.corpus, "corpus", "",
 		"tree made by scripts/corpus (make corpus); instead of --pages")
-	flag.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
-	flag.StringVar(&o.listen, "listen", "",
+	flags.StringVar(&o.dir, "dir", "", "the node's directory, kept and used again (default: a temporary one)")
+	flags.StringVar(&o.listen, "listen", "",
 		"address for clients (default: 127.0.0.1:7800; with --exit a free port)")
-	flag.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")
-	flag.StringVar(&o.search, "search", "", "address of the search page (default: "+searchAddr+
+	flags.StringVar(&o.http, "http", "", "address of the console (default: the third port after --listen; with --exit none)")
+	flags.StringVar(&o.search, "search", "", "address of the search page (default: "+searchAddr+
 		"; with --exit none)")
-	flag.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
-	flag.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
-	flag.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the edits, and of the moments of --kills and --add")
-	flag.BoolVar(&o.exit, "exit", false, "end after the summary")
-	flag.BoolVar(&o.verify, "verify", false,
+	flags.BoolVar(&o.reindex, "reindex", false, "throw the full-text index away and fill a new one")
+	flags.IntVar(&o.limit, "limit", 0, "only the first pages by URL; 0: all")
+	flags.Var(&o.edit, "edit", "crawl again with this share of the pages edited, such as 1%")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the edits, and of the moments of --kills and --add")
+	flags.BoolVar(&o.exit, "exit", false, "end after the summary")
+	flags.BoolVar(&o.verify, "verify", false,
 		"compare the index with a batch program's, and the full-text index with the repository; exit code 1 if they differ")
-	flag.BoolVar(&o.quiet, "quiet", false, "no progress")
-	flag.IntVar(&o.nodes, "nodes", 0, "run on a cluster of so many processes (3 at least), without full-text index; 0: one node, in this process")
-	flag.IntVar(&o.kills, "kills", 0, "with --nodes: kill nodes so often during the load (kill -9), and start them again")
-	flag.IntVar(&o.add, "add", 0, "with --nodes: add so many nodes during the load")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "webindex: unexpected argument %q\n", flag.Arg(0))
-		os.Exit(2)
-	}
-	if err := o.check(); err != nil {
-		fmt.Fprintln(os.Stderr, "webindex:", err)
-		os.Exit(2)
-	}
-	return o
+	flags.BoolVar(&o.quiet, "quiet", false, "no progress")
+	flags.IntVar(&o.nodes, "nodes", 0, "run on a cluster of so many processes (3 at least), without full-text index; 0: one node, in this process")
+	flags.IntVar(&o.kills, "kills", 0, "with --nodes: kill nodes so often during the load (kill -9), and start them again")
+	flags.IntVar(&o.add, "add", 0, "with --nodes: add so many nodes during the load")
 }
 
 // check refuses what does not go together.
@@ -128,21 +119,23 @@ func (o options) check() error {
 }
 
 func main() {
-	cluster.Main(index.Register) // does not return in a node of a cluster
-	os.Exit(start(parse()))
+	var o options
+	node.Main(index.Register, node.Default("crawl"),
+		node.Command("crawl", "Load pages, index them, and serve the index until interrupted",
+			func(ctx context.Context, call *node.Invocation) error {
+				if err := o.check(); err != nil {
+					return call.Usage("%w", err)
+				}
+				return start(ctx, o)
+			}, o.define))
 }
 
-// start returns the exit code: 0 done, 1 failed.
-func start(o options) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// start runs the command.
+func start(ctx context.Context, o options) error {
 	limitGarbage()
-	if err := run(ctx, o, logger); err != nil {
-		fmt.Fprintln(os.Stderr, "webindex:", err)
-		return 1
-	}
-	return 0
+	return run(ctx, o, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
+		Level: slog.LevelWarn,
+	})))
 }
 
 // gcPercent is how much the heap may grow before it is collected, as a share of what is in use.

@@ -31,8 +31,12 @@ const (
 // newNodes chooses addresses for so many nodes that begin a cluster and for those that
 // are added later. It starts nothing.
 func newNodes(dir string, first, added int, documented bool) (*cluster.Cluster, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	cfg := cluster.Config{
-		Nodes: first, Spare: added, Dir: dir,
+		Nodes: first, Spare: added, Dir: dir, Binary: self,
 		Args: []string{"--observer-workers", strconv.Itoa(workers), "--log-level", "warn"},
 	}
 	if documented {

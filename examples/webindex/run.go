@@ -14,7 +14,6 @@ import (
 	"github.com/percolator-go/percolator/examples/webindex/corpus"
 	"github.com/percolator-go/percolator/examples/webindex/export"
 	"github.com/percolator-go/percolator/examples/webindex/index"
-	"github.com/percolator-go/percolator/examples/webindex/schema"
 	"github.com/percolator-go/percolator/examples/webindex/search"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/cluster"
@@ -111,8 +110,7 @@ func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 // fullText is where the full-text index is.
 func (o options) fullText() string { return filepath.Clean(o.dir) + ".search" }
 
-// open starts the node with the observers linked in and makes sure of the tables; then
-// the export and the search page.
+// open starts the node with the observers linked in; then the export and the search page.
 func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	a.export = export.New()
 	cfg := node.DefaultConfig()
@@ -140,11 +138,7 @@ func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 	if addr := n.HTTPAddr(); addr != "" {
 		fmt.Printf("  console  http://%s/\n", addr)
 	}
-	err = a.createTables(ctx)
-	if err == nil {
-		err = a.serve(ctx, logger)
-	}
-	if err != nil {
+	if err := a.serve(ctx, logger); err != nil {
 		return errors.Join(err, a.close(ctx))
 	}
 	return nil
@@ -173,16 +167,6 @@ func (a *app) serve(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	fmt.Printf("  search   http://%s/\n", a.server.Addr())
-	return nil
-}
-
-// createTables makes the tables that no observer looks at; the others the node has made.
-func (a *app) createTables(ctx context.Context) error {
-	for _, name := range schema.Tables() {
-		if err := a.db.CreateTable(ctx, percolator.TableSpec{Name: name}); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

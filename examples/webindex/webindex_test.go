@@ -297,7 +297,9 @@ func TestLimitGarbage(t *testing.T) {
 		t.Errorf("GOGC=%d becomes %d", asked, got)
 	}
 	t.Setenv("GOGC", "")
-	start(options{corpus: "/nonexistent"})
+	if err := start(t.Context(), options{corpus: "/nonexistent"}); err == nil {
+		t.Error("there is a corpus that does not exist")
+	}
 	if got := debug.SetGCPercent(asked); got != gcPercent {
 		t.Errorf("the command runs at GOGC=%d, want %d", got, gcPercent)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"os"
 	"strings"
@@ -34,6 +35,12 @@ type App struct {
 	Version string
 	// Observers registers the observers that this program links; it may be nil.
 	Observers func(*percolator.Registry)
+	// Commands are the program's own; Default is the one that runs where a command line
+	// names none. Flags defines flags of start and dev. OnStart run beside their node.
+	Commands []Command
+	Default  string
+	Flags    func(*flag.FlagSet)
+	OnStart  []func(context.Context, RunningNode) error
 	// Start opens a node and returns once it serves.
 	Start func(ctx context.Context, cfg config.Config) (RunningNode, error)
 	// Connect reaches a running node.
@@ -75,7 +82,7 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	}
 	c := &commandLine{deps: newDeps(a)}
 	root := c.root()
-	root.SetArgs(args)
+	root.SetArgs(a.withDefault(args))
 	root.SetIn(a.Stdin)
 	root.SetOut(c.out.stdout)
 	root.SetErr(c.out.stderr)
@@ -167,6 +174,13 @@ named by --config.`,
 		}
 	}
 	root.AddCommand(versionCommand(d), completionCommand(d))
+	if own := ownCommands(d, root); len(own) > 0 {
+		root.AddGroup(&cobra.Group{ID: "own", Title: "Of this program:"})
+		for _, cmd := range own {
+			cmd.GroupID = "own"
+			root.AddCommand(cmd)
+		}
+	}
 	c.refuseTopics(root)
 	c.finish(root)
 	return root

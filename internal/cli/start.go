@@ -50,6 +50,7 @@ loopback addresses (--insecure).`,
 	}
 	flags := cmd.Flags()
 	n.register(flags)
+	addFlags(flags, d.app.Flags)
 	flags.StringVar(&n.cfg.Dir, "dir", "", "directory of the node's data and identity")
 	flags.StringVar(&n.cfg.LogDir, "log-dir", "",
 		"directory of the Raft log, such as on a device of its own; empty: inside of --dir")
@@ -95,6 +96,7 @@ func devCommand(d *deps) *cobra.Command {
 		Example: "dev\ndev --listen 127.0.0.1:0 --http=",
 	}
 	n.register(cmd.Flags())
+	addFlags(cmd.Flags(), d.app.Flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dir, err := os.MkdirTemp("", "percolator-dev-")
 		if err != nil {
@@ -132,17 +134,19 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	if err != nil {
 		return err
 	}
+	beside := accompany(context.WithoutCancel(ctx), node, app.OnStart)
 	if err := announce(out, node, n.cfg.HTTPTLS, n.ready); err != nil {
-		return errors.Join(err, node.Close(ctx))
+		return errors.Join(err, beside.stop(), node.Close(ctx))
 	}
 	tellManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
 	var failed error
 	select {
 	case <-opening.Done():
 	case failed = <-failure(node):
+	case <-beside.failing.Done(): // stop says why
 	}
 	tellManager(logger, daemon.SdNotifyStopping+"\nSTATUS=draining")
-	err = stop(context.WithoutCancel(ctx), out, node, &n.cfg, forced)
+	err = stop(context.WithoutCancel(ctx), out, node, beside, &n.cfg, forced)
 	if n.ready != "" {
 		err = errors.Join(err, os.Remove(n.ready))
 	}
@@ -196,14 +200,16 @@ func watch(signals <-chan os.Signal, cancel context.CancelFunc) <-chan struct{} 
 // errForced is returned when a second signal has stopped the node.
 var errForced = errors.New("stopped before it was drained")
 
-// stop drains and closes the node; a second signal cuts both short.
-func stop(ctx context.Context, out *printer, node RunningNode, cfg *config.Config,
-	forced <-chan struct{}) error {
+// stop ends what runs beside the node, then drains and closes it; a second signal cuts
+// all of that short.
+func stop(ctx context.Context, out *printer, node RunningNode, beside *companions,
+	cfg *config.Config, forced <-chan struct{}) error {
 	out.note("draining; a second signal stops at once")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
 	go func() { // ends with Close, or with the process after a second signal
+		failed := beside.stop()
 		drain, end := context.WithTimeout(ctx, cfg.DrainTimeout)
 		defer end()
 		err := node.Drain(drain)
@@ -211,7 +217,7 @@ func stop(ctx context.Context, out *printer, node RunningNode, cfg *config.Confi
 			cfg.Logger.Warn("drain did not finish in time; closing", "timeout", cfg.DrainTimeout)
 			err = nil
 		}
-		done <- errors.Join(err, node.Close(ctx))
+		done <- errors.Join(failed, err, node.Close(ctx))
 	}()
 	select {
 	case err := <-done:

@@ -83,11 +83,6 @@ func (l *pageLoader) again(ctx context.Context, what string,
 // load writes the pages that are not there yet. One whose outcome is unknown is looked at
 // by the next attempt.
 func (l *pageLoader) load(ctx context.Context) (err error) {
-	for _, name := range schema.Tables() {
-		if err := l.db.CreateTable(ctx, percolator.TableSpec{Name: name}); err != nil {
-			return err
-		}
-	}
 	have, err := l.have(ctx)
 	if err != nil {
 		return err

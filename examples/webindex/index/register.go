@@ -36,8 +36,12 @@ func observers() []observer {
 	}
 }
 
-// Register registers the observers of the web index. It is called once per registry.
+// Register registers the tables and observers of the web index. It is called once per
+// registry.
 func Register(r *percolator.Registry) {
+	for _, name := range schema.Tables() {
+		r.Table(percolator.TableSpec{Name: name})
+	}
 	for _, o := range observers() {
 		fn := func(ctx context.Context, t *percolator.Tx, n percolator.Notification) error {
 			return o.run(ctx, tx{t}, n.Row)
