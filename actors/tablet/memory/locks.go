@@ -14,7 +14,8 @@ import (
 // in constant time, as the tree then copies its nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
-	applied int // locks that are no reservations
+	applied int        // locks that are no reservations
+	copied  *lockTable // by view since the last change; nil: not yet
 }
 
 // lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer.
@@ -43,8 +44,13 @@ func newLockTable() *lockTable {
 	return &lockTable{tree: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
-// view returns an immutable copy.
-func (t *lockTable) view() *lockTable { return &lockTable{tree: t.tree.Copy(), applied: t.applied} }
+// view returns an immutable copy, the same one until the table changes.
+func (t *lockTable) view() *lockTable {
+	if t.copied == nil {
+		t.copied = &lockTable{tree: t.tree.Copy(), applied: t.applied}
+	}
+	return t.copied
+}
 
 // get returns the cell's lock or reservation.
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
@@ -58,6 +64,7 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 // put sets the cell's lock, in place of whichever is there. It may not change any more:
 // copies of the tree share it.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
+	t.copied = nil
 	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
 	if replaced {
 		t.count(before.lock, -1)
@@ -74,6 +81,7 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 
 // drop takes the cell's lock away, whichever it is.
 func (t *lockTable) drop(c mvcc.Cell) {
+	t.copied = nil
 	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
 		t.count(e.lock, -1)
 	}

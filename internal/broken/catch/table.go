@@ -63,6 +63,8 @@ var properties = []property{
 		assertion: "ANSWER-BEFORE-APPLY: .*"},
 	{tag: "early_txn", pkg: "actors/tablet", test: "^TestReadSeesLockOrWrite$",
 		assertion: "LOST-READ: a read above the commit timestamp"},
+	{tag: "stale_locks", pkg: "actors/tablet/memory", test: "^TestLockViews$",
+		assertion: "STALE-LOCKS: .*"},
 	{tag: "late_start", pkg: "actors/tablet", test: "^TestFirstReadAsksBeforeItReads$",
 		assertion: "LATE-START: .*"},
 	{tag: "unconfirmed", pkg: "actors/oracle", test: "^TestNowOnlyConfirmed$",

@@ -1,0 +1,45 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// TestLockViews: reads share one view of the locks until a lock comes, changes or goes,
+// and those that have it go on seeing what was there.
+func TestLockViews(t *testing.T) {
+	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
+	type times struct{ start, commit mvcc.Timestamp }
+	in := func(v *lockTable) times { // the cell's lock; zero: none
+		l, _ := v.get(cell)
+		return times{l.StartTS, l.CommitTS}
+	}
+	for _, step := range []struct {
+		what   string
+		change func()
+		want   times
+	}{
+		{"a lock", func() { locks.put(cell, &mvcc.Lock{StartTS: 5}) }, times{5, 0}},
+		{"a reservation over it",
+			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1}) }, times{7, 0}},
+		{"its commit timestamp",
+			func() { locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 1, CommitTS: 9}) }, times{7, 9}},
+		{"its end", func() { locks.remove(cell, 1) }, times{}},
+		{"a lock again", func() { locks.put(cell, &mvcc.Lock{StartTS: 11}) }, times{11, 0}},
+		{"a split", func() { locks.dropFrom(cell) }, times{}},
+	} {
+		before := locks.view()
+		was := in(before)
+		if locks.view() != before {
+			t.Errorf("before %s: the same locks were copied again", step.what)
+		}
+		step.change()
+		if now := in(locks.view()); now != step.want {
+			t.Errorf("STALE-LOCKS: after %s a new view has %+v", step.what, now)
+		}
+		if is := in(before); is != was {
+			t.Errorf("%s changed a view that was there from %+v to %+v", step.what, was, is)
+		}
+	}
+}
