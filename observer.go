@@ -15,6 +15,9 @@ const (
 	DefaultConcurrency = 1 << 16
 	DefaultDeadline    = 30 * time.Second
 	DefaultMaxAttempts = 10
+	DefaultBatch       = 100
+	// MaxBatch bounds Batch: a batch is one transaction, which is held in memory.
+	MaxBatch = 1000
 )
 
 // Notification tells an observer which cell changed (§2.4).
@@ -38,13 +41,24 @@ type Notification struct {
 // counts (MaxConflicts).
 type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 
+// BatchFunc is an ObserverFunc that runs after several changes, of rows of one tablet as a
+// rule, in one transaction for all of them: the framework acknowledges and commits all, or
+// none. There are at least one and at most as many as Batch says, in the order of their
+// rows, each row once; the slice belongs to the function. When it returns an error, or its
+// transaction conflicts, each half of the changes is run for again, by itself, until a
+// change that fails is alone. Only then is that a failed run, as an ObserverFunc's error is.
+type BatchFunc func(ctx context.Context, tx *Tx, changes []Notification) error
+
 // ObserverSpec is one registered observer.
 type ObserverSpec struct {
 	Name   string // unique in the whole cluster
 	Column Column // observed by this observer alone
 	// Weak: the column is notify-only; runs acknowledge nothing and may happen more than once.
 	Weak bool
-	Func ObserverFunc
+	Func ObserverFunc // nil if there is a BatchFunc
+	// BatchFunc, unless nil, is called in place of Func, with at most Batch changes.
+	BatchFunc BatchFunc
+	Batch     int // 0 without a BatchFunc
 	// most runs at once in one process, which its node's ObserverWorkers bound too
 	Concurrency int
 	Deadline    time.Duration // of one run; its context ends then
@@ -115,6 +129,31 @@ func (r *Registry) Table(spec TableSpec) {
 	}
 }
 
+// StrongBatch registers a strong observer that takes several changes in one transaction: up
+// to Batch of those that wait for it in this process when a run begins. It never waits for
+// more to come, so an idle system runs for each change at once, by itself. What Strong
+// promises holds for each change: at most one transaction commits for it, and a change that
+// always fails is parked, with its own error, and no other with it. Concurrency counts
+// batches; Deadline is that of one. Faults are kept for Err.
+//
+// A batch pays where most of a transaction's cost is the transaction: many small changes
+// that are independent of each other. One whose changes often write the same cells as those
+// of another batch conflicts more often than single runs do.
+func (r *Registry) StrongBatch(name string, col Column, fn BatchFunc, opts ...ObserverOption) {
+	r.add(ObserverSpec{Name: name, Column: col, BatchFunc: fn, Batch: DefaultBatch}, opts)
+}
+
+// WeakBatch registers a weak observer that takes several notifications in one transaction,
+// as StrongBatch does. Faults are kept for Err.
+func (r *Registry) WeakBatch(name string, col Column, fn BatchFunc, opts ...ObserverOption) {
+	r.add(ObserverSpec{Name: name, Column: col, Weak: true, BatchFunc: fn, Batch: DefaultBatch},
+		opts)
+}
+
+// Batch is how many changes a run of an observer of StrongBatch or WeakBatch takes at most;
+// default 100, and no more than MaxBatch.
+func Batch(n int) ObserverOption { return func(o *ObserverSpec) { o.Batch = n } }
+
 func (r *Registry) add(o ObserverSpec, opts []ObserverOption) {
 	o.Concurrency, o.Deadline, o.MaxAttempts = DefaultConcurrency, DefaultDeadline,
 		DefaultMaxAttempts
@@ -143,8 +182,13 @@ func (r *Registry) check(o ObserverSpec) {
 	if r.names[o.Name] {
 		fault("registered twice")
 	}
-	if o.Func == nil {
+	switch {
+	case o.Func == nil && o.BatchFunc == nil:
 		fault("no function")
+	case o.Func != nil && o.Batch != 0:
+		fault("its function takes one change: register it by StrongBatch or WeakBatch for a Batch")
+	case o.BatchFunc != nil && (o.Batch < 1 || o.Batch > MaxBatch):
+		fault("a batch of %d changes: it may have 1 to %d", o.Batch, MaxBatch)
 	}
 	if o.Column.Table == "" {
 		fault("no table")

@@ -21,6 +21,9 @@ func TestExactCounting(t *testing.T) {
 		for _, lockd := range []bool{true, false} {
 			t.Run(fmt.Sprintf("hints %s, lockd %v", hints, lockd), func(t *testing.T) {
 				count := workload.Counting{Rows: rows, Shards: 4}
+				if !lockd {
+					count.Batch = 50
+				}
 				n := open(t, "", func(c *node.Config) {
 					c.Observers = func(r *percolator.Registry) { count.Register(r) }
 					c.Scanners = 8

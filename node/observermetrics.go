@@ -39,6 +39,11 @@ var (
 		"Time of a run, from the call of the observer's function to its end.", "observer")
 	observerDelay = histogramFamily("observer_delay_seconds",
 		"Time from the commit of a change to the start of the run for it.", "observer")
+	observerBatch = histogramFamily("observer_batch_changes",
+		"Changes that a call of the observer's function was for; 1 unless it takes batches.",
+		"observer")
+	observerDivided = counterFamily("observer_divided_total",
+		"Batches that came to nothing, and were run for again in halves.", "observer")
 	observerLimit = gaugeFamily("observer_limit", "Most runs at once, in force here.", "observer")
 )
 
@@ -87,6 +92,8 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 		for _, s := range x.dispatcher.Stats() {
 			sendHistogram(out, observerSeconds, s.Took, s.Name)
 			sendHistogram(out, observerDelay, s.Latency, s.Name)
+			sendHistogram(out, observerBatch, s.Sizes, s.Name)
+			send(out, observerDivided, s.Divided, s.Name)
 		}
 	}
 	// Not ok: nobody has answered since the start. Then there are no states either.

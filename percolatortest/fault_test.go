@@ -53,23 +53,27 @@ func TestFaultsLeaveResultsRight(t *testing.T) {
 			{Kind: pt.TabletUnavailable, Times: 9},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := pt.Start(t, shop, pt.WithDuplicateHints())
-			var on []*pt.Injection
-			for _, f := range faults {
-				on = append(on, n.Inject(t, f))
-			}
-			orders(t, n, "ann", count)
-			n.RunUntilIdle(t)
-			want(t, n, "ann", tally, strconv.Itoa(count))
-			want(t, n, "ann", report, strconv.Itoa(count))
-			for _, i := range on {
-				if i.Count() == 0 {
-					t.Error("a fault did not happen")
+		for kind, register := range map[string]func(*percolator.Registry){
+			"": shop, " to batches": batches,
+		} {
+			t.Run(name+kind, func(t *testing.T) {
+				t.Parallel()
+				n := pt.Start(t, register, pt.WithDuplicateHints())
+				var on []*pt.Injection
+				for _, f := range faults {
+					on = append(on, n.Inject(t, f))
 				}
-			}
-		})
+				orders(t, n, "ann", count)
+				n.RunUntilIdle(t)
+				want(t, n, "ann", tally, strconv.Itoa(count))
+				want(t, n, "ann", report, strconv.Itoa(count))
+				for _, i := range on {
+					if i.Count() == 0 {
+						t.Error("a fault did not happen")
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -209,8 +213,13 @@ func TestRestart(t *testing.T) {
 
 // TestCrash: the node dies in the middle of runs and commits, again and again; every
 // order is counted once.
-func TestCrash(t *testing.T) {
-	n := pt.Start(t, shop)
+func TestCrash(t *testing.T) { testCrash(t, shop) }
+
+// TestCrashInBatches: likewise where several orders are counted in one transaction.
+func TestCrashInBatches(t *testing.T) { testCrash(t, batches) }
+
+func testCrash(t *testing.T, register func(*percolator.Registry)) {
+	n := pt.Start(t, register)
 	for i := range 5 {
 		orders(t, n, "ann"+strconv.Itoa(i), 8)
 		n.Crash(t)

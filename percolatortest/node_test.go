@@ -52,6 +52,27 @@ func shop(r *percolator.Registry) {
 	}, percolator.MaxAttempts(3))
 }
 
+// batches is the shop with observers that take up to eight changes at once.
+func batches(r *percolator.Registry) {
+	single := percolator.NewRegistry()
+	shop(single)
+	for _, o := range single.Observers() {
+		add := r.StrongBatch
+		if o.Weak {
+			add = r.WeakBatch
+		}
+		add(o.Name, o.Column, func(ctx context.Context, tx *percolator.Tx,
+			changes []percolator.Notification) error {
+			for _, n := range changes {
+				if err := o.Func(ctx, tx, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, percolator.MaxAttempts(o.MaxAttempts), percolator.Batch(8))
+	}
+}
+
 func add(ctx context.Context, tx *percolator.Tx, row string, c percolator.Column) error {
 	v, _, err := tx.Get(ctx, row, c)
 	if err != nil {

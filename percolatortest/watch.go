@@ -19,36 +19,38 @@ func (n *Node) wrap(register func(*percolator.Registry)) (func(*percolator.Regis
 			into.Table(spec)
 		}
 		for _, spec := range users.Observers() {
-			add := into.Strong
-			if spec.Weak {
-				add = into.Weak
-			}
 			// All that the user chose, but the function.
-			add(spec.Name, spec.Column, n.wrapped(spec), func(o *percolator.ObserverSpec) {
-				wrapped := o.Func
+			chosen := func(o *percolator.ObserverSpec) {
+				one, many := o.Func, o.BatchFunc
 				*o = spec
-				o.Func = wrapped
-			})
+				o.Func, o.BatchFunc = one, many
+			}
+			if spec.BatchFunc != nil {
+				into.StrongBatch(spec.Name, spec.Column, wrapped(n, spec.Name, spec.BatchFunc), chosen)
+			} else {
+				into.Strong(spec.Name, spec.Column, wrapped(n, spec.Name, spec.Func), chosen)
+			}
 		}
 	}, users.Err()
 }
 
-// wrapped is the user's function, with what may go wrong with it.
-func (n *Node) wrapped(spec percolator.ObserverSpec) percolator.ObserverFunc {
-	return func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+// wrapped is the user's function, for one change or several, with what may go wrong with it.
+func wrapped[C any](n *Node, observer string,
+	fn func(context.Context, *percolator.Tx, C) error) func(context.Context, *percolator.Tx, C) error {
+	return func(ctx context.Context, tx *percolator.Tx, m C) error {
 		start := uint64(tx.StartTS())
-		n.faults.runs.began(start, spec.Name)
+		n.faults.runs.began(start, observer)
 		n.mu.Lock()
 		life := n.life
 		n.mu.Unlock()
 		ctx, cancel := life.bound(ctx)
 		defer cancel()
-		if err := spec.Func(ctx, tx, m); err != nil {
+		if err := fn(ctx, tx, m); err != nil {
 			return err
 		}
-		if f := n.faults.take(spec.Name, start, RunFails, RunPanics); f != nil {
+		if f := n.faults.take(observer, start, RunFails, RunPanics); f != nil {
 			if f.Kind == RunPanics {
-				panic(fmt.Sprintf("percolatortest: injected panic of %s", spec.Name))
+				panic(fmt.Sprintf("percolatortest: injected panic of %s", observer))
 			}
 			return f.err()
 		}

@@ -19,11 +19,8 @@ type submit = actorkit.Call[[]notify.Dirty, []notify.Admission]
 
 // Messages that the dispatcher gets besides submit.
 type (
-	// finished is sent by the invocation actor when the run has ended.
-	finished struct {
-		run *run
-		out outcome
-	}
+	// finished is sent by the invocation actor when the batch, mostly of one run, has ended.
+	finished struct{ batch *batch }
 	// overdue is sent by the run's timer when its function has not returned by Grace after its
 	// deadline.
 	overdue struct{ run *run }
@@ -84,7 +81,7 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 	case *submit:
 		a.submit(m)
 	case *finished:
-		a.finish(m.run, m.out)
+		a.finish(m.batch)
 	case *overdue:
 		a.abandon(c, m.run)
 	case *reported:
@@ -145,7 +142,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		return notify.Deferred
 	case rests:
 	case len(obs.queue)+len(obs.suspects) >= a.cfg.Queue, d.Notify == nil &&
-		len(obs.queue) >= max(hintsAhead, 4*min(obs.limit, a.cfg.Workers)):
+		len(obs.queue) >= max(hintsAhead, 4*obs.spec.Batch, 4*min(obs.limit, a.cfg.Workers)):
 		return notify.Full
 	}
 	a.entries[d.Cell] = e
@@ -182,6 +179,9 @@ func (a *dispatcherActor) enqueue(e *entry) {
 	}
 	e.obs.rank(e)
 	e.state = queued
+	if e.obs.spec.Batch > 1 {
+		e.tablet = a.cfg.Client.TabletOf(e.cell)
+	}
 	if isUnfinished(e.known) {
 		e.obs.suspects = append(e.obs.suspects, e)
 	} else {

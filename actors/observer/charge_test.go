@@ -44,7 +44,26 @@ func (m *mortal) run(first bool) percolator.ObserverFunc {
 	}
 }
 
-func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int32) *mortal {
+// register registers the observer, of up to so many rows at once.
+func (m *mortal) register(r *percolator.Registry, first bool, batch int) {
+	if batch == 0 {
+		r.Strong("reader", raw, m.run(first), percolator.MaxAttempts(3))
+		return
+	}
+	one := m.run(false) // the batch that ends the process is what is beside
+	r.StrongBatch("reader", raw, func(ctx context.Context, tx *percolator.Tx,
+		changes []percolator.Notification) error {
+		for _, n := range changes {
+			if err := one(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, percolator.MaxAttempts(3), percolator.Batch(batch))
+}
+
+func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int32,
+	batch int) *mortal {
 	t.Helper()
 	m := &mortal{died: make(chan struct{}), runs: runs}
 	now := cluster.Timestamps(1)
@@ -55,9 +74,7 @@ func live(t *testing.T, cluster *notifytest.Cluster, id uint64, runs *atomic.Int
 			quick(c)
 			c.Suspect = func() mvcc.Timestamp { return now }
 		},
-		Register: func(r *percolator.Registry) {
-			r.Strong("reader", raw, m.run(id == 1), percolator.MaxAttempts(3))
-		},
+		Register: func(r *percolator.Registry) { m.register(r, id == 1, batch) },
 	})
 	return m
 }
@@ -86,7 +103,13 @@ func (m *mortal) end(t *testing.T) {
 // TestRowThatKillsIsParked: a row that ends every process that runs it has ended
 // MaxAttempts of them when it is parked, and the rows beside it, also one that was
 // running when a process ended, are run for.
-func TestRowThatKillsIsParked(t *testing.T) {
+func TestRowThatKillsIsParked(t *testing.T) { testRowThatKills(t, 0) }
+
+// TestBatchThatKills: likewise if the row is one of a batch, whose other rows are not
+// parked with it.
+func TestBatchThatKills(t *testing.T) { testRowThatKills(t, 30) }
+
+func testRowThatKills(t *testing.T, batch int) {
 	cluster := notifytest.NewCluster()
 	writer := notifytest.Start(t, notifytest.NodeConfig{
 		Cluster: cluster, ID: 99, Scanners: -1, Hints: scanner.HintsOff, NoSweep: true,
@@ -106,7 +129,7 @@ func TestRowThatKillsIsParked(t *testing.T) {
 	cell := writer.Cell(table, "killer", raw.Name)
 	parked := parkedWith(cluster, cell, "has not ended", 3)
 	for id := uint64(1); id <= 8; id++ {
-		m := live(t, cluster, id, &runs)
+		m := live(t, cluster, id, &runs, batch)
 		notifytest.Eventually(t, 30*time.Second, "the process dies, or the row is parked",
 			func() bool {
 				select {

@@ -2,6 +2,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	percolator "github.com/percolator-go/percolator"
@@ -23,6 +24,10 @@ type Client interface {
 	// newer entry, which stays, or 0.
 	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp,
 		err error)
+	// ClearNotifies removes the entries of several cells, as ClearNotify does.
+	ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error
+	// TabletOf returns the tablet that is believed to hold the cell, or 0. It does not block.
+	TabletOf(c mvcc.Cell) uint64
 	// FailNotify records a failed run as mvcc.FailNotify does.
 	FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error
 }
@@ -100,6 +105,22 @@ func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell,
 	}
 	return mvcc.Timestamp(resp.GetMutation().GetCommitTs()), nil
 }
+
+// ClearNotifies implements Client. As long as the cluster does not know of requests for many
+// cells, there is one for each.
+func (c client) ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error {
+	err := c.c.ClearNotifies(ctx, cells, upTo)
+	if !errors.Is(err, percolator.ErrInvalid) {
+		return err
+	}
+	return each(len(cells), func(i int) error {
+		_, err := c.ClearNotify(ctx, cells[i], upTo)
+		return err
+	})
+}
+
+// TabletOf implements Client.
+func (c client) TabletOf(cell mvcc.Cell) uint64 { return c.c.TabletOf(cell) }
 
 // FailNotify implements Client.
 func (c client) FailNotify(ctx context.Context, r mvcc.FailNotifyRequest) error {

@@ -31,10 +31,11 @@ func TestExactCounting(t *testing.T) {
 	for name, hints := range map[string]scanner.Hints{"on": scanner.HintsOn,
 		"off": scanner.HintsOff, "twice": scanner.HintsTwice} {
 		for _, noLocks := range []bool{false, true} {
-			for _, shards := range []int{1, 64} {
-				t.Run(fmt.Sprintf("hints=%s/lockd=%t/counters=%d", name, !noLocks, shards),
+			for i, shards := range []int{1, 64, 1, 64} {
+				batch := []int{0, 0, 16, 16}[i]
+				t.Run(fmt.Sprintf("hints=%s/lockd=%t/counters=%d/batch=%d", name, !noLocks, shards, batch),
 					func(t *testing.T) {
-						work := workload.Counting{Rows: 300, Shards: shards}
+						work := workload.Counting{Rows: 300, Shards: shards, Batch: batch}
 						n := notifytest.Start(t, notifytest.NodeConfig{
 							Cluster: notifytest.NewCluster(), Hints: hints, NoLocks: noLocks,
 							Register: func(r *percolator.Registry) { work.Register(r) },
@@ -70,12 +71,12 @@ func count(t *testing.T, n *notifytest.Node, work workload.Counting) {
 // operations that are done twice change nothing about the count. Outcomes that stay
 // unknown are settled by the next run's look at the acknowledgment.
 func TestExactCountingOverFaults(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			cluster := notifytest.NewCluster()
 			var mu sync.Mutex
 			rng := rand.New(rand.NewPCG(seed, 1))
-			work := workload.Counting{Rows: 150, Shards: 8}
+			work := workload.Counting{Rows: 150, Shards: 8, Batch: int(seed/4) * 20}
 			n := notifytest.Start(t, notifytest.NodeConfig{
 				Cluster: cluster, Hints: scanner.Hints(seed % 3), NoLocks: seed%2 == 0,
 				Register: func(r *percolator.Registry) { work.Register(r) },

@@ -56,7 +56,7 @@ func check(cfg Config) error {
 	}
 	seen := map[percolator.Column]string{}
 	for _, o := range cfg.Observers {
-		if o.Spec.Func == nil || o.Spec.Name == "" || o.Spec.Concurrency < 1 ||
+		if (o.Spec.Func == nil && o.Spec.BatchFunc == nil) || o.Spec.Name == "" || o.Spec.Concurrency < 1 ||
 			o.Spec.Deadline <= 0 || o.Spec.MaxAttempts < 1 {
 			return fmt.Errorf("%w: observer %q is incomplete", ErrInvalid, o.Spec.Name)
 		}

@@ -57,6 +57,17 @@ func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell,
 	return f.entries[c].TS, nil
 }
 
+func (f *fakeClient) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
+	upTo mvcc.Timestamp) error {
+	for _, c := range cells {
+		_, _ = f.ClearNotify(ctx, c, upTo)
+	}
+	return nil
+}
+
+// TabletOf has a tablet for each first letter of rows.
+func (f *fakeClient) TabletOf(c mvcc.Cell) uint64 { return uint64(c.Row[0]) }
+
 func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +103,11 @@ func (t *fakeTxn) Trace(*tracing.Span)                            {}
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	t.client.mu.Lock()
 	defer t.client.mu.Unlock()
-	return []mvcc.ReadResult{{CommitTS: t.client.entries[cells[0]].TS}, {}}, nil
+	out := make([]mvcc.ReadResult, len(cells))
+	for i := 0; i < len(cells); i += 2 {
+		out[i].CommitTS = t.client.entries[cells[i]].TS
+	}
+	return out, nil
 }
 
 func probe(t *testing.T, fn percolator.ObserverFunc,

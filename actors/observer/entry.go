@@ -159,7 +159,10 @@ type entry struct {
 	contended bool // retries are so many that they were logged; counted in stats
 	// charged is the number of the change's attempts including the recorded one of the next
 	// run, or 0 if that is not recorded.
-	charged  uint32
+	charged uint32
+	tablet  uint64 // that is believed to hold the cell, when it was queued; 0: not known
+	most    int    // largest batch that it may be in; 0: its observer's
+
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed
 	due      time.Time      // end of the backoff or the debounce, if waiting or resting
@@ -198,7 +201,7 @@ func (e *entry) retried() (warn bool) {
 
 // settled resets the retries, because a run has had a result or the entry is dropped.
 func (e *entry) settled() {
-	e.retries = 0
+	e.retries, e.most = 0, 0
 	if e.contended {
 		e.contended = false
 		e.obs.stats.contended.Add(-1)

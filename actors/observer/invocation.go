@@ -45,16 +45,20 @@ func (invocation) Receive(c actor.Context) {
 // invoke answers whatever happens: also when the function ends the goroutine instead of
 // returning.
 func invoke(c actor.Context, m *begin) {
-	var out outcome
+	b := newBatch(m.run)
 	returned := false
 	defer func() {
 		// The function ended the goroutine, or something around it panicked.
 		if !returned {
-			out = m.run.exited()
+			b.exited()
 		}
-		c.Send(m.dispatcher, &finished{run: m.run, out: out})
+		c.Send(m.dispatcher, &finished{b})
 		c.Stop(c.Self())
 	}()
-	out = m.run.do()
+	if len(b.runs) == 1 {
+		b.outs[0] = m.run.do()
+	} else {
+		b.do()
+	}
 	returned = true
 }

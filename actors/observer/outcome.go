@@ -22,7 +22,11 @@ type outcome struct {
 	ts       mvcc.Timestamp // of the notification for which a failure was counted
 	attempts uint32         // failures so far, if failed or parked
 	rest     time.Duration  // how long the cell still has to rest, if early
-	err      error          // if conflict, unavailable, failed or parked
+	err      error          // if conflict, unavailable, failed, parked or divided
+	// If divided: the largest batch that the cell may be in from now on, and a random number
+	// below 1 that the whole batch has in common.
+	most  int
+	share float64
 }
 
 type outcomeKind uint8
@@ -37,13 +41,14 @@ const (
 	abandoned                      // it returned after the dispatcher had given up on it
 	interrupted                    // the dispatcher stopped
 	early                          // the cell has changed within the observer's debounce
+	divided                        // its batch came to nothing; run again in a smaller one
 )
 
 // String returns the kind as it is in traces.
 func (k outcomeKind) String() string {
 	return [...]string{
 		"committed", "clean", "conflict", "unavailable", "failed", "parked", "abandoned",
-		"interrupted", "early",
+		"interrupted", "early", "divided",
 	}[k]
 }
 

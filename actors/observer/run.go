@@ -36,13 +36,15 @@ type run struct {
 	timeout time.Duration // of each step around the user's function
 	grace   time.Duration
 	base    context.Context // ends when the dispatcher gives up; carries the database
-	phase   atomic.Int32
+	phase   *atomic.Int32
 	tx      Txn // nil before it has begun
 	traces  *tracing.Book
 	span    *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called, once, when the function has not returned a grace after its
 	// deadline.
 	overdue func()
+	// company are the other runs of its batch; they share phase and overdue.
+	company []*run
 }
 
 // Phases of a run. The user's function returning, and the dispatcher giving up on it,
@@ -109,11 +111,17 @@ func (r *run) do() outcome {
 	}
 	// The function has a deadline of its own, which may be longer than a step's.
 	cancel()
+	return r.execute(tx, ts)
+}
+
+// execute calls the user's function for the change at ts, acknowledges and commits.
+func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
+	r.obs.stats.sizes.Observe(1)
 	r.obs.stats.started(tx.StartTS(), ts)
 	defer r.obs.stats.took.Since(time.Now())
 	r.span = r.traces.Run(ts, r.obs.spec.Name)
 	tx.Trace(r.span)
-	if err := r.user(tx, ts); err != nil {
+	if err := r.user(tx, []percolator.Notification{r.notification(ts)}); err != nil {
 		r.drop(tx)
 		out := r.judge(tx.StartTS(), err, r.owns(err))
 		if out.kind == interrupted {
@@ -161,11 +169,17 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 	if err != nil {
 		return false, 0, r.retry(err)
 	}
-	ack, err := notify.DecodeAck(recs[1].Value)
+	return r.compare(ctx, recs[0], recs[1])
+}
+
+// compare is check once the records of the cell and of the acknowledgment are read.
+func (r *run) compare(ctx context.Context, cell,
+	acked mvcc.ReadResult) (due bool, ts mvcc.Timestamp, out outcome) {
+	ack, err := notify.DecodeAck(acked.Value)
 	if err != nil {
-		return false, 0, r.failed(tx.StartTS(), err)
+		return false, 0, r.failed(r.tx.StartTS(), err)
 	}
-	changed := recs[0].CommitTS
+	changed := cell.CommitTS
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
@@ -177,7 +191,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 		return false, 0, r.retry(err)
 	case !there:
 		return false, 0, outcome{kind: clean}
-	case n.TS > tx.StartTS(): // changed since this transaction began
+	case n.TS > r.tx.StartTS(): // changed since this transaction began
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
 	if due, ts := isDue(changed, ack, &n); due {
@@ -185,7 +199,7 @@ func (r *run) check(ctx context.Context, tx Txn) (due bool, ts mvcc.Timestamp, o
 		return true, ts, outcome{}
 	}
 	// The entry is left over from a run that has committed and could not clear it.
-	return false, 0, r.clear(clean, tx.StartTS(), n.TS)
+	return false, 0, r.clear(clean, r.tx.StartTS(), n.TS)
 }
 
 // isDue is the test of §2.4: written after the last acknowledgment? A replay counts as
@@ -231,18 +245,14 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 }
 
 // user calls the user's function with its deadline and turns a panic into an error.
-func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
+func (r *run) user(tx Txn, changes []percolator.Notification) (err error) {
 	r.phase.Store(phaseUser)
 	deadline := r.obs.spec.Deadline
 	ctx, cancel := context.WithTimeout(r.span.In(r.base), deadline)
 	defer cancel()
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()
-	n := percolator.Notification{
-		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts),
-		Attempt: int(r.attempt(ts)),
-	}
-	err = r.call(ctx, tx.User(), n)
+	err = r.call(ctx, tx.User(), changes)
 	// The dispatcher has given up, and counted the failure: nothing may be committed now.
 	if !r.phase.CompareAndSwap(phaseUser, phaseReturned) {
 		return errAbandoned
@@ -253,13 +263,25 @@ func (r *run) user(tx Txn, ts mvcc.Timestamp) (err error) {
 	return err
 }
 
-func (r *run) call(ctx context.Context, tx *percolator.Tx, n percolator.Notification) (err error) {
+func (r *run) call(ctx context.Context, tx *percolator.Tx,
+	changes []percolator.Notification) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicError{value: p, stack: debug.Stack()}
 		}
 	}()
-	return r.obs.spec.Func(ctx, tx, n)
+	if r.obs.spec.BatchFunc != nil {
+		return r.obs.spec.BatchFunc(ctx, tx, changes)
+	}
+	return r.obs.spec.Func(ctx, tx, changes[0])
+}
+
+// notification tells the user's function of the change at ts.
+func (r *run) notification(ts mvcc.Timestamp) percolator.Notification {
+	return percolator.Notification{
+		Row: r.cell.Row, Column: r.obs.spec.Column, TS: percolator.Timestamp(ts),
+		Attempt: int(r.attempt(ts)),
+	}
 }
 
 // attempt is how many runs for the change at ts have failed before.

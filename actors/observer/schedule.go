@@ -7,6 +7,8 @@ package observer
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -45,9 +47,26 @@ func (a *dispatcherActor) turn() *linked {
 	return nil
 }
 
-// start spawns the invocation actor of one run.
+// start spawns the invocation actor of one run, or of a batch of them.
 func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	self, root := c.Self(), c.ActorSystem().Root
+	r := a.begin(e)
+	r.phase = new(atomic.Int32)
+	r.overdue = func() { root.Send(self, &overdue{run: r}) }
+	for _, other := range e.obs.company(e) {
+		m := a.begin(other)
+		m.phase, m.overdue = r.phase, r.overdue
+		r.company = append(r.company, m)
+	}
+	a.running++
+	e.obs.running++
+	e.obs.stats.running.Add(1)
+	// Not a child: a dispatcher that ends must not wait for a function that never returns.
+	root.Send(root.Spawn(a.props), &begin{run: r, dispatcher: self})
+}
+
+// begin returns the run of a cell that was taken from the queue.
+func (a *dispatcherActor) begin(e *entry) *run {
 	r := &run{
 		obs: e.obs, cell: e.cell, known: e.known, attempts: e.attempts, client: a.cfg.Client,
 		timeout: a.cfg.CommitTimeout, grace: a.cfg.Grace, base: a.base, retries: e.retries,
@@ -60,35 +79,36 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 			e.cell.Row,
 			"runs", frequentRuns, "within", frequentWindow)
 	}
-	r.overdue = func() { root.Send(self, &overdue{run: r}) }
 	e.state, e.run, e.hint = running, r, false
 	a.runs[r] = e
-	a.running++
-	e.obs.running++
-	e.obs.stats.running.Add(1)
-	// Not a child: a dispatcher that ends must not wait for a function that never returns.
-	root.Send(root.Spawn(a.props), &begin{run: r, dispatcher: self})
+	return r
 }
 
-// finish takes a run's slot back and decides what becomes of its cell.
-func (a *dispatcherActor) finish(r *run, out outcome) {
-	e, ok := a.runs[r]
-	if !ok {
-		return
-	}
-	delete(a.runs, r)
+// finish takes the slot of a batch back and decides what becomes of its cells.
+func (a *dispatcherActor) finish(b *batch) {
+	obs := b.lead.obs
 	a.running--
-	e.obs.running--
-	e.obs.stats.running.Add(-1)
-	e.obs.stats.ended(out.kind)
-	if r.phase.Load() == phaseAbandoned {
+	obs.running--
+	obs.stats.running.Add(-1)
+	if b.lead.phase.Load() == phaseAbandoned {
 		a.stuck--
-		e.obs.stuck--
-		e.obs.stats.stuck.Add(-1)
+		obs.stuck--
+		obs.stats.stuck.Add(-1)
 	}
-	e.run, e.charged = nil, r.charged
-	e.obs.ended(e)
-	a.settle(e, out)
+	if slices.ContainsFunc(b.outs, func(o outcome) bool { return o.kind == divided }) {
+		obs.stats.divided.Add(1)
+	}
+	for i, r := range b.runs {
+		e, ok := a.runs[r]
+		if !ok {
+			continue // the batch was disbanded
+		}
+		delete(a.runs, r)
+		obs.stats.ended(b.outs[i])
+		e.run, e.charged = nil, r.charged
+		obs.ended(e)
+		a.settle(e, b.outs[i])
+	}
 }
 
 func (a *dispatcherActor) settle(e *entry, out outcome) {
@@ -106,6 +126,8 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 				"retries", e.retries, "error", fmt.Sprint(out.err))
 		}
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
+	case divided:
+		a.divide(e, out)
 	case failed:
 		a.log("observer: run failed", e, out)
 		e.charged = 0
@@ -163,14 +185,19 @@ func (a *dispatcherActor) abandon(c actor.Context, r *run) {
 	e.obs.stats.stuck.Add(1)
 	a.cfg.Logger.Error("observer: function ignores the end of its context", "observer",
 		e.obs.spec.Name, "row", e.cell.Row,
-		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck)
+		"deadline", e.obs.spec.Deadline, "stuck", a.stuck, "slots_replaced_at_most", a.cfg.MaxStuck,
+		"batch", 1+len(r.company))
+	if len(r.company) > 0 {
+		a.disband(r) // nobody knows for which of its cells the function does not return
+		return
+	}
 	root := c.ActorSystem().Root
 	root.Send(root.Spawn(a.props), &report{run: r, dispatcher: c.Self()})
 }
 
 // reported applies the recorded failure of an abandoned run, which may have ended meanwhile.
 func (a *dispatcherActor) reported(r *run, out outcome) {
-	r.obs.stats.ended(out.kind)
+	r.obs.stats.ended(out)
 	e, ok := a.entries[r.cell]
 	if !ok {
 		return

@@ -10,7 +10,9 @@ import (
 
 // Stats are the figures of one observer in this process, counted since the dispatcher
 // began. Runs and the dispatcher add to them on their own goroutines; anybody may read.
-// Each figure is atomic by itself: two of one reading may be some events apart.
+// Each figure is atomic by itself: two of one reading may be some events apart. Of an observer
+// that takes batches, a run for n changes counts as n runs, with what becomes of them;
+// Running, Stuck and Limit count batches.
 type Stats struct {
 	Name   string
 	Table  string
@@ -41,15 +43,19 @@ type Stats struct {
 	// oracle's clock
 	Latency metrics.Histogram
 	Took    metrics.Histogram // of runs, from the call of the function to their end
+	Sizes   metrics.Histogram // of batches: for how many changes a call of the function was
+	Divided uint64            // batches that came to nothing and were run for again in halves
 }
 
 // counters are the live form of Stats.
 type counters struct {
 	runs, commits, conflicts, unavailable, failures, parked, skipped, collapsed atomic.Uint64
+	divided                                                                     atomic.Uint64
 
 	queued, waiting, running, stuck, contended atomic.Int64
 
 	latency, took metrics.Durations
+	sizes         metrics.Sizes
 }
 
 // started counts a call of the user's function. Both timestamps are the oracle's, so the
@@ -60,12 +66,16 @@ func (c *counters) started(start, changed mvcc.Timestamp) {
 }
 
 // ended counts an outcome.
-func (c *counters) ended(kind outcomeKind) {
-	switch kind {
+func (c *counters) ended(out outcome) {
+	switch out.kind {
 	case clean, early:
 		c.skipped.Add(1)
 	case conflict:
 		c.conflicts.Add(1)
+	case divided: // by an error of the function: nobody knows yet of which change
+		if conflicting(out.err) {
+			c.conflicts.Add(1)
+		}
 	case unavailable:
 		c.unavailable.Add(1)
 	case failed:
@@ -93,5 +103,6 @@ func (l *linked) read() Stats {
 		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() &&
 			!l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
+		Sizes: c.sizes.Read(), Divided: c.divided.Load(),
 	}
 }

@@ -127,7 +127,9 @@ func (e *evaluation) one(call *Call) {
 			return
 		}
 		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
-			e.memory.Requeue(wire.Cell(c.Cell))
+			for _, r := range wire.ClearNotify(c) {
+				e.memory.Requeue(r.Cell)
+			}
 		}
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.trace(e.cfg.Traces, call.Req, muts)

@@ -27,7 +27,7 @@ func Rule(v mvcc.View, req *pb.TabletRequest,
 	case *pb.TabletRequest_Notify:
 		return mvcc.NotifyCells(v, wire.NotifyCells(op.Notify))
 	case *pb.TabletRequest_ClearNotify:
-		return mvcc.ClearNotify(v, wire.ClearNotify(op.ClearNotify))
+		return clearNotify(v, wire.ClearNotify(op.ClearNotify))
 	case *pb.TabletRequest_FailNotify:
 		return mvcc.FailNotify(v, wire.FailNotify(op.FailNotify))
 	case *pb.TabletRequest_Restore:
@@ -36,6 +36,21 @@ func Rule(v mvcc.View, req *pb.TabletRequest,
 		return mvcc.RawWrite(v, wire.RawWrite(op.RawWrite))
 	}
 	return mvcc.Result{}, nil, errNoRule
+}
+
+// clearNotify clears several cells by their rule. The result is that of the newest entry
+// that stays.
+func clearNotify(v mvcc.View, list []mvcc.ClearNotifyRequest) (all mvcc.Result,
+	effects []mvcc.Mutation, err error) {
+	for _, r := range list {
+		result, muts, err := mvcc.ClearNotify(v, r)
+		if err != nil {
+			return mvcc.Result{}, nil, err
+		}
+		all.CommitTS = max(all.CommitTS, result.CommitTS)
+		effects = append(effects, muts...)
+	}
+	return all, effects, nil
 }
 
 var errNoRule = errors.New("evaluate: an operation without a rule")

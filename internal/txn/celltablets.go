@@ -184,3 +184,18 @@ func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cel
 		return notifyOnly(res)
 	})
 }
+
+// ClearNotifies removes the notify entries of the cells that are not newer than upTo, with
+// one message for each of their tablets. It may be repeated. The error is ErrInvalid as long
+// as the cluster does not use such messages (version.Batches).
+func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error {
+	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
+			Cells: wire.CellsPB(cells), UpTo: uint64(upTo),
+		}}}
+	}, nil)
+}
+
+// TabletOf returns the tablet that is believed to hold the cell, 0 if none is known. It asks
+// nobody.
+func (r *router) TabletOf(c mvcc.Cell) uint64 { return r.tablets.find(posOf(c)).GetTabletId() }

@@ -36,9 +36,14 @@ type Feature struct {
 // a scan with cells as they are now, and lets clients write to a table that is half restored.
 var Backups = Feature{"backup, restore and trace", 3}
 
+// Batches are requests that clear several notifications at once, after a run for all of them.
+// A node that does not know them takes the request for a malformed one; it is sent one for
+// each cell.
+var Batches = Feature{"batched observers", 3}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
-func Features() []Feature { return []Feature{Backups} }
+func Features() []Feature { return []Feature{Backups, Batches} }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
 // them.

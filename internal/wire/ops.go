@@ -277,7 +277,8 @@ func SubjectOf(req *pb.TabletRequest) (s Subject) {
 		s.Start, s.Cells = op.Notify.GetTs(), op.Notify.GetCells()
 		s.Incomplete = len(s.Cells) == 0
 	case *pb.TabletRequest_ClearNotify:
-		s.HasCell, s.Cell = true, op.ClearNotify.GetCell()
+		s.Cells = op.ClearNotify.GetCells()
+		s.HasCell, s.Cell = len(s.Cells) == 0, op.ClearNotify.GetCell()
 	case *pb.TabletRequest_FailNotify:
 		s.HasCell, s.Cell = true, op.FailNotify.GetCell()
 	case *pb.TabletRequest_Restore:

@@ -74,9 +74,17 @@ func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
 	}
 }
 
-// ClearNotify converts a ClearNotifyRequest.
-func ClearNotify(r *pb.ClearNotifyRequest) mvcc.ClearNotifyRequest {
-	return mvcc.ClearNotifyRequest{Cell: Cell(r.GetCell()), UpTo: mvcc.Timestamp(r.GetUpTo())}
+// ClearNotify converts a ClearNotifyRequest, which is one for each of its cells.
+func ClearNotify(r *pb.ClearNotifyRequest) []mvcc.ClearNotifyRequest {
+	upTo := mvcc.Timestamp(r.GetUpTo())
+	if len(r.GetCells()) == 0 {
+		return []mvcc.ClearNotifyRequest{{Cell: Cell(r.GetCell()), UpTo: upTo}}
+	}
+	out := make([]mvcc.ClearNotifyRequest, len(r.Cells))
+	for i, c := range r.Cells {
+		out[i] = mvcc.ClearNotifyRequest{Cell: Cell(c), UpTo: upTo}
+	}
+	return out
 }
 
 // FailNotify converts a FailNotifyRequest.

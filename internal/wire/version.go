@@ -37,6 +37,10 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 		}
 	case *pb.TabletRequest_Restore:
 		return version.Backups
+	case *pb.TabletRequest_ClearNotify:
+		if len(op.ClearNotify.GetCells()) > 0 {
+			return version.Batches
+		}
 	}
 	return version.Feature{}
 }

@@ -19,6 +19,7 @@ type Counting struct {
 	// counters, rows spread over them; 1 is contended. 0: none, only traces, which never
 	// conflict
 	Shards int
+	Batch  int // rows in a run, at most; 0: the observer takes one at a time
 	// Inside, if set, is called in every run before it writes; its error fails the run.
 	Inside func(ctx context.Context, row string, tx *percolator.Tx) error
 }
@@ -42,7 +43,19 @@ func (w Counting) trace() percolator.Column {
 
 // Register registers the observer.
 func (w Counting) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
-	r.Strong(w.table(), w.changed(), w.observe, opts...)
+	if w.Batch == 0 {
+		r.Strong(w.table(), w.changed(), w.observe, opts...)
+		return
+	}
+	r.StrongBatch(w.table(), w.changed(), func(ctx context.Context, tx *percolator.Tx,
+		changes []percolator.Notification) error {
+		for _, n := range changes {
+			if err := w.observe(ctx, tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, append(opts, percolator.Batch(w.Batch))...)
 }
 
 func (w Counting) observe(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {

@@ -2278,6 +2278,7 @@ type ClearNotifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	UpTo          uint64                 `protobuf:"varint,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"` // in place of cell: all of these, at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2324,6 +2325,13 @@ func (x *ClearNotifyRequest) GetUpTo() uint64 {
 		return x.UpTo
 	}
 	return 0
+}
+
+func (x *ClearNotifyRequest) GetCells() []*Cell {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
 }
 
 type FailNotifyRequest struct {
@@ -5990,10 +5998,11 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rNotifyRequest\x12\x0e\n" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x16\n" +
 	"\x06replay\x18\x03 \x01(\bR\x06replay\x12)\n" +
-	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\"R\n" +
+	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\"}\n" +
 	"\x12ClearNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x13\n" +
-	"\x05up_to\x18\x02 \x01(\x04R\x04upTo\"\x9b\x01\n" +
+	"\x05up_to\x18\x02 \x01(\x04R\x04upTo\x12)\n" +
+	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\"\x9b\x01\n" +
 	"\x11FailNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x1a\n" +
@@ -6437,94 +6446,95 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	5,   // 35: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
 	5,   // 36: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
 	5,   // 37: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 38: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 39: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	34,  // 40: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	16,  // 41: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	16,  // 42: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 43: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	38,  // 44: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	17,  // 45: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	22,  // 46: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	5,   // 47: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	5,   // 48: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	12,  // 49: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	10,  // 50: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	13,  // 51: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	43,  // 52: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	5,   // 53: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 54: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	9,   // 55: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	10,  // 56: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	12,  // 57: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	13,  // 58: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	46,  // 59: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	50,  // 60: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	11,  // 61: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	14,  // 62: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	14,  // 63: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	57,  // 64: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	56,  // 65: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	55,  // 66: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	62,  // 67: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	3,   // 68: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	14,  // 69: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	15,  // 70: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	14,  // 71: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	69,  // 72: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	2,   // 73: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	11,  // 74: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	5,   // 75: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	18,  // 76: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	21,  // 77: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	24,  // 78: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	25,  // 79: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	26,  // 80: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	27,  // 81: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	28,  // 82: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	29,  // 83: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	30,  // 84: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	31,  // 85: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	32,  // 86: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	33,  // 87: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	35,  // 88: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	37,  // 89: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	40,  // 90: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	42,  // 91: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	45,  // 92: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	48,  // 93: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	53,  // 94: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	58,  // 95: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	59,  // 96: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	68,  // 97: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	51,  // 98: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	61,  // 99: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	64,  // 100: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	66,  // 101: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	36,  // 102: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	74,  // 103: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	20,  // 104: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	23,  // 105: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	71,  // 106: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	39,  // 107: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	41,  // 108: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	44,  // 109: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	47,  // 110: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	49,  // 111: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	54,  // 112: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	60,  // 113: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	70,  // 114: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	52,  // 115: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	63,  // 116: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	65,  // 117: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	67,  // 118: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	4,   // 119: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	14,  // 120: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	121, // [121:121] is the sub-list for method output_type
-	121, // [121:121] is the sub-list for method input_type
-	121, // [121:121] is the sub-list for extension type_name
-	121, // [121:121] is the sub-list for extension extendee
-	0,   // [0:121] is the sub-list for field type_name
+	5,   // 38: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 39: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	5,   // 40: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	34,  // 41: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	16,  // 42: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	16,  // 43: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 44: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	38,  // 45: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	17,  // 46: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	22,  // 47: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	5,   // 48: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	5,   // 49: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	12,  // 50: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	10,  // 51: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	13,  // 52: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	43,  // 53: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	5,   // 54: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 55: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	9,   // 56: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	10,  // 57: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	12,  // 58: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	13,  // 59: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	46,  // 60: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	50,  // 61: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	11,  // 62: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	14,  // 63: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	14,  // 64: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	57,  // 65: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	56,  // 66: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	55,  // 67: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	62,  // 68: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	3,   // 69: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	14,  // 70: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	15,  // 71: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	14,  // 72: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	69,  // 73: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	2,   // 74: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	11,  // 75: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	5,   // 76: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	18,  // 77: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	21,  // 78: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	24,  // 79: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	25,  // 80: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	26,  // 81: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	27,  // 82: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	28,  // 83: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	29,  // 84: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	30,  // 85: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	31,  // 86: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	32,  // 87: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	33,  // 88: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	35,  // 89: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	37,  // 90: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	40,  // 91: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	42,  // 92: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	45,  // 93: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	48,  // 94: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	53,  // 95: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	58,  // 96: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	59,  // 97: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	68,  // 98: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	51,  // 99: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	61,  // 100: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	64,  // 101: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	66,  // 102: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	36,  // 103: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	74,  // 104: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	20,  // 105: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	23,  // 106: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	71,  // 107: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	39,  // 108: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	41,  // 109: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	44,  // 110: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	47,  // 111: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	49,  // 112: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	54,  // 113: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	60,  // 114: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	70,  // 115: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	52,  // 116: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	63,  // 117: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	65,  // 118: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	67,  // 119: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	4,   // 120: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	14,  // 121: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	122, // [122:122] is the sub-list for method output_type
+	122, // [122:122] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }

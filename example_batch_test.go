@@ -1,0 +1,86 @@
+package percolator_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/percolatortest"
+)
+
+// An observer that sums orders by customer takes up to a hundred of them in one transaction:
+// those of one customer are read and written once.
+func ExampleRegistry_StrongBatch() {
+	order := percolator.Column{Table: "orders", Name: "amount"}
+	total := percolator.Column{Table: "customers", Name: "total"}
+	register := func(r *percolator.Registry) {
+		r.StrongBatch("totals", order, func(ctx context.Context, tx *percolator.Tx,
+			changes []percolator.Notification) error {
+			keys := make([]percolator.CellKey, len(changes))
+			for i, n := range changes {
+				keys[i] = percolator.CellKey{Row: n.Row, Column: order}
+			}
+			orders, err := tx.GetMulti(ctx, keys...)
+			if err != nil {
+				return err
+			}
+			sums := map[string]int{}
+			for _, o := range orders {
+				customer, amount := "", 0
+				if _, err := fmt.Sscanf(string(o.Value), "%s %d", &customer, &amount); err != nil {
+					return err // of this order alone, once the batch has been divided
+				}
+				sums[customer] += amount
+			}
+			for customer, sum := range sums {
+				value, _, err := tx.Get(ctx, customer, total)
+				if err != nil {
+					return err
+				}
+				before := 0
+				_, _ = fmt.Sscan(string(value), &before) // nothing, the first time
+				tx.Set(customer, total, []byte(fmt.Sprint(before+sum)))
+			}
+			return nil
+		}, percolator.Batch(100))
+	}
+	inTest(func(t testing.TB) {
+		n := percolatortest.Start(t, register,
+			percolatortest.WithTables(percolator.TableSpec{Name: total.Table}))
+		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set("order/1", order, []byte("ann 5"))
+			tx.Set("order/2", order, []byte("bob 7"))
+			tx.Set("order/3", order, []byte("ann 20"))
+			tx.Set("order/4", order, []byte("ann twenty"))
+			return nil
+		})
+		n.RunUntilIdle(t)
+		ann, _ := n.Get(t, "ann", total)
+		bob, _ := n.Get(t, "bob", total)
+		fmt.Println(ann, bob, "parked:", n.Parked(t, "totals")[0].Row)
+	})
+	// Output: 25 7 parked: order/4
+}
+
+// inTest runs an example as if it were a test, and prints its failures.
+func inTest(f func(t testing.TB)) {
+	t := &exampleTB{}
+	defer func() {
+		for i := len(t.cleanups) - 1; i >= 0; i-- {
+			t.cleanups[i]()
+		}
+	}()
+	f(t)
+}
+
+type exampleTB struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (t *exampleTB) Helper()                           {}
+func (t *exampleTB) Logf(string, ...any)               {}
+func (t *exampleTB) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
+func (t *exampleTB) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (t *exampleTB) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
