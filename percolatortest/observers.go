@@ -63,7 +63,8 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	return text.String()
 }
 
-// Stats count what has become of an observer's runs since the node was started, or started again.
+// Stats count what has become of an observer's runs since the node was started, or started
+// again. A run for n changes, of an observer that takes batches, counts as n.
 type Stats struct {
 	Runs        uint64 // calls of the function
 	Commits     uint64 // runs whose transaction committed

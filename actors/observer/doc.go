@@ -26,8 +26,8 @@
 //     processes is parked after MaxAttempts of them. Rows that were running when a process
 //     ended run one at a time, so that no other is parked with it. The death of the process
 //     during which the change was made is not counted.
-//  5. In one process there is at most one run per cell. Changes that arrive meanwhile are
-//     collapsed into the next run.
+//  5. In one process there is at most one run per cell that can still commit. Changes that
+//     arrive meanwhile are collapsed into the next run.
 //  6. Everything is bounded: the runs at once by Workers and each observer's Concurrency, the
 //     waiting cells by Queue, those of an observer that rest for its debounce by as many
 //     again, each run by its Deadline. A function that ignores its context
@@ -37,6 +37,11 @@
 //  7. Only observers registered in this process run here. While an observer is paused
 //     (Control) no run starts, and its queued cells are forgotten, with their memory and
 //     advisory locks.
+//
+//  8. A batch, of an observer that takes several changes in one transaction, keeps all of
+//     this for each of them: it reads and sets each cell's acknowledgment. One that comes to
+//     nothing counts for none of them; it is run again in halves, and a change that fails
+//     alone is counted and parked alone. A batch has what waits, and waits for nothing.
 //
 // The dispatcher is an actor and never blocks. Invocation actors may block, because nothing
 // else is ever sent to them.
