@@ -54,9 +54,9 @@ func TestFaultsLeaveResultsRight(t *testing.T) {
 		},
 	} {
 		for kind, register := range map[string]func(*percolator.Registry){
-			"": shop, " to batches": batches,
+			"singly": shop, "in batches": batches,
 		} {
-			t.Run(name+kind, func(t *testing.T) {
+			t.Run(name+" "+kind, func(t *testing.T) {
 				t.Parallel()
 				n := pt.Start(t, register, pt.WithDuplicateHints())
 				var on []*pt.Injection
