@@ -15,9 +15,9 @@ type DB struct {
 	closed atomic.Bool
 }
 
-// NewDB returns a handle over a client that belongs to the caller: closing the handle
-// leaves the client open. It is for package node.
-func NewDB(c *txn.Client) *DB { return &DB{c: c} }
+// newDB returns a handle over a client that belongs to the caller: closing the handle
+// leaves the client open.
+func newDB(c *txn.Client) *DB { return &DB{c: c} }
 
 // CreateTable creates a table. It is idempotent: an existing table stays as it is, and
 // missing split keys are added.
@@ -70,7 +70,7 @@ func (db *DB) Transact(ctx context.Context, fn func(context.Context, *Tx) error,
 	o := gather(opts)
 	ts, err := db.c.Run(ctx, txn.Options{Name: o.name},
 		func(ctx context.Context, t *txn.Txn) error {
-			return fn(ctx, WrapTx(t))
+			return fn(ctx, wrapTx(t))
 		})
 	if err == nil && o.committedAt != nil {
 		*o.committedAt = Timestamp(ts)
@@ -130,9 +130,6 @@ func (db *DB) Stats() Stats { return db.c.Stats() }
 
 // Stats are a client's counters.
 type Stats = txn.Stats
-
-// Client is the coordinator behind the handle, for the packages of this module.
-func (db *DB) Client() *txn.Client { return db.c }
 
 // Close waits for commits that go on in the background and closes the handle; over the
 // network the connections too. On a node's own DB it closes only this handle.

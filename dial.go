@@ -46,7 +46,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := NewDB(txn.NewClient(transport, txn.Config{
+	db := newDB(txn.NewClient(transport, txn.Config{
 		LockTTL: cfg.LockTTL, Logger: cfg.Logger, Tracer: tracing.New(cfg.TracerProvider),
 	}))
 	db.owned = true

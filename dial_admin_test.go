@@ -11,6 +11,7 @@ import (
 
 	"github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -95,7 +96,7 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 		"Pending":  func() error { _, err := db.Pending(ctx); return err },
 		"Tables":   func() error { _, err := db.Tables(ctx); return err },
 		"ReplayParked": func() error {
-			_, err := db.Client().ReplayParked(ctx, "nobody")
+			_, err := handle.Client(db).ReplayParked(ctx, "nobody")
 			if errors.Is(err, percolator.ErrInvalid) { // the catalogue has been read
 				return nil
 			}
@@ -114,7 +115,7 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := db.Client().Observers(ctx); !errors.Is(err, percolator.ErrClosed) {
+	if _, err := handle.Client(db).Observers(ctx); !errors.Is(err, percolator.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -14,8 +15,8 @@ import (
 // comes from Dial, or from a node.
 func Example() {
 	ctx := context.Background()
-	db := percolator.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
-	defer db.Client().Close()
+	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
+	defer handle.Client(db).Close()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "bank"}); err != nil {
 		fmt.Println(err)
 		return

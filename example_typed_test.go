@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 	"github.com/percolator-go/percolator/tuple"
@@ -18,7 +19,7 @@ func openExample(tables ...string) (db *percolator.DB, done func()) {
 		cluster.AddTable(name)
 	}
 	client := txn.NewClient(cluster.Process(1, 1), txn.Config{})
-	return percolator.NewDB(client), func() { _ = client.Close() }
+	return handle.NewDB(client), func() { _ = client.Close() }
 }
 
 type Report struct {

@@ -222,9 +222,9 @@ func (r *Registry) Err() error { return errors.Join(r.errs...) }
 
 type dbKey struct{}
 
-// WithDB returns a context in which DBFrom finds db. The framework calls it before it
+// withDB returns a context in which DBFrom finds db. The framework calls it before it
 // runs an observer.
-func WithDB(ctx context.Context, db *DB) context.Context {
+func withDB(ctx context.Context, db *DB) context.Context {
 	return context.WithValue(ctx, dbKey{}, db)
 }
 
@@ -235,5 +235,5 @@ func DBFrom(ctx context.Context) *DB {
 	if !ok || db == nil {
 		return nil
 	}
-	return NewDB(db.c)
+	return newDB(db.c)
 }

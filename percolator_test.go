@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -30,9 +31,9 @@ func open(t *testing.T) (context.Context, *percolator.DB, *txntest.Cluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	cluster := txntest.New()
 	cluster.AddTable("t", "m")
-	db := percolator.NewDB(txn.NewClient(cluster.Process(1, 1), txn.Config{}))
+	db := handle.NewDB(txn.NewClient(cluster.Process(1, 1), txn.Config{}))
 	t.Cleanup(func() {
-		if err := errors.Join(db.Close(), db.Client().Close()); err != nil {
+		if err := errors.Join(db.Close(), handle.Client(db).Close()); err != nil {
 			t.Error(err)
 		}
 		cancel()
@@ -290,7 +291,7 @@ func TestClosed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := db.Client().Timestamp(ctx); err != nil {
+	if _, err := handle.Client(db).Timestamp(ctx); err != nil {
 		t.Errorf("the node's client is closed too: %v", err)
 	}
 }
@@ -348,7 +349,7 @@ func TestRegistry(t *testing.T) {
 	if len(r.Observers()) != 2 {
 		t.Errorf("%+v", r.Observers())
 	}
-	if percolator.DBFrom(percolator.WithDB(context.Background(), nil)) != nil {
+	if percolator.DBFrom(handle.WithDB(context.Background(), nil)) != nil {
 		t.Error("a handle on no database")
 	}
 	if percolator.DBFrom(context.Background()) != nil {

@@ -25,9 +25,9 @@ type Tx struct {
 	managed bool
 }
 
-// WrapTx makes a Tx whose commit belongs to whoever called: its Commit and Rollback
-// return ErrManagedTx. It is for the packages of this module that run user code.
-func WrapTx(t *txn.Txn) *Tx { return &Tx{t: t, managed: true} }
+// wrapTx makes a Tx whose commit belongs to whoever called: its Commit and Rollback
+// return ErrManagedTx.
+func wrapTx(t *txn.Txn) *Tx { return &Tx{t: t, managed: true} }
 
 // Get reads one cell at the start timestamp, or what this transaction has buffered for
 // it. It waits for, or resolves, a lock that is in the way. After an error the

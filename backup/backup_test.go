@@ -17,6 +17,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/percolatortest"
@@ -83,7 +84,7 @@ func open(t testing.TB, dir string) *backup.Location {
 func create(t testing.TB, db *percolator.DB, l *backup.Location,
 	o backup.CreateOptions) *backup.Manifest {
 	t.Helper()
-	m, err := backup.Create(t.Context(), db.Client(), l, o)
+	m, err := backup.Create(t.Context(), handle.Client(db), l, o)
 	must(t, err)
 	return m
 }
@@ -160,7 +161,7 @@ func TestRestoredUnderLoad(t *testing.T) {
 	load.Wait()
 
 	to := percolatortest.Start(t, nil)
-	r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Policy: true})
+	r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Policy: true})
 	must(t, err)
 	equal(t, "restored", contentsNow(t, to.DB(), "bank"), want)
 	if len(want) == 0 || int(r.Records) != len(want) {
@@ -207,7 +208,7 @@ func TestChain(t *testing.T) {
 			}
 		}
 		if round == 1 { // another tablet, and another table
-			must(t, db.Client().SplitTablet(t.Context(), "bank", "row000045"))
+			must(t, handle.Client(db).SplitTablet(t.Context(), "bank", "row000045"))
 			must(t, db.CreateTable(t.Context(), percolator.TableSpec{Name: "later"}))
 			set(t, db, "later", "a", "1")
 		}
@@ -220,19 +221,19 @@ func TestChain(t *testing.T) {
 	to := percolatortest.Start(t, nil)
 	for i, s := range states {
 		name := fmt.Sprintf("bank%d", i)
-		_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 			At: uint64(s.at), Tables: map[string]string{"bank": name},
 		})
 		must(t, err)
 		equal(t, fmt.Sprintf("state %d", i), contentsNow(t, to.DB(), name), s.want)
 	}
-	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
 	must(t, err)
 	if got := contentsNow(t, to.DB(), "later"); len(got) != 1 {
 		t.Errorf("the later table has %v", got)
 	}
 	for _, at := range []uint64{full.At - 1, uint64(states[len(states)-1].at) + 1} {
-		_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 			At: at, Tables: map[string]string{"bank": "never"},
 		})
 		if !errors.Is(err, backup.ErrNotFound) {
@@ -247,25 +248,25 @@ func TestTargetNotEmpty(t *testing.T) {
 	l := open(t, t.TempDir())
 	create(t, from.DB(), l, backup.CreateOptions{})
 	before := contentsNow(t, from.DB(), "bank")
-	_, err := backup.Restore(t.Context(), from.DB().Client(), l, backup.RestoreOptions{})
+	_, err := backup.Restore(t.Context(), handle.Client(from.DB()), l, backup.RestoreOptions{})
 	if !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("NOT-EMPTY: restored over a table: %v", err)
 	}
 	equal(t, "after a refusal", contentsNow(t, from.DB(), "bank"), before)
 	// Under another name, in the same cluster.
-	_, err = backup.Restore(t.Context(), from.DB().Client(), l, backup.RestoreOptions{
+	_, err = backup.Restore(t.Context(), handle.Client(from.DB()), l, backup.RestoreOptions{
 		Tables: map[string]string{"bank": "copy"},
 	})
 	must(t, err)
 	equal(t, "copy", contentsNow(t, from.DB(), "copy"), before)
-	_, err = backup.Restore(t.Context(), from.DB().Client(), l, backup.RestoreOptions{
+	_, err = backup.Restore(t.Context(), handle.Client(from.DB()), l, backup.RestoreOptions{
 		Tables: map[string]string{"none": "copy"},
 	})
 	if !errors.Is(err, backup.ErrTable) {
 		t.Errorf("a table that is not in the backup: %v", err)
 	}
 	// Its records are older than it is: an increment would miss them.
-	_, err = backup.Create(t.Context(), from.DB().Client(), l, backup.CreateOptions{Incremental: true})
+	_, err = backup.Create(t.Context(), handle.Client(from.DB()), l, backup.CreateOptions{Incremental: true})
 	if !errors.Is(err, backup.ErrHistoryGone) {
 		t.Errorf("UNBOUND: an increment over a restored table: %v", err)
 	}
@@ -281,7 +282,7 @@ func TestUnfinishedRestore(t *testing.T) {
 	to := percolatortest.Start(t, nil)
 	db := to.DB()
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := backup.Restore(ctx, db.Client(), l, backup.RestoreOptions{
+	_, err := backup.Restore(ctx, handle.Client(db), l, backup.RestoreOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done == 1 {
 				stop()
@@ -297,12 +298,12 @@ func TestUnfinishedRestore(t *testing.T) {
 	if !errors.Is(err, percolator.ErrUnavailable) || !strings.Contains(err.Error(), "being restored") {
 		t.Errorf("HALF-RESTORED: a read gives %v", err)
 	}
-	if _, err := backup.Create(t.Context(), db.Client(), l, backup.CreateOptions{}); !errors.Is(err, backup.ErrTable) {
+	if _, err := backup.Create(t.Context(), handle.Client(db), l, backup.CreateOptions{}); !errors.Is(err, backup.ErrTable) {
 		t.Errorf("backed up half-restored: %v", err)
 	}
 	to.Restart(t)
 	db = to.DB()
-	_, err = backup.Restore(t.Context(), db.Client(), l, backup.RestoreOptions{At: m.At})
+	_, err = backup.Restore(t.Context(), handle.Client(db), l, backup.RestoreOptions{At: m.At})
 	must(t, err)
 	equal(t, "resumed", contentsNow(t, db, "bank"), want)
 }
@@ -313,7 +314,7 @@ func TestResumedCreate(t *testing.T) {
 	dir := t.TempDir()
 	db, l := from.DB(), open(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := backup.Create(ctx, db.Client(), l, backup.CreateOptions{
+	_, err := backup.Create(ctx, handle.Client(db), l, backup.CreateOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done == 1 {
 				stop()
@@ -333,7 +334,7 @@ func TestResumedCreate(t *testing.T) {
 	must(t, os.WriteFile(killed, []byte("half"), 0o600))
 	set(t, db, "bank", "row000001", "later")
 	set(t, db, "bank", "row000099", "later")
-	_, err = backup.Create(t.Context(), db.Client(), l, backup.CreateOptions{Tables: []string{"bank"}})
+	_, err = backup.Create(t.Context(), handle.Client(db), l, backup.CreateOptions{Tables: []string{"bank"}})
 	if err == nil {
 		t.Error("another backup was made of what was interrupted")
 	}
@@ -356,7 +357,7 @@ func TestResumedCreate(t *testing.T) {
 		t.Errorf("beside the manifest and %d files there are others: %v", len(m.Files), there)
 	}
 	to := percolatortest.Start(t, nil)
-	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+	_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
 	must(t, err)
 	equal(t, "resumed", contentsNow(t, to.DB(), "bank"), contentsAt(t, db, "bank", percolator.Timestamp(m.At)))
 	if holds := holdsOf(t, from); holds != 0 {
@@ -365,7 +366,7 @@ func TestResumedCreate(t *testing.T) {
 }
 
 func holdsOf(t testing.TB, n *percolatortest.Node) uint32 {
-	status, err := n.DB().Client().NodeStatus(t.Context())
+	status, err := handle.Client(n.DB()).NodeStatus(t.Context())
 	must(t, err)
 	return status.GetHistory().GetHolds()
 }
@@ -380,12 +381,12 @@ func TestRecordsPages(t *testing.T) {
 	}
 	want = append(want, uint64(set(t, n.DB(), "bank", "row", "")))
 	slices.Reverse(want)
-	now, err := n.DB().Client().Timestamp(t.Context())
+	now, err := handle.Client(n.DB()).Timestamp(t.Context())
 	must(t, err)
-	tables, err := n.DB().Client().Tables(t.Context())
+	tables, err := handle.Client(n.DB()).Tables(t.Context())
 	must(t, err)
 	var got []uint64
-	for c, err := range n.DB().Client().Records(t.Context(), txn.RecordScan{
+	for c, err := range handle.Client(n.DB()).Records(t.Context(), txn.RecordScan{
 		Span: mvcc.Span{Table: mvcc.TableID(tables[0].Id), Start: "row", End: "row\x00", HasEnd: true}, At: now, Since: mvcc.Timestamp(since),
 	}) {
 		must(t, err)
@@ -416,7 +417,7 @@ func TestRestoredBesideWriter(t *testing.T) {
 		})
 	}
 	tried := false
-	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done != 1 || tried {
 				return
@@ -457,7 +458,7 @@ func TestRestoredBesideReader(t *testing.T) {
 		}
 	}
 	tried := false
-	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done != 1 || tried {
 				return
@@ -490,12 +491,12 @@ func TestRestoredOverWriter(t *testing.T) {
 	m := create(t, from.DB(), l, backup.CreateOptions{})
 	to := start(t, 0)
 	set(t, to.DB(), "bank", "row000059x", "other")
-	_, err := to.DB().Client().Admin().RestoreTable(t.Context(), &pb.RestoreTableRequest{
+	_, err := handle.Client(to.DB()).Admin().RestoreTable(t.Context(), &pb.RestoreTableRequest{
 		Name: "bank", SplitKeys: [][]byte{[]byte("row000030")},
 		Mark: &pb.RestoreMark{Source: m.Name + " of cluster " + m.Cluster, At: m.At},
 	})
 	must(t, err)
-	r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+	r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
 	if !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("SKIPPED: restored over what somebody wrote: %+v, %v", r, err)
 	}
@@ -553,7 +554,7 @@ func TestRestart(t *testing.T) {
 func interruptCreate(t *testing.T, db *percolator.DB, l *backup.Location) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := backup.Create(ctx, db.Client(), l, backup.CreateOptions{
+	_, err := backup.Create(ctx, handle.Client(db), l, backup.CreateOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done == 1 {
 				stop()
@@ -573,7 +574,7 @@ func TestMadeAnew(t *testing.T) {
 	first := create(t, from.DB(), l, backup.CreateOptions{})
 	want := contentsNow(t, from.DB(), "bank")
 	later := set(t, from.DB(), "bank", "row000001", "later")
-	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
+	must(t, handle.Client(from.DB()).DropTable(t.Context(), "bank"))
 	must(t, from.DB().CreateTable(t.Context(), percolator.TableSpec{Name: "bank"}))
 	set(t, from.DB(), "bank", "new", "1")
 	second := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
@@ -582,13 +583,13 @@ func TestMadeAnew(t *testing.T) {
 		{At: first.At, Backup: second.Name}, {At: uint64(later)},
 		{At: uint64(later), Tables: map[string]string{"bank": "bank"}},
 	} {
-		r, err := backup.Restore(t.Context(), to.DB().Client(), l, o)
+		r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, o)
 		if !errors.Is(err, backup.ErrTable) || !strings.Contains(fmt.Sprint(err), first.Name) {
 			t.Errorf("ANOTHER: restored %+v, %v", r, err)
 		}
 	}
 	for name, at := range map[string]uint64{"old": first.At, "new": second.At} {
-		_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 			At: at, Tables: map[string]string{"bank": name},
 		})
 		must(t, err)
@@ -607,25 +608,25 @@ func TestDroppedTable(t *testing.T) {
 	l := open(t, t.TempDir())
 	first := create(t, from.DB(), l, backup.CreateOptions{})
 	want := contentsNow(t, from.DB(), "bank")
-	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
+	must(t, handle.Client(from.DB()).DropTable(t.Context(), "bank"))
 	last := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
 	to := percolatortest.Start(t, nil)
 	for at, hint := range map[uint64]string{first.At: first.Name, last.At: "not in the backup"} {
-		r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+		r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 			At: at, Backup: last.Name, Tables: map[string]string{"bank": "bank"},
 		})
 		if !errors.Is(err, backup.ErrTable) || !strings.Contains(fmt.Sprint(err), hint) {
 			t.Errorf("a table that was dropped before the backup, at %d: %+v, %v", at, r, err)
 		}
 	}
-	r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+	r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 		At: first.At, Backup: last.Name,
 	})
 	must(t, err)
 	if !slices.Equal(r.Tables, []string{"other"}) || !slices.Equal(r.LeftOut, []string{"bank"}) {
 		t.Errorf("restored %v, left out %v", r.Tables, r.LeftOut)
 	}
-	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+	_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 		Backup: first.Name, Tables: map[string]string{"bank": "bank"},
 	})
 	must(t, err)
@@ -641,13 +642,13 @@ func TestPlannedBeforeRestore(t *testing.T) {
 	to := start(t, 0)
 	ctx, stop := context.WithCancel(t.Context())
 	begun := false
-	m, err := backup.Create(t.Context(), to.DB().Client(), open(t, t.TempDir()), backup.CreateOptions{
+	m, err := backup.Create(t.Context(), handle.Client(to.DB()), open(t, t.TempDir()), backup.CreateOptions{
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if p.Done == 0 || begun {
 				return
 			}
 			begun = true
-			_, err := backup.Restore(ctx, to.DB().Client(), l, backup.RestoreOptions{
+			_, err := backup.Restore(ctx, handle.Client(to.DB()), l, backup.RestoreOptions{
 				Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 					if p.Done == 2 {
 						stop()
@@ -668,7 +669,7 @@ func TestPlannedBeforeRestore(t *testing.T) {
 func TestRefusedRestore(t *testing.T) {
 	from, to := start(t, 10), start(t, 10)
 	policy := func(n *percolatortest.Node, set *pb.Policy) *pb.Policy {
-		p, err := n.DB().Client().Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: set})
+		p, err := handle.Client(n.DB()).Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: set})
 		must(t, err)
 		return p.GetPolicy()
 	}
@@ -676,7 +677,7 @@ func TestRefusedRestore(t *testing.T) {
 	l := open(t, t.TempDir())
 	create(t, from.DB(), l, backup.CreateOptions{})
 	before := policy(to, nil)
-	_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Policy: true})
+	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Policy: true})
 	if !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("restored over a table: %v", err)
 	}
@@ -693,7 +694,7 @@ func TestRestoredBefore(t *testing.T) {
 	create(t, from.DB(), l, backup.CreateOptions{})
 	to := percolatortest.Start(t, nil)
 	for i, tables := range []map[string]string{{"bank": "bank"}, nil} {
-		r, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Tables: tables})
+		r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Tables: tables})
 		must(t, err)
 		if len(r.Tables) != i+1 || strings.Join(r.Before, " ") != []string{"", "bank"}[i] {
 			t.Errorf("restored %v, before %v", r.Tables, r.Before)
@@ -707,8 +708,8 @@ func TestDroppedMeanwhile(t *testing.T) {
 	from := start(t, 100)
 	l := open(t, t.TempDir())
 	interruptCreate(t, from.DB(), l)
-	must(t, from.DB().Client().DropTable(t.Context(), "bank"))
-	_, err := backup.Create(t.Context(), from.DB().Client(), l, backup.CreateOptions{})
+	must(t, handle.Client(from.DB()).DropTable(t.Context(), "bank"))
+	_, err := backup.Create(t.Context(), handle.Client(from.DB()), l, backup.CreateOptions{})
 	if !errors.Is(err, backup.ErrTable) || !strings.Contains(err.Error(), "--restart") {
 		t.Errorf("a dropped table: %v", err)
 	}
@@ -720,7 +721,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 func TestJobs(t *testing.T) {
 	n := start(t, 100)
 	status := func() *pb.ClusterStatusResponse {
-		s, err := n.DB().Client().Admin().ClusterStatus(t.Context(), &pb.ClusterStatusRequest{})
+		s, err := handle.Client(n.DB()).Admin().ClusterStatus(t.Context(), &pb.ClusterStatusRequest{})
 		must(t, err)
 		return s
 	}
@@ -752,7 +753,7 @@ func TestJobs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	shown := during("restore", &restored)
-	_, err := backup.Restore(ctx, n.DB().Client(), l, backup.RestoreOptions{
+	_, err := backup.Restore(ctx, handle.Client(n.DB()), l, backup.RestoreOptions{
 		Tables: map[string]string{"bank": "copy"},
 		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 			if shown(p); p.Done == 1 {
@@ -766,7 +767,7 @@ func TestJobs(t *testing.T) {
 	if !slices.ContainsFunc(status().Findings, func(f *pb.Finding) bool { return f.Kind == "restore-unfinished" }) {
 		t.Errorf("nothing is found: %v", status().Findings)
 	}
-	_, err = backup.Restore(t.Context(), n.DB().Client(), l, backup.RestoreOptions{
+	_, err = backup.Restore(t.Context(), handle.Client(n.DB()), l, backup.RestoreOptions{
 		Tables: map[string]string{"bank": "copy"},
 	})
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
@@ -50,7 +51,7 @@ func TestDamage(t *testing.T) {
 			flips++
 			if i%61 == 0 { // a restore takes longer
 				name := fmt.Sprintf("bank%d", restores)
-				_, err := backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{
+				_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{
 					Tables: map[string]string{"bank": name},
 				})
 				if !errors.Is(err, backup.ErrDamaged) {
@@ -106,7 +107,7 @@ func TestObjectStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer func() { _ = l.Close() }()
 			ctx, stop := context.WithCancel(t.Context())
-			_, err := backup.Create(ctx, from.DB().Client(), l, backup.CreateOptions{
+			_, err := backup.Create(ctx, handle.Client(from.DB()), l, backup.CreateOptions{
 				Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
 					if p.Done == 1 {
 						stop()
@@ -129,7 +130,7 @@ func TestObjectStores(t *testing.T) {
 				t.Errorf("verify: %+v", v)
 			}
 			to := percolatortest.Start(t, nil)
-			_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+			_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
 			must(t, err)
 			equal(t, name, contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
 		})
@@ -155,7 +156,7 @@ func TestDamagedBeside(t *testing.T) {
 	l := open(t, dir)
 	bad := create(t, from.DB(), l, backup.CreateOptions{})
 	must(t, os.WriteFile(filepath.Join(dir, bad.Name, "manifest"), []byte("nothing"), 0o600))
-	_, err := backup.Create(t.Context(), from.DB().Client(), l, backup.CreateOptions{Incremental: true})
+	_, err := backup.Create(t.Context(), handle.Client(from.DB()), l, backup.CreateOptions{Incremental: true})
 	if !errors.Is(err, backup.ErrDamaged) {
 		t.Errorf("made upon a damaged one: %v", err)
 	}
@@ -163,11 +164,11 @@ func TestDamagedBeside(t *testing.T) {
 	set(t, from.DB(), "bank", "row000003", "later")
 	m := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
 	to := percolatortest.Start(t, nil)
-	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{})
+	_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
 	if !errors.Is(err, backup.ErrDamaged) {
 		t.Errorf("restored the newest, though one can't be read: %v", err)
 	}
-	_, err = backup.Restore(t.Context(), to.DB().Client(), l, backup.RestoreOptions{Backup: m.Name})
+	_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Backup: m.Name})
 	must(t, err)
 	equal(t, "restored", contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
 }

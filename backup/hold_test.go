@@ -11,6 +11,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/percolatortest"
 )
@@ -33,7 +34,7 @@ func collect(t testing.TB, n *percolatortest.Node, to, above uint64) uint64 {
 	deadline := time.Now().Add(30 * time.Second)
 	for i := 0; ; i++ {
 		set(t, n.DB(), "bank", fmt.Sprintf("row%06d", i%100), fmt.Sprint("overwritten ", i))
-		status, err := n.DB().Client().NodeStatus(t.Context())
+		status, err := handle.Client(n.DB()).NodeStatus(t.Context())
 		must(t, err)
 		h := status.GetHistory()
 		if h.Safepoint == to && h.BlockedBy != "" || h.Safepoint > above {
@@ -47,7 +48,7 @@ func collect(t testing.TB, n *percolatortest.Node, to, above uint64) uint64 {
 
 func held(t testing.TB, n *percolatortest.Node) (names []string) {
 	t.Helper()
-	p, err := n.DB().Client().Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{})
+	p, err := handle.Client(n.DB()).Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{})
 	must(t, err)
 	for _, h := range p.Holds {
 		names = append(names, h.Backup)
@@ -72,7 +73,7 @@ func TestHeldForIncrement(t *testing.T) {
 			n.Restart(t)
 			if !hold {
 				collect(t, n, 0, full.At)
-				_, err := backup.Create(t.Context(), n.DB().Client(), l, backup.CreateOptions{Incremental: true})
+				_, err := backup.Create(t.Context(), handle.Client(n.DB()), l, backup.CreateOptions{Incremental: true})
 				if !errors.Is(err, backup.ErrHistoryGone) || len(held(t, n)) > 0 {
 					t.Errorf("an increment without history: %v; held: %q", err, held(t, n))
 				}
@@ -90,16 +91,16 @@ func TestHeldForIncrement(t *testing.T) {
 			}
 			second := create(t, n.DB(), l, backup.CreateOptions{Incremental: true})
 			to := percolatortest.Start(t, nil)
-			_, err := backup.Restore(t.Context(), to.DB().Client(), l,
+			_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l,
 				backup.RestoreOptions{Backup: second.Name, At: uint64(at)})
 			must(t, err)
 			equal(t, "between", contentsNow(t, to.DB(), "bank"), want)
 
-			_, err = n.DB().Client().Admin().HoldBackup(t.Context(),
+			_, err = handle.Client(n.DB()).Admin().HoldBackup(t.Context(),
 				&pb.HoldBackupRequest{Release: []*pb.BackupHold{{Backup: second.Name}}})
 			must(t, err)
 			collect(t, n, 0, second.At)
-			_, err = backup.Create(t.Context(), n.DB().Client(), l, backup.CreateOptions{Incremental: true})
+			_, err = backup.Create(t.Context(), handle.Client(n.DB()), l, backup.CreateOptions{Incremental: true})
 			if !errors.Is(err, backup.ErrHistoryGone) {
 				t.Errorf("an increment after the release: %v", err)
 			}
@@ -117,7 +118,7 @@ func TestHoldOfInterrupted(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		_, err := backup.Create(ctx, n.DB().Client(), l, backup.CreateOptions{
+		_, err := backup.Create(ctx, handle.Client(n.DB()), l, backup.CreateOptions{
 			Incremental: true, Options: backup.Options{Progress: func(backup.Progress) { stop() }},
 		})
 		if !errors.Is(err, context.Canceled) {
@@ -157,7 +158,7 @@ func TestHoldEnds(t *testing.T) {
 	l := open(t, t.TempDir())
 	full := create(t, n.DB(), l, backup.CreateOptions{Hold: true})
 	collect(t, n, 0, full.At)
-	_, err := backup.Create(t.Context(), n.DB().Client(), l, backup.CreateOptions{Incremental: true})
+	_, err := backup.Create(t.Context(), handle.Client(n.DB()), l, backup.CreateOptions{Incremental: true})
 	if !errors.Is(err, backup.ErrHistoryGone) {
 		t.Errorf("an increment after collection-max-hold: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/percolatortest"
 )
 
@@ -43,7 +44,7 @@ func TestObserversDoNotRun(t *testing.T) {
 	}
 	must(t, from.DB().WaitIdle(t.Context()))
 	paused := true
-	_, err := from.DB().Client().Admin().ControlObserver(t.Context(),
+	_, err := handle.Client(from.DB()).Admin().ControlObserver(t.Context(),
 		&pb.ControlObserverRequest{Name: "watch", Paused: &paused})
 	must(t, err)
 	for i := range 3 {
@@ -53,7 +54,7 @@ func TestObserversDoNotRun(t *testing.T) {
 	create(t, from.DB(), l, backup.CreateOptions{})
 
 	quiet := percolatortest.Start(t, registering("quiet"))
-	_, err = backup.Restore(t.Context(), quiet.DB().Client(), l, backup.RestoreOptions{})
+	_, err = backup.Restore(t.Context(), handle.Client(quiet.DB()), l, backup.RestoreOptions{})
 	must(t, err)
 	must(t, quiet.DB().WaitIdle(t.Context()))
 	if n := runs("quiet"); n != 0 {
@@ -68,7 +69,7 @@ func TestObserversDoNotRun(t *testing.T) {
 	}
 
 	asked := percolatortest.Start(t, registering("asked"))
-	r, err := backup.Restore(t.Context(), asked.DB().Client(), l, backup.RestoreOptions{Notify: true})
+	r, err := backup.Restore(t.Context(), handle.Client(asked.DB()), l, backup.RestoreOptions{Notify: true})
 	must(t, err)
 	must(t, asked.DB().WaitIdle(t.Context()))
 	if n := runs("asked"); n != 3 || r.Notified != 3 {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -127,7 +127,7 @@ func (w watcher) node(what string) func(context.Context, string) (subject, error
 		if err := s.prepare(ctx); err != nil {
 			return nil, errors.Join(err, n.Close(ctx))
 		}
-		s.db = percolator.NewDB(n.DB().Client())
+		s.db = handle.NewDB(handle.Client(n.DB()))
 		if w.after != nil {
 			ends = append(ends, w.after(ctx, n))
 		}

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
@@ -40,7 +41,7 @@ func beginNode(what string) func(context.Context, string) (subject, error) {
 }
 
 func (s *onNode) prepare(ctx context.Context) error {
-	transport := s.db.Client().Transport()
+	transport := handle.Client(s.db).Transport()
 	t, err := transport.CreateTable(ctx, "bench", nil)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (s *onNode) prepare(ctx context.Context) error {
 	}
 	s.tablet = d[0]
 	s.client = txn.NewClient(transport, txn.Config{TwoPhaseOnly: s.kind == twoPhase})
-	s.db = percolator.NewDB(s.client)
+	s.db = handle.NewDB(s.client)
 	if s.kind != readTxn && s.kind != rawGet {
 		return nil
 	}

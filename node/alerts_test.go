@@ -22,6 +22,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -355,7 +356,7 @@ func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 	})
 	passed.Store(int64(10 * time.Minute))
 	comesTrue(ctx, t, "time has passed", func() bool {
-		if _, err := n.DB().Client().Timestamp(ctx); err != nil {
+		if _, err := handle.Client(n.DB()).Timestamp(ctx); err != nil {
 			t.Fatal(err)
 		}
 		after = scrapeAll(ctx, t, n)
@@ -367,7 +368,7 @@ func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 // leaveLock is a client that prewrites a cell and goes away; its lock lives for an hour.
 func leaveLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
-	client := db.Client()
+	client := handle.Client(db)
 	id, err := client.TableID(ctx, input.Table)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/node"
 )
@@ -21,7 +22,7 @@ import (
 func backfill(t testing.TB, n *node.Node, name string,
 	action pb.BackfillRequest_Action) *pb.Backfill {
 	t.Helper()
-	r, err := n.DB().Client().Admin().Backfill(within(t, time.Minute),
+	r, err := handle.Client(n.DB()).Admin().Backfill(within(t, time.Minute),
 		&pb.BackfillRequest{Name: name, Action: action})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func TestBackfillIsPaced(t *testing.T) {
 		percolator.TableSpec{Name: "pages"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.DB().Client().Admin().Backfill(within(t, time.Minute),
+	_, err := handle.Client(n.DB()).Admin().Backfill(within(t, time.Minute),
 		&pb.BackfillRequest{Name: "counter", Action: pb.BackfillRequest_ACTION_START})
 	if err == nil || !strings.Contains(err.Error(), "there are: none at all") {
 		t.Errorf("unknown observer: %v", err)
@@ -255,7 +256,7 @@ func TestRetire(t *testing.T) {
 	}
 	for _, column := range []string{input.Name, poked.Name} {
 		for _, group := range []mvcc.Group{mvcc.GroupNotify, mvcc.GroupIntent} {
-			for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), group, table,
+			for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), group, table,
 				column) {
 				t.Fatalf("%c of %s: left behind: %v, %v", group, column, e, err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -81,7 +82,7 @@ func workOff(t *testing.T, nodes, bound int) {
 	pause := func(paused bool) {
 		t.Helper()
 		req := &pb.ControlObserverRequest{Name: "worker", Paused: &paused}
-		if _, err := r.nodes[0].DB().Client().Admin().ControlObserver(ctx, req); err != nil {
+		if _, err := handle.Client(r.nodes[0].DB()).Admin().ControlObserver(ctx, req); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +161,7 @@ func TestCascadeRunsOnce(t *testing.T) {
 	pause := func(paused bool) {
 		t.Helper()
 		req := &pb.ControlObserverRequest{Name: "sum", Paused: &paused}
-		if _, err := n.DB().Client().Admin().ControlObserver(ctx, req); err != nil {
+		if _, err := handle.Client(n.DB()).Admin().ControlObserver(ctx, req); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -27,7 +28,7 @@ func TestClockAheadDoesNotLead(t *testing.T) {
 		comesTrue(ctx, t, "meta is led by another", func() bool {
 			attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			ts, err := r.nodes[0].DB().Client().Timestamp(attempt)
+			ts, err := handle.Client(r.nodes[0].DB()).Timestamp(attempt)
 			if err != nil {
 				t.Errorf("first %v: %v", first, err)
 				return false
@@ -58,7 +59,7 @@ func TestAheadNodeIsNotChosen(t *testing.T) {
 	r.add()
 	r.placed(ctx, 2, 3, 0, 1, 2)
 	order := &pb.MoveTabletRequest{TabletId: cluster.MetaTablet, ToNode: r.id(2), Leader: true}
-	if _, err := r.nodes[0].DB().Client().Admin().MoveTablet(ctx, order); err != nil {
+	if _, err := handle.Client(r.nodes[0].DB()).Admin().MoveTablet(ctx, order); err != nil {
 		t.Fatal(err)
 	}
 	r.until(ctx, "placement says that the clock is ahead", func() bool {

@@ -7,6 +7,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -51,7 +52,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 		t.Error(err)
 	}
 	for i, n := range r.nodes { // linked on one node, known on both
-		states, err := n.DB().Client().Transport().Observers(ctx)
+		states, err := handle.Client(n.DB()).Transport().Observers(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,11 +60,11 @@ func TestNodeWithoutReplicas(t *testing.T) {
 			t.Errorf("node %d: observers %v", i, states)
 		}
 	}
-	before, err := r.nodes[0].DB().Client().Timestamp(ctx)
+	before, err := handle.Client(r.nodes[0].DB()).Timestamp(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := bare.DB().Client().Timestamp(ctx)
+	after, err := handle.Client(bare.DB()).Timestamp(ctx)
 	if err != nil || after <= before {
 		t.Errorf("timestamp %d after %d, %v", after, before, err)
 	}
@@ -80,7 +81,7 @@ func TestPauseHoldsOnAllNodes(t *testing.T) {
 			c.Observers = o.register
 		}
 	})
-	operator := r.nodes[0].DB().Client().Admin()
+	operator := handle.Client(r.nodes[0].DB()).Admin()
 	for _, paused := range []bool{true, false} {
 		if _, err := operator.ControlObserver(ctx,
 			&pb.ControlObserverRequest{Name: "watcher", Paused: &paused}); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -21,7 +22,7 @@ func diagnosed(ctx context.Context, t *testing.T, n *node.Node,
 	t.Helper()
 	comesTrue(ctx, t, "a finding "+kind, func() bool {
 		var err error
-		if status, err = n.DB().Client().Admin().ClusterStatus(ctx,
+		if status, err = handle.Client(n.DB()).Admin().ClusterStatus(ctx,
 			&pb.ClusterStatusRequest{}); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestClusterStatus(t *testing.T) {
 	var sound *pb.ClusterStatusResponse
 	comesTrue(ctx, t, "a sound cluster", func() bool {
 		var err error
-		sound, err = asked.DB().Client().Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		sound, err = handle.Client(asked.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		return err == nil && len(sound.Nodes) == 3 && sound.Survives == 1
 	})
 	for _, x := range sound.Nodes {
@@ -90,7 +91,7 @@ func TestClusterStatus(t *testing.T) {
 // leaveOldLock leaves the lock of a transaction that began two minutes ago.
 func leaveOldLock(ctx context.Context, t *testing.T, n *node.Node) {
 	t.Helper()
-	client := n.DB().Client()
+	client := handle.Client(n.DB())
 	now, err := client.Timestamp(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
@@ -35,7 +36,7 @@ func comesTrue(ctx context.Context, t *testing.T, what string, ok func() bool) {
 func (r *rig) tablets(ctx context.Context) []*pb.TabletDescriptor {
 	for _, n := range r.nodes {
 		if n != nil {
-			found, _ := n.DB().Client().Transport().Locate(ctx, 0, "", 1000)
+			found, _ := handle.Client(n.DB()).Transport().Locate(ctx, 0, "", 1000)
 			return found
 		}
 	}
@@ -69,7 +70,7 @@ func (r *rig) status(ctx context.Context, tablet uint64) *pb.StatusResponse {
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		resp, err := n.DB().Client().Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet},
+		resp, err := handle.Client(n.DB()).Transport().Send(ctx, &pb.TabletDescriptor{TabletId: tablet},
 			&pb.TabletRequest{
 				TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
 			})
@@ -88,7 +89,7 @@ func (r *rig) lead(ctx context.Context, tablet uint64, i int) {
 		if s := r.status(ctx, tablet); s != nil && s.NodeId == id {
 			return true
 		}
-		_, _ = r.nodes[i].DB().Client().Transport().Send(ctx,
+		_, _ = handle.Client(r.nodes[i].DB()).Transport().Send(ctx,
 			&pb.TabletDescriptor{TabletId: tablet}, &pb.TabletRequest{
 				TabletId: tablet, Op: &pb.TabletRequest_TransferLeader{
 					TransferLeader: &pb.TransferLeaderRequest{NodeId: id},
@@ -166,7 +167,7 @@ func (s *stamps) take(ctx context.Context, db *percolator.DB) error {
 	s.mu.Unlock()
 	attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ts, err := db.Client().Timestamp(attempt)
+	ts, err := handle.Client(db).Timestamp(attempt)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -49,9 +50,9 @@ func TestUnknownOutcome(t *testing.T) {
 	if err := workload.Prepare(ctx, n.DB(), 2); err != nil {
 		t.Fatal(err)
 	}
-	client := txn.NewClient(&cut{Transport: n.DB().Client().Transport()},
+	client := txn.NewClient(&cut{Transport: handle.Client(n.DB()).Transport()},
 		txn.Config{SettleTimeout: 300 * time.Millisecond})
-	db := percolator.NewDB(client)
+	db := handle.NewDB(client)
 	runs := 0
 	v := percolator.Column{Table: workload.Table, Name: "v"}
 	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
@@ -119,7 +120,7 @@ func leaveSecondary(ctx context.Context, t *testing.T, db *percolator.DB) {
 	if err := workload.Prepare(ctx, db, 2); err != nil {
 		t.Fatal(err)
 	}
-	client := db.Client()
+	client := handle.Client(db)
 	tables, err := client.Tables(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -38,7 +39,7 @@ func TestNobodyForgesAcknowledgments(t *testing.T) {
 	if err := set(ctx, db, "r", cell, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	hostile := db.Client()
+	hostile := handle.Client(db)
 	id, err := hostile.TableID(ctx, "t")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestNoRawClients(t *testing.T) {
 	db := dial(t, n)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	id, err := db.Client().TableID(ctx, "t")
+	id, err := handle.Client(db).TableID(ctx, "t")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestNoRawClients(t *testing.T) {
 		Writes: []*pb.CellWrite{{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}},
 	}
 	at := wire.Position{Table: id, Row: "r"}
-	_, _, err = db.Client().Send(ctx, at,
+	_, _, err = handle.Client(db).Send(ctx, at,
 		&pb.TabletRequest{Op: &pb.TabletRequest_RawWrite{RawWrite: write}})
 	if !errors.Is(err, percolator.ErrPermission) {
 		t.Errorf("a client's raw write: %v", err)
@@ -92,7 +93,7 @@ func TestNoRawClients(t *testing.T) {
 	get := &pb.TabletRequest{
 		Op: &pb.TabletRequest_RawGet{RawGet: &pb.RawGetRequest{Cells: []*pb.Cell{c}}},
 	}
-	r, _, err := n.DB().Client().Send(ctx, at, get)
+	r, _, err := handle.Client(n.DB()).Send(ctx, at, get)
 	if err != nil || r.GetRawGet().GetValues()[0].GetFound() {
 		t.Errorf("it has left %v, %v", r, err)
 	}
@@ -104,7 +105,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	n := open(t, "", shortHistory)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	victim, hostile := dial(t, n).Client().Transport(), dial(t, n).Client().Transport()
+	victim, hostile := handle.Client(dial(t, n)).Transport(), handle.Client(dial(t, n)).Transport()
 	now, _, err := victim.Timestamps(ctx, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -59,13 +60,13 @@ func TestHarmIsFound(t *testing.T) {
 // oldLock is the lock of a client that went away two minutes ago.
 func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
-	id, err := db.Client().TableID(ctx, input.Table)
+	id, err := handle.Client(db).TableID(ctx, input.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	cell := wire.CellPB(mvcc.Cell{Table: id, Row: "locked", Column: "c"})
-	r, _, err := db.Client().Send(ctx, wire.Position{Table: id, Row: "locked"}, &pb.TabletRequest{
+	r, _, err := handle.Client(db).Send(ctx, wire.Position{Table: id, Row: "locked"}, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
 			StartTs: uint64(mvcc.TimestampAt(now.Add(-2 * time.Minute).UnixMilli())),
 			Expiry:  uint64(mvcc.TimestampAt(now.Add(time.Hour).UnixMilli())),
@@ -101,7 +102,7 @@ func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string)
 	}()
 	began := time.Now()
 	comesTrue(ctx, t, kind, func() bool {
-		status, err := n.DB().Client().Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		status, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		for _, f := range status.GetFindings() {
 			if f.Kind == kind && strings.Contains(f.Remedy, remedy) {
 				return true

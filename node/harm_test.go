@@ -13,6 +13,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/node"
 )
@@ -210,7 +211,7 @@ func TestBadObserversHarmNobody(t *testing.T) {
 func parkedBecause(t *testing.T, n *node.Node, name, text string) bool {
 	t.Helper()
 	info := stateOf(t, n, name).Info
-	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
+	for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
 		mvcc.TableID(info.Table), string(info.Column)) {
 		if err != nil {
 			t.Fatal(err)

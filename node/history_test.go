@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -125,7 +126,7 @@ func TestTimeTravel(t *testing.T) {
 // historyOf counts the entries of a row in all groups.
 func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int {
 	t.Helper()
-	id, err := n.DB().Client().TableID(ctx, past.Table)
+	id, err := handle.Client(n.DB()).TableID(ctx, past.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func historyOf(ctx context.Context, t *testing.T, n *node.Node, row string) int 
 			History: &pb.HistoryRequest{Table: uint32(id), Row: []byte(row), Limit: 10_000},
 		},
 	}
-	r, _, err := n.DB().Client().Send(ctx, wire.Position{Table: id, Row: row}, req)
+	r, _, err := handle.Client(n.DB()).Send(ctx, wire.Position{Table: id, Row: row}, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestHoldOutlivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	commits := overwrite(ctx, t, n.DB(), "a", 3)
-	transport := n.DB().Client().Transport()
+	transport := handle.Client(n.DB()).Transport()
 	hold := &pb.HoldHistoryRequest{Holder: "elsewhere", Oldest: uint64(commits[1]), TtlMs: 5000}
 	if r, err := transport.HoldHistory(ctx, hold); err != nil || r.TtlMs != 5000 ||
 		r.HistoryMs != 1000 || r.Bound > hold.Oldest {
@@ -287,7 +288,7 @@ func TestUnresolvedSecondaryOutlivesHistory(t *testing.T) {
 func strand(ctx context.Context, t *testing.T, n *node.Node, primary,
 	secondary string) (string, string) {
 	t.Helper()
-	client := n.DB().Client()
+	client := handle.Client(n.DB())
 	id, err := client.TableID(ctx, past.Table)
 	if err != nil {
 		t.Fatal(err)
@@ -336,7 +337,7 @@ func TestDroppedTableGoes(t *testing.T) {
 		SplitKeys: []string{"3", "6"}}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := db.Client().TableID(ctx, past.Table)
+	id, err := handle.Client(db).TableID(ctx, past.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func TestDroppedTableGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(ctx, t, n, "nothing is left of the table", func(s *pb.NodeStatusResponse) bool {
-		c, err := db.Client().Catalogue(ctx)
+		c, err := handle.Client(db).Catalogue(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -358,7 +359,7 @@ func TestDroppedTableGoes(t *testing.T) {
 		t.Errorf("%d entries collected of a table with 40 rows", c)
 	}
 	cell := mvcc.Cell{Table: id, Row: "3/3", Column: past.Name}
-	r, _, err := db.Client().Send(ctx, wire.Position{Table: id, Row: cell.Row},
+	r, _, err := handle.Client(db).Send(ctx, wire.Position{Table: id, Row: cell.Row},
 		&pb.TabletRequest{Op: &pb.TabletRequest_Get{
 			Get: &pb.GetRequest{
 				At:    uint64(mvcc.TimestampAt(time.Now().UnixMilli())),

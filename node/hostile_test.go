@@ -16,6 +16,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
@@ -235,7 +236,7 @@ func TestTimestampsFromTheFuture(t *testing.T) {
 	if err := set(ctx, db, "r", cell, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	client := db.Client()
+	client := handle.Client(db)
 	table, err := client.TableID(ctx, "t")
 	if err != nil {
 		t.Fatal(err)

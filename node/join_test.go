@@ -23,6 +23,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/ports"
 )
@@ -120,7 +121,7 @@ func awaitNodes(ctx context.Context, t *testing.T, n *node.Node, id, incarnation
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(n.DB()).Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +231,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 		if n == nil {
 			continue
 		}
-		if r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil ||
+		if r, err := handle.Client(n.DB()).Admin().Nodes(ctx, &pb.NodesRequest{}); err != nil ||
 			len(r.Nodes) != 3 {
 			t.Errorf("%v, %v", r, err)
 		}

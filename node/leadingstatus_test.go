@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -25,7 +26,7 @@ func TestLeadingStatus(t *testing.T) {
 	if err := workload.Prepare(ctx, db, tablets); err != nil {
 		t.Fatal(err)
 	}
-	all, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
+	all, err := handle.Client(db).Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

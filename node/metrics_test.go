@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -51,7 +52,7 @@ func TestEveryMetricIsExported(t *testing.T) {
 	}
 	defer func() { _ = remote.Close() }()
 	write(t, remote, 10, 20)
-	if _, err := remote.Client().Admin().Backfill(ctx, &pb.BackfillRequest{
+	if _, err := handle.Client(remote).Admin().Backfill(ctx, &pb.BackfillRequest{
 		Name: "counter", Action: pb.BackfillRequest_ACTION_START,
 	}); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -365,7 +366,7 @@ func workerOf(id join.Identity) mvcc.Worker {
 
 // DB returns a new handle on the database in this process. The caller may close it, which
 // leaves other handles usable. All of them end with the node.
-func (n *Node) DB() *percolator.DB { return percolator.NewDB(n.client) }
+func (n *Node) DB() *percolator.DB { return handle.NewDB(n.client) }
 
 // Close drains the node as far as ctx allows, then stops it and joins its goroutines. A
 // second call returns nil at once, also while the first is at work.

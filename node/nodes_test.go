@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -16,7 +17,7 @@ func TestNodesOfOneAlone(t *testing.T) {
 	defer cancel()
 	n := open(t, t.TempDir(), func(c *node.Config) { c.Peer, c.Gossip = "", "" })
 	comesTrue(ctx, t, "the node says what it does", func() bool {
-		r, err := n.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(n.DB()).Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil || len(r.Nodes) != 1 {
 			t.Fatalf("%v, %v", r, err)
 		}

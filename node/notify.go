@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -55,7 +56,7 @@ func (obs *observers) start(ctx context.Context, r *percolator.Registry) error {
 		FailureMax:  obs.cfg.Notifications.FailurePauseMax,
 		// An observer's function finds the database in its context (percolator.DBFrom).
 		Context: func(ctx context.Context) context.Context {
-			return percolator.WithDB(ctx, percolator.NewDB(obs.client))
+			return handle.WithDB(ctx, handle.NewDB(obs.client))
 		},
 		Suspect: crashes.get, Traces: obs.tablets.traces,
 	})

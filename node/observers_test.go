@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/node"
 )
@@ -86,7 +87,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // stateOf is what the cluster says of the observer; nil if it is not in the catalogue.
 func stateOf(t testing.TB, n *node.Node, name string) *pb.ObserverState {
 	t.Helper()
-	all, err := n.DB().Client().Transport().Observers(within(t, time.Minute))
+	all, err := handle.Client(n.DB()).Transport().Observers(within(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func counted(t testing.TB, n *node.Node, name string, want func(*pb.ObserverStat
 
 func controlObserver(t testing.TB, n *node.Node, req *pb.ControlObserverRequest) *pb.ObserverInfo {
 	t.Helper()
-	r, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute), req)
+	r, err := handle.Client(n.DB()).Admin().ControlObserver(within(t, time.Minute), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	if s := stateOf(t, n, "counter"); s.Notifications != 0 || s.OldestTs != 0 || s.Info.Limit != 3 {
 		t.Errorf("resumed: %v", s)
 	}
-	_, err := n.DB().Client().Admin().ControlObserver(within(t, time.Minute),
+	_, err := handle.Client(n.DB()).Admin().ControlObserver(within(t, time.Minute),
 		&pb.ControlObserverRequest{Name: "couner"})
 	if err == nil || !strings.Contains(err.Error(),
 		`there is no observer "couner"; there are: "counter"`) {
@@ -262,7 +263,7 @@ func TestLimitLive(t *testing.T) {
 // parkedWith checks what is listed of the observer's parked notifications.
 func parkedWith(t *testing.T, n *node.Node, s *pb.ObserverState, attempts uint32) {
 	t.Helper()
-	for e, err := range n.DB().Client().WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
+	for e, err := range handle.Client(n.DB()).WalkColumn(within(t, time.Minute), mvcc.GroupNotify,
 		mvcc.TableID(s.Info.Table), string(s.Info.Column)) {
 		if err != nil {
 			t.Fatal(err)
@@ -324,7 +325,7 @@ func TestParkedAreReplayed(t *testing.T) {
 	}
 	n = open(t, dir, link) // what is parked outlives the process
 	healed.Store(true)
-	table, client := mvcc.TableID(stateOf(t, n, "counter").Info.Table), n.DB().Client()
+	table, client := mvcc.TableID(stateOf(t, n, "counter").Info.Table), handle.Client(n.DB())
 	if err := client.Replay(within(t, time.Minute), 0,
 		[]mvcc.Cell{{Table: table, Row: rowOf(7), Column: input.Name}}); err != nil {
 		t.Fatal(err)

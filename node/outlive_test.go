@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/gossip"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/version"
 )
 
@@ -30,7 +31,7 @@ func TestOutlivesACopy(t *testing.T) {
 	id := b.Status().NodeId
 	awaitNodes(ctx, t, a, id, 1)
 	awaitNodes(ctx, t, b, a.Status().NodeId, 1)
-	r, err := a.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+	r, err := handle.Client(a.DB()).Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

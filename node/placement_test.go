@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
@@ -207,7 +208,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	if err := workload.Prepare(ctx, operator, tablets); err != nil {
 		t.Fatal(err)
 	}
-	descriptors, err := operator.Client().Transport().Locate(ctx, 0, "", 1000)
+	descriptors, err := handle.Client(operator).Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.add()
 	r.placed(ctx, all, 3, 0, 1, 2, 3, 4)
 	for _, i := range []int{1, 2} {
-		if _, err := operator.Client().Admin().DrainNode(ctx,
+		if _, err := handle.Client(operator).Admin().DrainNode(ctx,
 			&pb.DrainNodeRequest{NodeId: r.id(i)}); err != nil {
 			t.Fatal(err)
 		}
@@ -230,14 +231,14 @@ func TestGrowsAndShrinks(t *testing.T) {
 	r.stop(1)
 	r.stop(2)
 	r.placed(ctx, all, 3, 0, 3, 4)
-	if _, err := operator.Client().Admin().DrainNode(ctx,
+	if _, err := handle.Client(operator).Admin().DrainNode(ctx,
 		&pb.DrainNodeRequest{NodeId: r.id(3)}); err == nil {
 		t.Error("a drain that leaves two nodes for three replicas is taken on")
 	}
 	load.stop()
 	load.check(ctx, t, r.nodes[3].DB())
 	for id := range r.layout().tablets {
-		v, err := operator.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: id})
+		v, err := handle.Client(operator).Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: id})
 		if err != nil || !v.Equal || len(v.Replicas) != 3 {
 			t.Errorf("tablet %d: %v, %v", id, v, err)
 		}
@@ -254,7 +255,7 @@ func (r *rig) drained(ctx context.Context, ids ...uint64) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for len(left) > 0 {
-		resp, err := r.nodes[0].DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		resp, err := handle.Client(r.nodes[0].DB()).Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -289,7 +290,7 @@ func TestReplacesALostNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := startAdders(t, 2, func() *percolator.DB { return db })
-	descriptors, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
+	descriptors, err := handle.Client(db).Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestReplacesALostNode(t *testing.T) {
 	r.placed(ctx, len(descriptors), 3, 1, 2, 3)
 	load.stop()
 	load.check(ctx, t, r.nodes[2].DB())
-	operator := r.nodes[3].DB().Client().Admin()
+	operator := handle.Client(r.nodes[3].DB()).Admin()
 	id, to := descriptors[len(descriptors)-1].TabletId, uint64(0)
 	s := r.layout().tablets[id]
 	for _, x := range s.Tablet.Replicas {

@@ -16,6 +16,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
 )
@@ -45,7 +46,7 @@ func (l *logged) has(texts ...string) bool {
 }
 
 func setPolicy(ctx context.Context, n *node.Node, set *pb.Policy) (*pb.Policy, error) {
-	r, err := n.DB().Client().Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
+	r, err := handle.Client(n.DB()).Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
 	return r.GetPolicy(), err
 }
 
@@ -123,12 +124,12 @@ func TestPolicyOutlivesRestart(t *testing.T) {
 	})
 	check := func(want time.Duration) {
 		t.Helper()
-		now, err := r.nodes[0].DB().Client().Timestamp(ctx)
+		now, err := handle.Client(r.nodes[0].DB()).Timestamp(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hold := &pb.HoldHistoryRequest{Holder: "h", Oldest: uint64(now), TtlMs: 1000}
-		if l, err := r.nodes[0].DB().Client().Transport().HoldHistory(ctx, hold); err != nil ||
+		if l, err := handle.Client(r.nodes[0].DB()).Transport().HoldHistory(ctx, hold); err != nil ||
 			l.HistoryMs != uint64(want.Milliseconds()) {
 			t.Errorf("history as leases know it: %v, %v; want %v", l, err, want)
 		}

@@ -15,6 +15,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -101,7 +102,7 @@ func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 	if q.At, err = timeOf(form.Get("at")); err != nil {
 		return nil, err
 	}
-	return inspect.ReadRows(ctx, percolator.NewDB(n.client), q)
+	return inspect.ReadRows(ctx, handle.NewDB(n.client), q)
 }
 
 // row is all that one row holds: table, row.

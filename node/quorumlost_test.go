@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -60,7 +61,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		c.HTTP, c.Observers = "127.0.0.1:0", o.register
 	})
 	r.lead(ctx, 1, 0) // this one exports what placement does
-	left, transport := r.nodes[0], r.nodes[0].DB().Client().Transport()
+	left, transport := r.nodes[0], handle.Client(r.nodes[0].DB()).Transport()
 	var before map[string]float64
 	comesTrue(ctx, t, "the figures of observers and placement", func() bool {
 		before = series(ctx, t, left)
@@ -72,7 +73,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 	if code, body := fetch(ctx, t, left, "/readyz"); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)
 	}
-	if nodes, err := left.DB().Client().Admin().Nodes(ctx,
+	if nodes, err := handle.Client(left.DB()).Admin().Nodes(ctx,
 		&pb.NodesRequest{Leaders: true}); err != nil || nodes.Unavailable != "" ||
 		len(nodes.Nodes) != 3 || len(nodes.Leaders) == 0 {
 		t.Fatalf("%v, %v", nodes, err)
@@ -101,7 +102,7 @@ func TestAnswersWithoutQuorum(t *testing.T) {
 		status.LinkedAgeMs < 0 {
 		t.Errorf("the status lacks something: %v", status)
 	}
-	nodes, err := left.DB().Client().Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true})
+	nodes, err := handle.Client(left.DB()).Admin().Nodes(ctx, &pb.NodesRequest{Leaders: true})
 	if err != nil || nodes.Unavailable == "" || nodes.AgeMs < 0 || len(nodes.Nodes) != 3 ||
 		len(nodes.Leaders) != 0 {
 		t.Errorf("%v, %v", nodes, err)
@@ -154,7 +155,7 @@ func TestObserversAddUp(t *testing.T) {
 		}
 	}
 	for i, n := range r.nodes {
-		states, err := n.DB().Client().Transport().Observers(ctx)
+		states, err := handle.Client(n.DB()).Transport().Observers(ctx)
 		if err != nil || len(states) != 1 {
 			t.Fatalf("%v, %v", states, err)
 		}
@@ -174,7 +175,7 @@ func TestVerifySkipsWhoIsAway(t *testing.T) {
 	r := three(ctx, t, 4, func(_ int, c *node.Config) { c.Placement.GoneAfter = time.Hour })
 	away := r.id(2)
 	r.crash(2)
-	admin := r.nodes[0].DB().Client().Admin()
+	admin := handle.Client(r.nodes[0].DB()).Admin()
 	// less than one tablet takes that waits
 	patience, end := context.WithTimeout(ctx, 50*time.Second)
 	defer end()

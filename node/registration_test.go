@@ -10,6 +10,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
 )
@@ -64,7 +65,7 @@ func (r *rig) spreadOverTwo(ctx context.Context) (holder int, row string) {
 		}
 	}
 	away := r.id(1 - holder)
-	operator := r.nodes[holder].DB().Client().Admin()
+	operator := handle.Client(r.nodes[holder].DB()).Admin()
 	comesTrue(ctx, r.t, "tablets on both nodes", func() bool {
 		all := r.tablets(ctx)
 		last := all[len(all)-1]

@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 )
 
 // TestReplicaFallsBehind: a node that is away for so long that the log does not wait for
@@ -22,7 +23,7 @@ func TestReplicaFallsBehind(t *testing.T) {
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	all, err := db.Client().Transport().Locate(ctx, 16, "r", 1)
+	all, err := handle.Client(db).Transport().Locate(ctx, 16, "r", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestReplicaFallsBehind(t *testing.T) {
 func (r *rig) verified(ctx context.Context, t *testing.T, tablet uint64) *pb.VerifyTabletResponse {
 	t.Helper()
 	for {
-		v, err := r.nodes[0].DB().Client().Admin().VerifyTablet(ctx,
+		v, err := handle.Client(r.nodes[0].DB()).Admin().VerifyTablet(ctx,
 			&pb.VerifyTabletRequest{TabletId: tablet})
 		if err == nil && !slices.ContainsFunc(v.Replicas, func(one *pb.ReplicaChecksum) bool {
 			return one.Error != ""

@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -17,7 +18,7 @@ import (
 func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet uint64,
 	kind pb.ReplicaChange_Kind, node uint64) *pb.TabletDescriptor {
 	t.Helper()
-	transport := db.Client().Transport()
+	transport := handle.Client(db).Transport()
 	last := ""
 	for ctx.Err() == nil {
 		d := describe(ctx, t, db, tablet)
@@ -45,7 +46,7 @@ func changeReplicas(ctx context.Context, t *testing.T, db *percolator.DB, tablet
 func describe(ctx context.Context, t *testing.T, db *percolator.DB,
 	tablet uint64) *pb.TabletDescriptor {
 	t.Helper()
-	all, err := db.Client().Transport().Locate(ctx, 0, "", 1000)
+	all, err := handle.Client(db).Transport().Locate(ctx, 0, "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestReplicasByLearners(t *testing.T) {
 		}
 	}
 	write(0, 1500)
-	all, err := db.Client().Transport().Locate(ctx, 16, "r", 1)
+	all, err := handle.Client(db).Transport().Locate(ctx, 16, "r", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestReplicasByLearners(t *testing.T) {
 		changeReplicas(ctx, t, db, tablet, pb.ReplicaChange_KIND_PROMOTE, id)
 	}
 	write(1700, 1900)
-	v, err := db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+	v, err := handle.Client(db).Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
 	if err != nil {
 		t.Fatal(err)
 	}

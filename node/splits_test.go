@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/workload"
 )
@@ -67,7 +68,7 @@ func TestSplitsBySize(t *testing.T) {
 		t.Errorf("%d tablets of %d bytes in all, each up to %d", len(status.Tablets), rows*size,
 			limit)
 	}
-	id, err := db.Client().TableID(ctx, single.Table)
+	id, err := handle.Client(db).TableID(ctx, single.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestSplitsByLoad(t *testing.T) {
 		}
 		return len(s.Tablets) > before
 	})
-	id, err := db.Client().TableID(ctx, hot.Table)
+	id, err := handle.Client(db).TableID(ctx, hot.Table)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
@@ -178,10 +179,10 @@ func TestTraceOfResolvedLock(t *testing.T) {
 	}
 	// Its own client may not wait long for what it never hears of.
 	client := record(trace.AlwaysSample())
-	inner := txn.NewClient(&withheld{Transport: n.DB().Client().Transport()}, txn.Config{
+	inner := txn.NewClient(&withheld{Transport: handle.Client(n.DB()).Transport()}, txn.Config{
 		LockTTL: time.Second, OperationTimeout: time.Second, Tracer: tracerOf(client),
 	})
-	err := percolator.NewDB(inner).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+	err := handle.NewDB(inner).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 		tx.Set("a", percolator.Column{Table: "t", Name: "c"}, []byte("x"))
 		tx.Set("y", percolator.Column{Table: "t", Name: "a"}, []byte("x"))
 		return nil
@@ -208,9 +209,9 @@ func TestTracingOff(t *testing.T) {
 	for name, spans := range map[string]recorded{
 		"without a provider": {}, "not sampled": record(trace.NeverSample()),
 	} {
-		w := &withheld{Transport: n.DB().Client().Transport()}
+		w := &withheld{Transport: handle.Client(n.DB()).Transport()}
 		w.first.Store(1 << 63)
-		db := percolator.NewDB(txn.NewClient(w, txn.Config{Tracer: tracerOf(spans)}))
+		db := handle.NewDB(txn.NewClient(w, txn.Config{Tracer: tracerOf(spans)}))
 		err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			column := percolator.Column{Table: "t", Name: "c"}
 			tx.Set("r", column, []byte("x"))

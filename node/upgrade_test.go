@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
@@ -88,7 +89,7 @@ func (u *upgrader) refused(name string, build version.Range, text string) {
 func (u *upgrader) finalize(name string) (*pb.FinalizeUpgradeResponse, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, 20*time.Second)
 	defer cancel()
-	return u.up[name].DB().Client().Admin().FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
+	return handle.Client(u.up[name].DB()).Admin().FinalizeUpgrade(ctx, &pb.FinalizeUpgradeRequest{})
 }
 
 // saved is the version that a node's directory says.
@@ -104,7 +105,7 @@ func (u *upgrader) saved(name string) string {
 // uses reports whether the cluster takes what came with version 3, by the node.
 func (u *upgrader) uses(name string) bool {
 	u.t.Helper()
-	c := u.up[name].DB().Client()
+	c := handle.Client(u.up[name].DB())
 	l, err := backup.Open(u.ctx, u.t.TempDir())
 	if err != nil {
 		u.t.Fatal(err)
@@ -230,7 +231,7 @@ func (u *upgrader) refusals() {
 	if got := u.saved("b"); got != "format 3" {
 		u.t.Errorf("the directory of a node that was away is of %s", got)
 	}
-	r, err := u.up["a"].DB().Client().Admin().Nodes(u.ctx, &pb.NodesRequest{})
+	r, err := handle.Client(u.up["a"].DB()).Admin().Nodes(u.ctx, &pb.NodesRequest{})
 	if err != nil || len(r.Nodes) != 2 {
 		u.t.Errorf("the nodes are %v, %v", r.GetNodes(), err)
 	}

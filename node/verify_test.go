@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 )
 
 // The replicas of a tablet are compared as of one entry, whatever is written meanwhile.
@@ -29,7 +30,7 @@ func TestVerify(t *testing.T) {
 	if err := n.DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	a := n.DB().Client().Admin()
+	a := handle.Client(n.DB()).Admin()
 	var sums []uint64
 	for i := range 2 {
 		err := n.DB().Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -69,7 +70,7 @@ func TestHeavyTransactions(t *testing.T) {
 		if err := db.WaitIdle(ctx); err != nil {
 			t.Fatalf("%s: %v", h.name, err)
 		}
-		if left := db.Client().Stats().Secondaries; left > 0 {
+		if left := handle.Client(db).Stats().Secondaries; left > 0 {
 			t.Errorf("%s: %d commits of secondaries failed", h.name, left)
 		}
 		keys := make([]percolator.CellKey, h.writes)

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -51,7 +52,7 @@ func (n *Node) locked(ctx context.Context, observer string) string {
 	}
 	var text strings.Builder
 	for _, group := range []mvcc.Group{mvcc.GroupLock, mvcc.GroupIntent} {
-		for e, err := range n.DB().Client().WalkColumn(ctx, group, mvcc.TableID(o.Table),
+		for e, err := range handle.Client(n.DB()).WalkColumn(ctx, group, mvcc.TableID(o.Table),
 			wire.String(o.Column)) {
 			if err != nil {
 				return err.Error()
@@ -129,7 +130,7 @@ func (n *Node) Replay(t testing.TB, observer string) int {
 	t.Helper()
 	ctx, cancel := n.bounded()
 	defer cancel()
-	replayed, err := n.DB().Client().ReplayParked(ctx, observer)
+	replayed, err := handle.Client(n.DB()).ReplayParked(ctx, observer)
 	if err != nil {
 		t.Fatalf("percolatortest: replay what %q gave up: %v", observer, err)
 	}
@@ -137,7 +138,7 @@ func (n *Node) Replay(t testing.TB, observer string) int {
 }
 
 func (n *Node) observer(ctx context.Context, name string) (*pb.ObserverInfo, error) {
-	catalogue, err := n.DB().Client().Transport().Catalogue(ctx)
+	catalogue, err := handle.Client(n.DB()).Transport().Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func (n *Node) notifications(ctx context.Context, observer string) ([]Notificati
 		return nil, err
 	}
 	var out []Notification
-	for e, err := range n.DB().Client().WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
+	for e, err := range handle.Client(n.DB()).WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
 		wire.String(o.Column)) {
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -67,7 +68,7 @@ type client struct{ c *txn.Client }
 type transaction struct{ *txn.Txn }
 
 // User implements Txn.
-func (t transaction) User() *percolator.Tx { return percolator.WrapTx(t.Txn) }
+func (t transaction) User() *percolator.Tx { return handle.WrapTx(t.Txn) }
 
 // Begin implements Client.
 func (c client) Begin(ctx context.Context, observer string) (Txn, error) {

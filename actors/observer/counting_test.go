@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/notifytest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -99,7 +100,7 @@ func TestExactCountingOverFaults(t *testing.T) {
 			})
 			client := txn.NewClient(cluster.Process(7, 1), txn.Config{})
 			defer func() { _ = client.Close() }()
-			db := percolator.NewDB(client)
+			db := handle.NewDB(client)
 			ctx := bounded(t, 60*time.Second)
 			if err := work.Load(ctx, db); err != nil {
 				t.Fatal(err)

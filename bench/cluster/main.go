@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/cluster"
@@ -168,7 +169,7 @@ func measure(ctx context.Context, o options, w workload, binary string) (f figur
 	}
 	client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
 	defer func() { err = errors.Join(err, client.Close()) }()
-	db := percolator.NewDB(client)
+	db := handle.NewDB(client)
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 		return f, err
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/examples/webindex/search"
 )
 
@@ -31,15 +30,15 @@ func (a *app) indexed(ctx context.Context) (search.Status, error) {
 	if err != nil {
 		return search.Status{}, err
 	}
-	pending, err := a.db.Client().PendingObservers(ctx)
+	pending, err := a.db.Pending(ctx)
 	if err != nil {
 		return search.Status{}, err
 	}
 	s := search.Status{Pages: pages}
-	for _, o := range pending {
-		s.Waiting += o.GetNotifications() + o.GetIntents()
-		if oldest := percolator.Timestamp(o.GetOldestTs()); oldest > 0 {
-			s.Oldest = max(s.Oldest, time.Since(oldest.Time()))
+	for _, o := range pending.Observers {
+		s.Waiting += o.Notifications + o.Intents
+		if o.Oldest > 0 {
+			s.Oldest = max(s.Oldest, time.Since(o.Oldest.Time()))
 		}
 	}
 	a.status.asked, a.status.last = time.Now(), s

@@ -63,9 +63,11 @@ var layers = []layer{
 		pb, "internal/certs", "internal/metrics", "internal/mvcc", "internal/txn",
 		"internal/wire",
 	}},
+	{of: "internal/handle/hook", may: []string{"internal/txn"}},
 	{of: root, may: []string{
-		pb, "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
+		pb, "internal/handle/hook", "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
 	}},
+	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
 	{of: "internal/inspect", may: []string{
 		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
 	}},
@@ -73,8 +75,8 @@ var layers = []layer{
 		"internal/metrics", "internal/mvcc", "internal/version", "store/...",
 	}},
 	{of: "actors/observer", may: []string{
-		root, pb, "internal/actorkit", "internal/metrics", "internal/mvcc", "internal/notify",
-		"internal/tracing", "internal/txn", "internal/wire",
+		root, pb, "internal/actorkit", "internal/handle", "internal/metrics", "internal/mvcc",
+		"internal/notify", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	// It stops, replaces and starts tablets: beside the actor, not part of it.
 	{of: "actors/tablet/replicas", may: []string{
@@ -134,12 +136,13 @@ var layers = []layer{
 	}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
-		"internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
+		"internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
 		"internal/version", "internal/wire",
 	}},
 	{of: "node", may: []string{"..."}},
 	{of: "percolatortest", may: []string{
-		root, pb, "internal/mvcc", "internal/txn", "internal/wire", "node", "store",
+		root, pb, "internal/handle", "internal/mvcc", "internal/txn", "internal/wire", "node",
+		"store",
 	}},
 	{of: "cmd/...", may: []string{"node"}},
 	{of: "bench", may: []string{"..."}},

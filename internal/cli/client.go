@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -103,7 +103,7 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	client := txn.NewClient(transport, txn.Config{})
 	return &session{
 		out: c.out, conn: c, transport: transport, client: client, admin: client.Admin(),
-		db: percolator.NewDB(client),
+		db: handle.NewDB(client),
 	}, nil
 }
 

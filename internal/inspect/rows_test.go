@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/percolatortest"
@@ -75,14 +76,14 @@ func TestRows(t *testing.T) {
 		t.Errorf("of no table: %v", err)
 	}
 
-	stored, err := inspect.ReadRow(ctx, db.Client(), "t", "wide")
+	stored, err := inspect.ReadRow(ctx, handle.Client(db), "t", "wide")
 	if err != nil || len(stored.Entries) != 601 || stored.More {
 		t.Errorf("%d entries, more %v, %v", len(stored.Entries), stored.More, err)
 	}
 	for range 5 {
 		put("wide", 100, large)
 	}
-	stored, err = inspect.ReadRow(ctx, db.Client(), "t", "wide")
+	stored, err = inspect.ReadRow(ctx, handle.Client(db), "t", "wide")
 	if err != nil || len(stored.Entries) != 1000 || !stored.More {
 		t.Errorf("%d entries, more %v, %v", len(stored.Entries), stored.More, err)
 	}
@@ -91,7 +92,7 @@ func TestRows(t *testing.T) {
 			t.Fatalf("%d bytes of a value of %d", len(*e.Value), e.Bytes)
 		}
 	}
-	if _, err := inspect.ReadRow(ctx, db.Client(), "none", "r"); !errors.Is(err, percolator.ErrNoTable) {
+	if _, err := inspect.ReadRow(ctx, handle.Client(db), "none", "r"); !errors.Is(err, percolator.ErrNoTable) {
 		t.Errorf("a row of no table: %v", err)
 	}
 }

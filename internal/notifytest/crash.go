@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -27,7 +28,7 @@ func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 	client := txn.NewClient(process, txn.Config{
 		OperationTimeout: 100 * time.Millisecond, SettleTimeout: 100 * time.Millisecond,
 	})
-	err := percolator.NewDB(client).Transact(context.Background(),
+	err := handle.NewDB(client).Transact(context.Background(),
 		func(_ context.Context, tx *percolator.Tx) error {
 			fn(tx)
 			return nil

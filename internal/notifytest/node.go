@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -63,7 +64,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 		n.Process.Inject(cfg.Faults)
 	}
 	n.Client = txn.NewClient(n.Process, txn.Config{LockTTL: cfg.LockTTL})
-	n.DB = percolator.NewDB(n.Client)
+	n.DB = handle.NewDB(n.Client)
 	n.Lockd = cfg.Lockd
 	if n.Lockd == nil {
 		n.Lockd, n.ownLockd = must(lockd.Spawn(n.System, lockd.Config{}))(t), true
@@ -71,7 +72,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	registered := n.register(cfg)
 	oc := observer.Config{
 		Observers: registered, Client: observer.NewClient(n.Client),
-		Context: func(ctx context.Context) context.Context { return percolator.WithDB(ctx, n.DB) },
+		Context: func(ctx context.Context) context.Context { return handle.WithDB(ctx, n.DB) },
 	}
 	if cfg.Observer != nil {
 		cfg.Observer(&oc)

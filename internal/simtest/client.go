@@ -15,6 +15,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -48,7 +49,7 @@ func (c *Cluster) Client(number int) (*Client, *percolator.DB) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clients = append(c.clients, t)
-	return t, percolator.NewDB(t.client)
+	return t, handle.NewDB(t.client)
 }
 
 // freshClients are the numbers of clients that are used once, from here on.

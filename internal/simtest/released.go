@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -64,7 +65,7 @@ func (c *Cluster) released(ctx context.Context) error {
 // meetLocks resolves the expired locks of the tables that nobody observes, as readers would.
 func (c *Cluster) meetLocks(ctx context.Context) error {
 	_, db := c.Client(0)
-	client := db.Client()
+	client := handle.Client(db)
 	tables, err := client.Tables(ctx)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -74,7 +75,7 @@ func hugeMessage(t *testing.T, c *target) {
 // tableID looks the table up.
 func tableID(ctx context.Context, t *testing.T, c *target) mvcc.TableID {
 	t.Helper()
-	id, err := c.db.Client().TableID(ctx, cell.Table)
+	id, err := handle.Client(c.db).TableID(ctx, cell.Table)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -39,7 +40,7 @@ func largeRead(ctx context.Context, t *testing.T, c *target) *pb.TabletRequest {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	table := tableID(ctx, t, c)
-	where, err := c.db.Client().Transport().Locate(ctx, table, "large", 1)
+	where, err := handle.Client(c.db).Transport().Locate(ctx, table, "large", 1)
 	if err != nil || len(where) != 1 {
 		t.Fatal(where, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
@@ -62,7 +63,7 @@ func everywhere(ctx context.Context, t *testing.T, db *percolator.DB, voters int
 	meets := func() bool {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		found, err := db.Client().Transport().Locate(attempt, 0, "", 100)
+		found, err := handle.Client(db).Transport().Locate(attempt, 0, "", 100)
 		if err != nil || len(found) < 5 {
 			return false
 		}

@@ -14,6 +14,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/test/cluster"
 )
@@ -83,7 +84,7 @@ func TestKilledWhileCatchingUp(t *testing.T) {
 	}
 	u.must("start", u.c.Node(2).Start())
 	u.must("ready", u.c.Ready(ctx))
-	v, err := u.db.Client().Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
+	v, err := handle.Client(u.db).Admin().VerifyTablet(ctx, &pb.VerifyTabletRequest{TabletId: tablet})
 	if err != nil || !v.Equal || len(v.Replicas) != 3 {
 		t.Fatalf("%v, %v", v, err)
 	}
@@ -128,7 +129,7 @@ func (u *catchUp) tablet() uint64 {
 	u.t.Helper()
 	last := ""
 	for u.ctx.Err() == nil {
-		all, err := u.db.Client().Transport().Locate(u.ctx, 16, "r", 1)
+		all, err := handle.Client(u.db).Transport().Locate(u.ctx, 16, "r", 1)
 		last = fmt.Sprint(all, err)
 		if err == nil && len(all) == 1 && voters(all[0]) == 3 {
 			return all[0].TabletId

@@ -17,6 +17,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -83,7 +84,7 @@ func backfillChild(dir string) error {
 		return err
 	}
 	ask := func(action pb.BackfillRequest_Action) (*pb.Backfill, error) {
-		r, err := n.DB().Client().Admin().Backfill(ctx,
+		r, err := handle.Client(n.DB()).Admin().Backfill(ctx,
 			&pb.BackfillRequest{Name: "measure", Action: action})
 		return r.GetBackfill(), err
 	}

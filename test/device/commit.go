@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/test/disk"
@@ -54,7 +55,7 @@ func commit(ctx context.Context, o options, w workload, d *disk.Disk, binary,
 // load has the client commit the transactions and returns what had been written before.
 func load(ctx context.Context, client *txn.Client, o options, size int, d *disk.Disk,
 	f *figure) (before int64, err error) {
-	db := percolator.NewDB(client)
+	db := handle.NewDB(client)
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
 		return 0, err
 	}

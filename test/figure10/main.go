@@ -24,6 +24,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -138,7 +139,7 @@ func prepare(ctx context.Context, c *cluster.Cluster, o options) (*load, error) 
 func spread(ctx context.Context, db *percolator.DB) error {
 	const replicas, leaders = tablets * 3 / nodes, tablets / nodes
 	for {
-		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 		even := err == nil && len(r.GetNodes()) == nodes
 		for _, n := range r.GetNodes() {
 			even = even && n.Replicas+2 >= replicas && n.Leaders+2 >= leaders
@@ -188,7 +189,7 @@ func measure(ctx context.Context, c *cluster.Cluster, l *load,
 
 // metaZone is the zone of the node that leads meta.
 func metaZone(ctx context.Context, c *cluster.Cluster, db *percolator.DB) (int, error) {
-	r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+	r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/test/cluster"
 )
@@ -48,12 +49,12 @@ func TestGone(t *testing.T) {
 	}
 	await(ctx, t, db, c.Nodes())
 	poll(ctx, t, "nobody holds more than the tablets' replicas", func() string {
-		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 		sum := 0
 		for _, n := range r.GetNodes() {
 			sum += int(n.Replicas)
 		}
-		all, errLocate := db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
+		all, errLocate := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 		if err != nil || errLocate != nil || sum != voters*len(all) {
 			return fmt.Sprintf("%d replicas of %d tablets: %v, %v", sum, len(all), err, errLocate)
 		}
@@ -65,7 +66,7 @@ func TestGone(t *testing.T) {
 
 // whyThere says which tablet has a replica on the node, or not three voters; empty: none.
 func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
-	all, err := db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
+	all, err := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 	if err != nil || len(all) < tablets+1 {
 		return fmt.Sprintf("%d tablets: %v", len(all), err)
 	}
@@ -85,7 +86,7 @@ func whyThere(ctx context.Context, db *percolator.DB, node uint64) string {
 // lookAt is what the cluster says of the node; nil: nothing.
 func lookAt(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Process) *pb.Node {
 	t.Helper()
-	r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+	r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 	if err != nil {
 		t.Log(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
@@ -178,7 +179,7 @@ func await(ctx context.Context, t *testing.T, db *percolator.DB, nodes []*cluste
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for why := ""; ; {
-		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 		if err == nil {
 			if why = uneven(r.GetNodes(), nodes); why == "" {
 				t.Logf("%d nodes are even after %v: %s", len(nodes),
@@ -282,7 +283,7 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+		r, err := handle.Client(db).Admin().Nodes(ctx, &pb.NodesRequest{})
 		for _, n := range r.GetNodes() {
 			if n.Listen != p.Listen {
 				continue
@@ -293,7 +294,7 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 				return
 			}
 			if n.State == pb.NodeState_NODE_STATE_ACTIVE {
-				_, err = db.Client().Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
+				_, err = handle.Client(db).Admin().DrainNode(ctx, &pb.DrainNodeRequest{NodeId: n.NodeId})
 			}
 		}
 		select {
@@ -307,7 +308,7 @@ func drain(ctx context.Context, t *testing.T, db *percolator.DB, p *cluster.Proc
 // verify compares the replicas of every tablet, as `percolator verify` does.
 func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
 	t.Helper()
-	all, err := db.Client().Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
+	all, err := handle.Client(db).Transport().Locate(ctx, mvcc.MetaTable, "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func verify(ctx context.Context, t *testing.T, db *percolator.DB) {
 		t.Fatalf("%d tablets", len(all))
 	}
 	for _, d := range all {
-		r, err := db.Client().Admin().VerifyTablet(ctx,
+		r, err := handle.Client(db).Admin().VerifyTablet(ctx,
 			&pb.VerifyTabletRequest{TabletId: d.TabletId})
 		if err != nil || !r.Equal || len(r.Replicas) != voters {
 			t.Errorf("tablet %d: %v, %v", d.TabletId, r, err)

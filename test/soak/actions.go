@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -178,7 +179,7 @@ func (s *soak) killWhileWriting(ctx context.Context) error {
 func (s *soak) reach(ctx context.Context) error {
 	var last error
 	err := until(ctx, 10*lockTTL, func() (bool, error) {
-		_, last = s.db.Client().Transport().NodeStatus(ctx)
+		_, last = handle.Client(s.db).Transport().NodeStatus(ctx)
 		return last == nil, nil
 	})
 	return errors.Join(err, last)
@@ -216,7 +217,7 @@ func (s *soak) split(ctx context.Context) error {
 	s.step("split %s before %s", table, row)
 	s.totals.splits++
 	s.now[tablets]++
-	return s.db.Client().Transport().SplitTablet(ctx, table, row)
+	return handle.Client(s.db).Transport().SplitTablet(ctx, table, row)
 }
 
 // pause pauses an observer, writes, and resumes it: nothing runs meanwhile, and
@@ -247,7 +248,7 @@ func (s *soak) pause(ctx context.Context) error {
 }
 
 func (s *soak) control(ctx context.Context, name string, paused bool) error {
-	_, err := s.db.Client().Admin().ControlObserver(ctx,
+	_, err := handle.Client(s.db).Admin().ControlObserver(ctx,
 		&pb.ControlObserverRequest{Name: name, Paused: &paused})
 	return err
 }
@@ -267,7 +268,7 @@ func (s *soak) ended(ctx context.Context, name string) (runs uint64, err error) 
 
 // observer is what the node says of one.
 func (s *soak) observer(ctx context.Context, name string) (*pb.ObserverStatus, error) {
-	status, err := s.db.Client().Transport().NodeStatus(ctx)
+	status, err := handle.Client(s.db).Transport().NodeStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +325,7 @@ func (s *soak) refuse(ctx context.Context, value string) error {
 
 // replay lets parked notifications of "count" run again.
 func (s *soak) replay(ctx context.Context, rows []string) error {
-	c := s.db.Client()
+	c := handle.Client(s.db)
 	id, err := c.TableID(ctx, docs)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -89,7 +90,7 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 		return f, err
 	}
 	f[tablets] = int64(len(status))
-	now, err := s.db.Client().Timestamp(ctx)
+	now, err := handle.Client(s.db).Timestamp(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -104,7 +105,7 @@ func (s *soak) measure(ctx context.Context) (f figures, err error) {
 
 // status is that of the tablets of users' tables.
 func (s *soak) status(ctx context.Context) ([]*pb.StatusResponse, error) {
-	status, err := s.db.Client().Transport().NodeStatus(ctx)
+	status, err := handle.Client(s.db).Transport().NodeStatus(ctx)
 	if err != nil {
 		return nil, err
 	}

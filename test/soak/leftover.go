@@ -7,6 +7,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -58,7 +59,7 @@ func walk(ctx context.Context, c *txn.Client, group mvcc.Group, table mvcc.Table
 // parked or those that are not.
 func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, error) {
 	var out []string
-	c := db.Client()
+	c := handle.Client(db)
 	catalogue, err := c.Transport().Catalogue(ctx)
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 // rollback records, and everything of a row that does not exist.
 func outdated(ctx context.Context, db *percolator.DB, table, row string,
 	exists bool) (out []string, err error) {
-	c := db.Client()
+	c := handle.Client(db)
 	id, err := c.TableID(ctx, table)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 )
 
 // moment is what everything looked like at a timestamp.
@@ -87,7 +88,7 @@ func (s *soak) timeTravel(ctx context.Context) error {
 // ago is how old a timestamp is by the oracle's clock, which a restart may have moved
 // ahead of ours: history is kept by it.
 func (s *soak) ago(ctx context.Context, at percolator.Timestamp) (time.Duration, error) {
-	now, err := s.db.Client().Timestamp(ctx)
+	now, err := handle.Client(s.db).Timestamp(ctx)
 	return time.Duration(now.Millis()-at.Time().UnixMilli()) * time.Millisecond, err
 }
 

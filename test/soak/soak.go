@@ -12,6 +12,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/ports"
 )
 
@@ -266,7 +267,7 @@ func (s *soak) verify(ctx context.Context) error {
 
 // nothingLeft looks for locks, intents and notifications.
 func (s *soak) nothingLeft(ctx context.Context) error {
-	s.db.Client().Flush()
+	handle.Client(s.db).Flush()
 	var left []string
 	err := until(ctx, s.o.patience, func() (done bool, err error) {
 		left, err = leftovers(ctx, s.db, false)

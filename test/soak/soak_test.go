@@ -13,6 +13,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -156,7 +157,7 @@ func TestNoticesALostWrite(t *testing.T) {
 // that nobody takes away.
 func TestNoticesWhatIsLeft(t *testing.T) {
 	s, ctx := started(t)
-	c := s.db.Client()
+	c := handle.Client(s.db)
 	id, err := c.TableID(ctx, control)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -195,7 +196,7 @@ func (a *arena) replicated(ctx context.Context) error {
 func (a *arena) members(ctx context.Context) ([]*pb.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := a.db.Client().Admin().Nodes(ctx, &pb.NodesRequest{})
+	r, err := handle.Client(a.db).Admin().Nodes(ctx, &pb.NodesRequest{})
 	return r.GetNodes(), err
 }
 

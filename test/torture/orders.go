@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/test/cluster"
@@ -25,7 +26,7 @@ func busy(err error) bool {
 func walk(ctx context.Context, db *percolator.DB) (found []*pb.TabletDescriptor, err error) {
 	at := wire.Position{Table: mvcc.MetaTable}
 	for {
-		r, _, err := db.Client().Send(ctx, at,
+		r, _, err := handle.Client(db).Send(ctx, at,
 			&pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
 		if err != nil {
 			return found, err
@@ -46,7 +47,7 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 	if a.rng.IntN(5) == 0 {
 		table, row = "counting", []string{"row/", "shard/", "shard/2", "trace/"}[a.rng.IntN(4)]
 	}
-	err := a.db.Client().Transport().SplitTablet(ctx, table, row)
+	err := handle.Client(a.db).Transport().SplitTablet(ctx, table, row)
 	a.log("split %s at %s: %v", table, row, err)
 	if err != nil && !busy(err) {
 		return fmt.Errorf("split: %w", err)
@@ -59,7 +60,7 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 func (a *arena) moveSomething(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	t := a.db.Client().Admin()
+	t := handle.Client(a.db).Admin()
 	found, err := walk(ctx, a.db)
 	nodes, nodesErr := a.members(ctx)
 	if err != nil || nodesErr != nil || len(found) == 0 {
@@ -117,7 +118,7 @@ func (a *arena) drain(ctx context.Context, p *cluster.Process) error {
 	const patience = 90 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	t, last := a.db.Client().Admin(), pb.NodeState_NODE_STATE_UNSPECIFIED
+	t, last := handle.Client(a.db).Admin(), pb.NodeState_NODE_STATE_UNSPECIFIED
 	for ctx.Err() == nil {
 		nodes, err := a.members(ctx)
 		for _, n := range nodes {

@@ -8,6 +8,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 )
 
 // result is one row of the table.
@@ -111,7 +112,7 @@ func (a *arena) rest(ctx context.Context, r *result) {
 
 // compare compares the replicas of every tablet.
 func compare(ctx context.Context, db *percolator.DB) (replicas int, err error) {
-	t := db.Client().Admin()
+	t := handle.Client(db).Admin()
 	found, err := walk(ctx, db)
 	if err != nil {
 		return 0, err

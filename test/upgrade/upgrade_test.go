@@ -18,6 +18,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/test/cluster"
@@ -153,7 +154,7 @@ func (u *upgrade) exchange(i int, binary string) {
 func (u *upgrade) status() *pb.ClusterStatusResponse {
 	ctx, cancel := context.WithTimeout(u.ctx, 5*time.Second)
 	defer cancel()
-	s, err := u.db.Client().Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	s, err := handle.Client(u.db).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 	if err != nil {
 		return &pb.ClusterStatusResponse{Survives: -1}
 	}
@@ -232,7 +233,7 @@ func (u *upgrade) backUp(addr string) error {
 	if err != nil {
 		return err
 	}
-	_, err = backup.Create(u.ctx, db.Client(), l, backup.CreateOptions{})
+	_, err = backup.Create(u.ctx, handle.Client(db), l, backup.CreateOptions{})
 	return err
 }
 
@@ -242,7 +243,7 @@ func (u *upgrade) notFinal(addr, why string) {
 	db, err := percolator.Dial(u.ctx, []string{addr}, u.ClientConfig())
 	must(u.t, err)
 	defer func() { _ = db.Close() }()
-	r, err := db.Client().Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
+	r, err := handle.Client(db).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
 	if err == nil || !strings.Contains(err.Error(), why) {
 		u.t.Errorf("FINALISED-WITHOUT-ALL: %v, %v, want %q", r, err, why)
 	}
@@ -251,7 +252,7 @@ func (u *upgrade) notFinal(addr, why string) {
 // finalize finishes the upgrade, after which what is new is used.
 func (u *upgrade) finalize() {
 	u.t.Helper()
-	r, err := u.db.Client().Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
+	r, err := handle.Client(u.db).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
 	must(u.t, err)
 	if want := uint32(version.Known().Newest); !r.Changed || r.Agreed.GetActive() != want {
 		u.t.Errorf("finalised: %v, want version %d", r, want)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
@@ -77,7 +78,7 @@ func newRegisters(ctx context.Context, db *percolator.DB) (*registers, error) {
 // newRun names a run as nothing else in the repository is named.
 func newRun(ctx context.Context, db *percolator.DB) (name string, err error) {
 	err = patiently(ctx, func() error {
-		ts, err := db.Client().Timestamp(ctx)
+		ts, err := handle.Client(db).Timestamp(ctx)
 		name = strconv.FormatUint(uint64(ts), 36)
 		return err
 	})

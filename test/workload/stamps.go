@@ -7,6 +7,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/linear"
 )
 
@@ -31,7 +32,7 @@ func Oracle(ctx context.Context, db *percolator.DB, l Load) error {
 			db = fresh
 		}
 		s := linear.Stamp{Client: worker, Count: 1, Call: time.Since(began).Nanoseconds()}
-		ts, err := db.Client().Timestamp(ctx)
+		ts, err := handle.Client(db).Timestamp(ctx)
 		if err != nil {
 			return err
 		}
