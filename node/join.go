@@ -399,10 +399,6 @@ func (e *joining) known() []string {
 	return append(out, e.door.Met()...)
 }
 
-// metaDescriptor returns where meta was when the node last heard of it; nil if it has
-// not.
-func (e *joining) metaDescriptor() *pb.TabletDescriptor { return e.self.Contacts().Meta }
-
 // firstRegister bounds the first attempt to register, which holds up the start.
 const firstRegister = 2 * time.Second
 

@@ -46,7 +46,7 @@ func (n *Node) openPeers() error {
 	}
 	o := n.others
 	o.members = members
-	if d := n.joining.metaDescriptor(); d != nil {
+	if d := n.joining.self.Contacts().Meta; d != nil {
 		n.router.Update(d) // as it was when this node last heard of it
 	}
 	// No address for peers and no part: the node is alone.

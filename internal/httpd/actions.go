@@ -73,11 +73,6 @@ func refuseRetire(req proto.Message) string {
 	return ""
 }
 
-// serveActions adds the paths.
-func serveActions(mux *http.ServeMux, l *logins) {
-	mux.HandleFunc("POST /api/v1/actions/{name}", l.changing(l.act))
-}
-
 // act makes the call that the path names.
 func (l *logins) act(w http.ResponseWriter, req *http.Request, body []byte) {
 	user, err := l.identify(req, l.tokenOf(req))

@@ -1,6 +1,10 @@
 package httpd
 
-import "time"
+import (
+	"log/slog"
+	"net/http"
+	"time"
+)
 
 // Bounds, for tests.
 const (
@@ -12,4 +16,13 @@ const (
 // OpenQuick is Open with a time of its own for everything that takes long.
 func OpenQuick(o Options, limit, every time.Duration) (*Server, error) {
 	return open(o, timing{read: limit, write: limit, watch: every})
+}
+
+// Handler serves the paths without a listener.
+func Handler(o Options) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	watch := newClusterWatch(o, defaultTiming.watch)
+	return handler(o, watch)
 }

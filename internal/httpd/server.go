@@ -128,15 +128,6 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Handler serves the paths without a listener.
-func Handler(o Options) http.Handler {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	watch := newClusterWatch(o, defaultTiming.watch)
-	return handler(o, watch)
-}
-
 func handler(o Options, watch *clusterWatch) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -163,7 +154,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	watch.serve(mux)
 	logins := newLogins(o)
 	logins.serve(mux)
-	serveActions(mux, logins)
+	mux.HandleFunc("POST /api/v1/actions/{name}", logins.changing(logins.act))
 	serveQuestions(mux, o, watch, logins)
 	serveConsole(mux)
 	if o.Profiles {
