@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/rpc"
 )
 
 // certificates are those that this node uses. One whose certificate has ended goes on
@@ -16,8 +17,9 @@ import (
 // it happens, wherever somebody may look, on any goroutine. It owns nothing; the log is
 // certs.Files.Watch's business, a goroutine of the node's background.
 type certificates struct {
-	files *certs.Files // nil: plain text
-	now   func() time.Time
+	files   *certs.Files // nil: plain text
+	now     func() time.Time
+	clients *rpc.Roleless // of the server for clients
 }
 
 // errExpired: nobody can connect to the node any more, nor it to others.
@@ -37,6 +39,20 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 		out = append(out, &pb.CertificateStatus{
 			File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(c.now()),
 		})
+	}
+	return out
+}
+
+// roleless returns the certificates of clients that carry no role, as far as the node knows.
+func (c certificates) roleless() (out []*pb.RolelessCertificate) {
+	if c.files == nil {
+		return nil
+	}
+	for _, used := range c.clients.Clients(time.Now()) {
+		out = append(out, &pb.RolelessCertificate{Name: used.Name, SeenUnixMs: used.Seen.UnixMilli()})
+	}
+	if file, name := c.files.Roleless(); file != "" {
+		out = append(out, &pb.RolelessCertificate{Name: name, File: file})
 	}
 	return out
 }

@@ -3,11 +3,17 @@ package node_test
 import (
 	"context"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -67,5 +73,60 @@ func TestCertificateRunsOut(t *testing.T) {
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRolelessCertificates: the status of a cluster tells of certificates without a role, by who
+// uses one and by whose lies beside a node's own.
+func TestRolelessCertificates(t *testing.T) {
+	ctx, dir := t.Context(), certstest.Folder(t, "127.0.0.1")
+	old := certstest.OldClient(t, dir)
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Store.InMemory = "127.0.0.1:0", "", dir, true
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	found := func() (texts []string) {
+		r, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Findings {
+			if f.Kind == "roleless-client" {
+				texts = append(texts, f.Text+" "+f.Remedy)
+			}
+		}
+		return texts
+	}
+	if got := found(); len(got) != 0 {
+		t.Errorf("of a client with a role: %q", got)
+	}
+	db, err := percolator.Dial(ctx, []string{n.Addr()}, percolator.ClientConfig{
+		CAFile: filepath.Join(old, certs.CACert), CertFile: filepath.Join(old, certs.ClientCert),
+		KeyFile: filepath.Join(old, certs.ClientKey),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	data, err := os.ReadFile(filepath.Join(old, certs.ClientCert))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, certs.ClientCert), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := found()
+	if len(got) != 1 || !strings.Contains(got[0], "called node ") || !strings.Contains(got[0], "client.crt on node ") ||
+		!strings.Contains(got[0], "create-client ann --role") {
+		t.Errorf("ROLELESS: %q", got)
 	}
 }

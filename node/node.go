@@ -29,6 +29,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
@@ -158,7 +159,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err != nil {
 		return err
 	}
-	n.certs = certificates{files, n.now}
+	n.certs = certificates{files, n.now, &rpc.Roleless{}}
 	if n.store, err = n.parts.store(n.cfg); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -133,6 +134,20 @@ func (f *Files) Names() []string {
 		return pair.Leaf.DNSNames
 	}
 	return nil
+}
+
+// Roleless returns the name in the client's certificate beside the own one if it is of before
+// there were roles; else, and if there is none, file is empty.
+func (f *Files) Roleless() (file, name string) {
+	found, err := readCerts(filepath.Join(filepath.Dir(f.source.Cert), ClientCert))
+	if err != nil {
+		return "", ""
+	}
+	role, name := Identity(found[0])
+	if role != Client {
+		return "", ""
+	}
+	return ClientCert, name
 }
 
 // base has no session tickets: a session that is resumed would outlive the certificate

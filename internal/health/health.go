@@ -25,6 +25,7 @@ const (
 	ReplicaFailed     = "replica-failed"     // a replica does not serve
 	ClockOff          = "clock-off"          // a clock differs from the others'
 	CertificateEnding = "certificate-ending" // or has ended
+	RolelessClient    = "roleless-client"    // its certificate is of before there were roles
 	VersionsMixed     = "versions-mixed"     // nodes run different builds
 	UpgradeOpen       = "upgrade-open"       // all run one that knows more than is used
 	SettingsDiffer    = "settings-differ"    // a node was given what the policy overrules
@@ -105,6 +106,7 @@ func Examine(status *pb.ClusterStatusResponse,
 		e.node(n)
 	}
 	e.clocks()
+	e.roleless()
 	e.versions()
 	e.upgrade()
 	survives = e.quorums()

@@ -116,6 +116,10 @@ func TestKinds(t *testing.T) {
 		{CertificateEnding, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Certificates = []*pb.CertificateStatus{{Problem: "node.crt ends in 3 days"}}
 		}, "node 2", "create-node", 1},
+		{RolelessClient, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[0].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", SeenUnixMs: now - 5000}}
+			r.Nodes[1].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", File: "client.crt"}}
+		}, "certificate ann", "operators may: called node 1 5s ago, client.crt on node 2.", 1},
 		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
 			"cluster", "v1 on 1, 3; v2 on 2", 1},
 		{UpgradeOpen, info, func(r *pb.ClusterStatusResponse) {

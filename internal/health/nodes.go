@@ -170,3 +170,24 @@ func (e *examination) upgrade() {
 	e.add(info, UpgradeOpen, "cluster", text,
 		"If the new build does well, run: percolator cluster finalize. Until then every node can go back to the build before.")
 }
+
+// roleless tells of clients' certificates without a role, once for each name.
+func (e *examination) roleless() {
+	where := map[string][]string{}
+	for _, r := range e.status.GetNodes() {
+		for _, c := range r.GetStatus().GetRoleless() {
+			at := fmt.Sprintf("%s on %s", c.File, nodeName(r.Node))
+			if c.File == "" {
+				ago := time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(c.SeenUnixMs))
+				at = fmt.Sprintf("called %s %s ago", nodeName(r.Node), span(max(ago, 0)))
+			}
+			where[c.Name] = append(where[c.Name], at)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(where)) {
+		e.add(warning, RolelessClient, "certificate "+name, fmt.Sprintf(
+			"It names no role, so whoever has it may do all that operators may: %s.",
+			strings.Join(where[name][:min(len(where[name]), maxNamed)], ", ")),
+			fmt.Sprintf("Replace it: percolator cert create-client %s --role reader, writer, observer or operator.", name))
+	}
+}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,8 +23,7 @@ import (
 
 // This file says which role each call and each operation takes, and keeps from them who
 // has a lesser one. The guard runs in front of every handler, on gRPC's goroutines; what
-// an operation takes is looked at by the stream's workers. The only state is when the
-// guard has last warned of a certificate without a role of its own.
+// an operation takes is looked at by the stream's workers. It keeps nothing.
 
 // access is what one call takes.
 type access struct {
@@ -228,10 +225,7 @@ func weaken(req *pb.TabletRequest, check *pb.CheckTxnStatusRequest) {
 }
 
 // guard stands in front of all handlers of a server.
-type guard struct {
-	cfg    ServerConfig
-	warned atomic.Int64 // when it last warned of a certificate without a role, in Unix seconds
-}
+type guard struct{ cfg ServerConfig }
 
 // call has the call made if its caller may, and writes to the log what is to be known of it.
 func (g *guard) call(ctx context.Context, method string, req any,
@@ -240,30 +234,13 @@ func (g *guard) call(ctx context.Context, method string, req any,
 	if err != nil {
 		return nil, err
 	}
-	g.warn(who)
+	defer g.cfg.Roleless.call(who, g.cfg.Logger, time.Now)()
 	resp, err := Call(ctx, g.cfg.Logger, who, method, req, do)
 	var refusal *txn.ServerError
 	if errors.As(err, &refusal) { // the handlers' own errors are statuses already
 		err = toStatus(refusal)
 	}
 	return resp, err
-}
-
-// warnAgain is how often a server warns of certificates without a role of their own.
-const warnAgain = 24 * time.Hour
-
-// warn writes to the log, once a day, that a client uses a certificate of before there were
-// roles: it may do everything that an operator may.
-func (g *guard) warn(who Caller) {
-	if who.Role != certs.Client {
-		return
-	}
-	now, last := time.Now().Unix(), g.warned.Load()
-	if now-last >= int64(warnAgain/time.Second) && g.warned.CompareAndSwap(last, now) {
-		g.cfg.Logger.Warn("a client's certificate names no role and counts as an operator's",
-			slog.String("name", who.Name), slog.String("remedy",
-				"replace it by one of `percolator cert create-client NAME --role ROLE`"))
-	}
 }
 
 // unary puts the guard in front of unary calls.

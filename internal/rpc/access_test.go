@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -305,17 +306,52 @@ func TestReadersEndNothing(t *testing.T) {
 	}
 }
 
-// TestOldClientsAreWarnedOf: a certificate without a role of its own is an operator's, and
-// the log says so, once.
+// TestOldClientsAreWarnedOf: a certificate without a role of its own is an operator's; the log
+// says so once a day, and the node knows of it for a day after its last call.
 func TestOldClientsAreWarnedOf(t *testing.T) {
 	var log lockedLog
-	g := guard{cfg: ServerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	var r Roleless
+	logger, now := slog.New(slog.NewTextHandler(&log, nil)), time.UnixMilli(1_000_000)
+	call := func(role certs.Role, name string) (end func()) {
+		return r.call(Caller{Role: role, Name: name}, logger, func() time.Time { return now })
+	}
 	for range 3 {
-		g.warn(Caller{Role: certs.Client, Name: "ann"})
-		g.warn(Caller{Role: certs.Operator, Name: "eve"})
+		call(certs.Client, "ann")()
+		call(certs.Operator, "eve")()
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=ann") {
 		t.Errorf("%q", got)
+	}
+	end := call(certs.Client, "stream")
+	now = now.Add(rolelessKept + time.Second)
+	if got := r.Clients(now); len(got) != 1 || got[0] != (RolelessClient{"stream", now}) {
+		t.Errorf("a day later: %v", got)
+	}
+	end()
+	for i := range maxRoleless + 1 {
+		call(certs.Client, fmt.Sprint(i))()
+	}
+	if got := r.Clients(now); len(got) != maxRoleless {
+		t.Errorf("%d names", len(got))
+	}
+	now = now.Add(rolelessKept + time.Second)
+	if got := r.Clients(now); len(got) != 0 {
+		t.Errorf("two days later: %v", got)
+	}
+}
+
+// TestOldClientsAreKnown: over real connections, while their streams are open too.
+func TestOldClientsAreKnown(t *testing.T) {
+	dir := certstest.Folder(t, "127.0.0.1")
+	var r Roleless
+	addr := securedWith(t, dir, ServerConfig{Roleless: &r})
+	for role, c := range roleClients(t, dir, addr) {
+		if _, err := c.Tables(t.Context()); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+	}
+	if got := r.Clients(time.Now()); len(got) != 1 || got[0].Name != "ann" {
+		t.Errorf("without a role: %v", got)
 	}
 }
 

@@ -124,6 +124,8 @@ type ServerConfig struct {
 	// Policy returns the cluster's policy as the node read it last, and when that was: its
 	// grants say which clients may use which tables. nil: all may.
 	Policy func() (*pb.Policy, time.Time)
+	// Roleless takes note of clients without roles; nil: it is for the log only.
+	Roleless *Roleless
 	// Admin is the service of operators; nil: its calls are refused.
 	Admin pb.AdminServer
 	// Register adds services for nodes: with TLS their calls need a certificate with the
@@ -164,6 +166,9 @@ type ServerConfig struct {
 func (c ServerConfig) withDefaults() ServerConfig {
 	if c.keepalive <= 0 {
 		c.keepalive, c.keepaliveAnswer = keepaliveTime, keepaliveTimeout
+	}
+	if c.Roleless == nil {
+		c.Roleless = &Roleless{}
 	}
 	if c.Admin == nil {
 		c.Admin = pb.UnimplementedAdminServer{}

@@ -1091,6 +1091,9 @@ type NodeStatusResponse struct {
 	Versions      *BuildVersions         `protobuf:"bytes,42,opt,name=versions,proto3" json:"versions,omitempty"`
 	Agreed        *ClusterVersion        `protobuf:"bytes,43,opt,name=agreed,proto3" json:"agreed,omitempty"` // as the node knows it
 	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`     // that clients have reported to this node
+	// Certificates of before there were roles, which count as operators': of clients that have called this node within a
+	// day, and beside its own.
+	Roleless      []*RolelessCertificate `protobuf:"bytes,61,rep,name=roleless,proto3" json:"roleless,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1356,6 +1359,74 @@ func (x *NodeStatusResponse) GetJobs() []*Job {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetRoleless() []*RolelessCertificate {
+	if x != nil {
+		return x.Roleless
+	}
+	return nil
+}
+
+// RolelessCertificate is a client's certificate without a role.
+type RolelessCertificate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                  // in it
+	SeenUnixMs    int64                  `protobuf:"varint,2,opt,name=seen_unix_ms,json=seenUnixMs,proto3" json:"seen_unix_ms,omitempty"` // the last call; 0: none is known
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`                                  // in which the node has it, without its folder; empty: it has not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolelessCertificate) Reset() {
+	*x = RolelessCertificate{}
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolelessCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolelessCertificate) ProtoMessage() {}
+
+func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolelessCertificate.ProtoReflect.Descriptor instead.
+func (*RolelessCertificate) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RolelessCertificate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RolelessCertificate) GetSeenUnixMs() int64 {
+	if x != nil {
+		return x.SeenUnixMs
+	}
+	return 0
+}
+
+func (x *RolelessCertificate) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 // Job is work of the cluster, or of a client on all of it, that takes its time.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1380,7 +1451,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1463,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1476,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Job) GetKind() string {
@@ -1531,7 +1602,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1614,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1627,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -1630,7 +1701,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1713,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1726,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 type ObserversResponse struct {
@@ -1667,7 +1738,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1750,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1763,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1714,7 +1785,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1797,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1810,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -1775,7 +1846,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1858,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1871,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -1843,7 +1914,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1926,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1939,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -1957,7 +2028,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2040,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2053,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Backfill) GetName() string {
@@ -2048,7 +2119,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2131,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2144,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2115,7 +2186,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2198,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2211,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2192,7 +2263,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2275,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2288,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2374,7 +2445,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2457,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2470,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2455,7 +2526,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2538,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2551,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2560,7 +2631,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2643,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2656,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -2627,7 +2698,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2710,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2723,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2782,7 +2853,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xff\t\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xbf\n" +
+	"\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2820,7 +2892,13 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\x128\n" +
 	"\bversions\x18* \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x125\n" +
 	"\x06agreed\x18+ \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12&\n" +
-	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\"\xea\x02\n" +
+	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\x12>\n" +
+	"\broleless\x18= \x03(\v2\".percolator.v1.RolelessCertificateR\broleless\"_\n" +
+	"\x13RolelessCertificate\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\fseen_unix_ms\x18\x02 \x01(\x03R\n" +
+	"seenUnixMs\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\"\xea\x02\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -2982,7 +3060,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3006,90 +3084,92 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*SplitTabletRequest)(nil),  // 19: percolator.v1.SplitTabletRequest
 	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
 	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
-	(*Job)(nil),                 // 22: percolator.v1.Job
-	(*LogStatus)(nil),           // 23: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 24: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 25: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 26: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 27: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 28: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 29: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 30: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 31: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 32: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 33: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 34: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 35: percolator.v1.BackupHold
-	(*PlacementStatus)(nil),     // 36: percolator.v1.PlacementStatus
-	nil,                         // 37: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 38: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 39: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 40: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 41: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 42: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 43: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 44: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 45: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 46: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 47: percolator.v1.SplitResponse
+	(*RolelessCertificate)(nil), // 22: percolator.v1.RolelessCertificate
+	(*Job)(nil),                 // 23: percolator.v1.Job
+	(*LogStatus)(nil),           // 24: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 25: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 26: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 27: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 28: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 29: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 30: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 31: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 32: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 33: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 34: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 35: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 36: percolator.v1.BackupHold
+	(*PlacementStatus)(nil),     // 37: percolator.v1.PlacementStatus
+	nil,                         // 38: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 39: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 40: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 41: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 42: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 43: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 44: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 45: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 46: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 47: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 48: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	38, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	39, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	39, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	40, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	40, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	41, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	41, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	42, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	32, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	34, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	36, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	27, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	26, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	23, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	43, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	44, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	22, // 19: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	28, // 20: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	45, // 21: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	32, // 22: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	29, // 23: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	33, // 24: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	35, // 25: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	37, // 26: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 27: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 28: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 29: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 30: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 31: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 32: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 33: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 34: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 35: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 36: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	24, // 37: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	30, // 38: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 39: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 40: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 41: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 42: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 43: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 44: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	46, // 45: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 46: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	47, // 47: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 48: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	25, // 49: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	31, // 50: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	39, // [39:51] is the sub-list for method output_type
-	27, // [27:39] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	42, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	43, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	33, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	35, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	37, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	28, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	27, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	24, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	44, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	45, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	23, // 19: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	22, // 20: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	29, // 21: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	46, // 22: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	33, // 23: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	30, // 24: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	34, // 25: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	36, // 26: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	38, // 27: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 28: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 29: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 30: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 31: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 32: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 33: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 34: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 35: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 36: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 37: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	25, // 38: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	31, // 39: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 40: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 41: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 42: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 43: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 44: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 45: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	47, // 46: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 47: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	48, // 48: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 49: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	26, // 50: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	32, // 51: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3104,7 +3184,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
