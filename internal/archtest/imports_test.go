@@ -140,6 +140,7 @@ var layers = []layer{
 		"internal/version", "internal/wire",
 	}},
 	{of: "node", may: []string{"..."}},
+	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{
 		root, pb, "internal/handle", "internal/mvcc", "internal/txn", "internal/wire", "node",
 		"store",
@@ -151,10 +152,12 @@ var layers = []layer{
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: nobody but commands and tests imports them
 	{of: "internal/...", may: []string{"..."}},
-	{of: "examples/webindex/export", may: []string{root, "examples/..."}},
+	{of: "examples/webindex/export", may: []string{root, "examples/...", "recipes/..."}},
 	// which runs its processes
-	{of: "examples/webindex", may: []string{root, "node", "examples/...", "test/cluster"}},
-	{of: "examples/...", may: []string{root, "node", "examples/..."}},
+	{of: "examples/webindex", may: []string{
+		root, "node", "examples/...", "recipes/...", "test/cluster", "tuple",
+	}},
+	{of: "examples/...", may: []string{root, "node", "examples/...", "recipes/...", "tuple"}},
 }
 
 // never lists what a package must not link, however indirectly.
