@@ -234,12 +234,13 @@ func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
 func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	type nodeMailboxes struct {
 		Node      uint64            `json:"node_id"`
+		LatelyMS  int64             `json:"lately_ms"`
 		Mailboxes []json.RawMessage `json:"mailboxes"`
 	}
 	answers, silent := n.recently(ctx, &wire.RecentRequest{Mailboxes: true})
 	nodes := []nodeMailboxes{}
 	for _, a := range answers {
-		of := nodeMailboxes{Node: a.node}
+		of := nodeMailboxes{Node: a.node, LatelyMS: a.LatelyMs}
 		for _, m := range a.Mailboxes {
 			body, err := pbjson.Marshal(m)
 			if err != nil {
@@ -253,11 +254,13 @@ func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 }
 
 // contended are the rows of the whole cluster where transactions stood in each other's way
-// most, without those of tables that only some clients may use: see ungranted.
+// most in the last minutes, then those since the start, without those of tables that only some clients may use: see ungranted.
 func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 	answers, silent := n.recently(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
+	var lately int64
 	for _, a := range answers {
+		lately = max(lately, a.LatelyMs)
 		rows = append(rows, a.Contended...)
 	}
 	known, _ := n.policy.lastRead()
@@ -266,7 +269,8 @@ func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 			func(g *pb.Grant) bool { return g.Table == r.Table })
 	})
 	slices.SortStableFunc(rows, func(a, b *wire.ContendedRow) int {
-		return cmp.Compare(b.Conflicts+b.Locked, a.Conflicts+a.Locked)
+		return cmp.Or(cmp.Compare(b.Lately, a.Lately),
+			cmp.Compare(b.Conflicts+b.Locked, a.Conflicts+a.Locked))
 	})
 	list := []json.RawMessage{}
 	for _, r := range rows[:min(len(rows), maxContended)] {
@@ -276,7 +280,7 @@ func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 		}
 		list = append(list, body)
 	}
-	return map[string]any{"rows": list, "silent": silent}, nil
+	return map[string]any{"rows": list, "silent": silent, "lately_ms": lately}, nil
 }
 
 // maxContended bounds the rows of one page.

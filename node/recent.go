@@ -16,12 +16,13 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// past is what this node remembers of its last hour (package recent). It owns the two memories
+// past is what this node remembers of its last hour (package recent). It owns the three memories
 // and adds to them on a goroutine of the node's background; the console's questions and other
 // nodes' requests read them, each on its own goroutine.
 type past struct {
 	points recent.Points
 	heat   *recent.Heat
+	lately recent.Lately
 
 	client    *txn.Client
 	observers *observers
@@ -45,6 +46,7 @@ func (p *past) run(ctx context.Context) {
 	tick := time.NewTicker(recent.Every)
 	defer tick.Stop()
 	p.points.Add(p.now(), p.figures())
+	p.lately.Add(p.now(), p.totals(true, true))
 	for {
 		select {
 		case <-tick.C:
@@ -54,6 +56,7 @@ func (p *past) run(ctx context.Context) {
 		p.points.Add(p.now(), p.figures())
 		if p.heat.Due(p.now()) {
 			p.sample(ctx)
+			p.lately.Add(p.now(), p.totals(true, true))
 		}
 	}
 }
@@ -94,7 +97,15 @@ func (p *past) answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent
 		p.sample(ctx) // so that it goes up to now
 		out.Heat = p.heat.Read()
 	}
-	if req.GetMailboxes() {
+	now := p.totals(req.GetMailboxes(), req.GetContended())
+	out.LatelyMs = p.lately.Tell(p.now(), now).Milliseconds()
+	out.Mailboxes, out.Contended = now.Mailboxes, now.Contended
+	return out
+}
+
+// totals returns what this process has counted of its mailboxes, and of contended rows.
+func (p *past) totals(mailboxes, contended bool) (out recent.Totals) {
+	if mailboxes {
 		for _, box := range readMailboxes(p.tablets, p.oracle, p.lockd) {
 			out.Mailboxes = append(out.Mailboxes, &wire.Mailbox{
 				Actor: box.actor, Queued: uint64(box.queued), Longest: uint64(box.longest),
@@ -103,7 +114,7 @@ func (p *past) answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent
 			})
 		}
 	}
-	if req.GetContended() {
+	if contended {
 		for _, r := range p.tablets.metrics.Contended.Read() {
 			out.Contended = append(out.Contended, &wire.ContendedRow{
 				Table: uint32(r.Table), Row: []byte(r.Row), Conflicts: r.Conflicts, Locked: r.Locked,

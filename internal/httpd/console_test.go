@@ -91,6 +91,7 @@ func hostileAnswers() map[string]httpd.Question {
 	}
 	none := map[string]any{"bounds": []int{1}, "counts": []int{0, 0}, "sum": 0}
 	some := map[string]any{"bounds": []int{1}, "counts": []int{7, 1500}, "sum": 9000}
+	rest := map[string]any{"bounds": []int{1}, "counts": []int{7, 36}, "sum": 9000}
 	entry := func(group string, add map[string]any) map[string]any {
 		e := map[string]any{
 			"column": evil, "class": "data", "group": group, "ts": 1 << 50, "start_ts": 1 << 50,
@@ -126,12 +127,13 @@ func hostileAnswers() map[string]httpd.Question {
 			"row": evil, "attempts": 1500, "ts": 1 << 49, "parked_ts": 1 << 49,
 			"error": evil + "\n\tat \u202e" + evil,
 		}}},
-		"contended": map[string]any{"silent": []string{evil}, "rows": []any{map[string]any{
-			"table": 16, "row": evil, "conflicts": 1500, "locked": 3, "at_most": 7,
+		"contended": map[string]any{"lately_ms": 290_000, "silent": []string{evil}, "rows": []any{map[string]any{
+			"table": 16, "row": evil, "conflicts": 1500, "locked": 3, "at_most": 7, "lately": 61234,
 		}}},
 		"mailboxes": map[string]any{"silent": []string{evil}, "nodes": []any{map[string]any{
-			"node_id": 1, "mailboxes": []any{map[string]any{"actor": evil, "queued": 1500, "longest": 1,
-				"batches": some, "waits": some, "took": none}},
+			"node_id": 1, "lately_ms": 290_000, "mailboxes": []any{map[string]any{"actor": evil, "queued": 1500, "longest": 1,
+				"batches": some, "waits": some, "took": none, "lately": map[string]any{"actor": evil,
+					"queued": 1500, "longest": 1, "batches": rest, "waits": none, "took": none}}},
 		}}},
 		"trace": map[string]any{"cut": true, "deep": true, "wide": true, "steps": []any{
 			map[string]any{
@@ -176,7 +178,7 @@ func TestConsoleInABrowser(t *testing.T) {
 			"percolator observer pause 'unlinked one'", "notify replay five --all-parked", "1\u202f500",
 			"Parked: five", evil + "\n\tat \\U0000202e" + evil, "next parked"},
 		"observers?parked=three&after=x": {"Parked: three", "first parked", evil},
-		"locks": {"past its deadline", evil, "1 min 3", "docs" + evil + "/" + evil, "at most 7",
+		"locks": {"past its deadline", evil, "1 min 3", "docs" + evil + "/" + evil, "at most 7", "61\u202f234", "4 min 50 s",
 			"Missing: " + evil},
 		"internals":              {evil, "Raft log"},
 		"jobs":                   {"3 of 12 " + evil, "3.0 GiB, 1\u202f500 records", "failed"},
@@ -185,7 +187,8 @@ func TestConsoleInABrowser(t *testing.T) {
 		"cells?table=docs&row=x": {evil, "reservation", "parked", "ack of " + evil, "a run of " + evil},
 		"cells?table=wrong":      {"bad question: " + evil},
 		"heat":                   {"docs" + evil + "/" + evil, "1\u202f507", "Not on the map: " + evil},
-		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500"},
+		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500", "43", "209.3", "4 min 50 s"},
+		"mailboxes?since=start":  {"1\u202f507", "6.0"},
 		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, the last with: " + evil},
 	} {
 		b.Open(address + "/#/" + page)

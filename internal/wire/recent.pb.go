@@ -96,7 +96,8 @@ type Recent struct {
 	Points        []*Point               `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"` // the oldest first
 	Heat          []*HeatColumn          `protobuf:"bytes,2,rep,name=heat,proto3" json:"heat,omitempty"`     // the oldest first; the last one is not over yet
 	Mailboxes     []*Mailbox             `protobuf:"bytes,3,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
-	Contended     []*ContendedRow        `protobuf:"bytes,4,rep,name=contended,proto3" json:"contended,omitempty"` // those with the most first
+	Contended     []*ContendedRow        `protobuf:"bytes,4,rep,name=contended,proto3" json:"contended,omitempty"`                // those with the most first
+	LatelyMs      int64                  `protobuf:"varint,5,opt,name=lately_ms,json=latelyMs,proto3" json:"lately_ms,omitempty"` // how long the time is that the fields lately are about; 0: they are not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +158,13 @@ func (x *Recent) GetContended() []*ContendedRow {
 		return x.Contended
 	}
 	return nil
+}
+
+func (x *Recent) GetLatelyMs() int64 {
+	if x != nil {
+		return x.LatelyMs
+	}
+	return 0
 }
 
 // Some seconds of a node's life.
@@ -406,6 +414,7 @@ type Mailbox struct {
 	Batches       *Histogram             `protobuf:"bytes,4,opt,name=batches,proto3" json:"batches,omitempty"`  // messages that were handled together, since the node began
 	Waits         *Histogram             `protobuf:"bytes,5,opt,name=waits,proto3" json:"waits,omitempty"`      // seconds in the mailbox, since the node began; of log and state none
 	Took          *Histogram             `protobuf:"bytes,6,opt,name=took,proto3" json:"took,omitempty"`        // seconds that a batch took, of log and state
+	Lately        *Mailbox               `protobuf:"bytes,7,opt,name=lately,proto3" json:"lately,omitempty"`    // the same of the last minutes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -482,6 +491,13 @@ func (x *Mailbox) GetTook() *Histogram {
 	return nil
 }
 
+func (x *Mailbox) GetLately() *Mailbox {
+	if x != nil {
+		return x.Lately
+	}
+	return nil
+}
+
 // A row where transactions stood in each other's way, by the tablets that the node led since it began.
 type ContendedRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -490,6 +506,7 @@ type ContendedRow struct {
 	Conflicts     uint64                 `protobuf:"varint,3,opt,name=conflicts,proto3" json:"conflicts,omitempty"`         // writes that came after a newer one
 	Locked        uint64                 `protobuf:"varint,4,opt,name=locked,proto3" json:"locked,omitempty"`               // that met another's lock
 	AtMost        uint64                 `protobuf:"varint,5,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"` // of both, these may be other rows'
+	Lately        uint64                 `protobuf:"varint,6,opt,name=lately,proto3" json:"lately,omitempty"`               // of both, those of the last minutes; of a row that is new among these, all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -555,6 +572,13 @@ func (x *ContendedRow) GetLocked() uint64 {
 func (x *ContendedRow) GetAtMost() uint64 {
 	if x != nil {
 		return x.AtMost
+	}
+	return 0
+}
+
+func (x *ContendedRow) GetLately() uint64 {
+	if x != nil {
+		return x.Lately
 	}
 	return 0
 }
@@ -628,12 +652,13 @@ const file_recent_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x01(\bR\x06points\x12\x12\n" +
 	"\x04heat\x18\x02 \x01(\bR\x04heat\x12\x1c\n" +
 	"\tmailboxes\x18\x03 \x01(\bR\tmailboxes\x12\x1c\n" +
-	"\tcontended\x18\x04 \x01(\bR\tcontended\"\xde\x01\n" +
+	"\tcontended\x18\x04 \x01(\bR\tcontended\"\xfb\x01\n" +
 	"\x06Recent\x12.\n" +
 	"\x06points\x18\x01 \x03(\v2\x16.percolator.wire.PointR\x06points\x12/\n" +
 	"\x04heat\x18\x02 \x03(\v2\x1b.percolator.wire.HeatColumnR\x04heat\x126\n" +
 	"\tmailboxes\x18\x03 \x03(\v2\x18.percolator.wire.MailboxR\tmailboxes\x12;\n" +
-	"\tcontended\x18\x04 \x03(\v2\x1d.percolator.wire.ContendedRowR\tcontended\"\x98\x02\n" +
+	"\tcontended\x18\x04 \x03(\v2\x1d.percolator.wire.ContendedRowR\tcontended\x12\x1b\n" +
+	"\tlately_ms\x18\x05 \x01(\x03R\blatelyMs\"\x98\x02\n" +
 	"\x05Point\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12(\n" +
 	"\x10operations_per_s\x18\x02 \x01(\x01R\x0eoperationsPerS\x12(\n" +
@@ -655,20 +680,22 @@ const file_recent_proto_rawDesc = "" +
 	"\aend_row\x18\x04 \x01(\fR\x06endRow\x12#\n" +
 	"\rend_unbounded\x18\x05 \x01(\bR\fendUnbounded\x12\x14\n" +
 	"\x05reads\x18\x06 \x01(\x04R\x05reads\x12\x16\n" +
-	"\x06writes\x18\a \x01(\x04R\x06writes\"\xe9\x01\n" +
+	"\x06writes\x18\a \x01(\x04R\x06writes\"\x9b\x02\n" +
 	"\aMailbox\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\x04R\x06queued\x12\x18\n" +
 	"\alongest\x18\x03 \x01(\x04R\alongest\x124\n" +
 	"\abatches\x18\x04 \x01(\v2\x1a.percolator.wire.HistogramR\abatches\x120\n" +
 	"\x05waits\x18\x05 \x01(\v2\x1a.percolator.wire.HistogramR\x05waits\x12.\n" +
-	"\x04took\x18\x06 \x01(\v2\x1a.percolator.wire.HistogramR\x04took\"\x85\x01\n" +
+	"\x04took\x18\x06 \x01(\v2\x1a.percolator.wire.HistogramR\x04took\x120\n" +
+	"\x06lately\x18\a \x01(\v2\x18.percolator.wire.MailboxR\x06lately\"\x9d\x01\n" +
 	"\fContendedRow\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\fR\x03row\x12\x1c\n" +
 	"\tconflicts\x18\x03 \x01(\x04R\tconflicts\x12\x16\n" +
 	"\x06locked\x18\x04 \x01(\x04R\x06locked\x12\x17\n" +
-	"\aat_most\x18\x05 \x01(\x04R\x06atMost\"M\n" +
+	"\aat_most\x18\x05 \x01(\x04R\x06atMost\x12\x16\n" +
+	"\x06lately\x18\x06 \x01(\x04R\x06lately\"M\n" +
 	"\tHistogram\x12\x16\n" +
 	"\x06bounds\x18\x01 \x03(\x01R\x06bounds\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x04R\x06counts\x12\x10\n" +
@@ -706,11 +733,12 @@ var file_recent_proto_depIdxs = []int32{
 	7, // 5: percolator.wire.Mailbox.batches:type_name -> percolator.wire.Histogram
 	7, // 6: percolator.wire.Mailbox.waits:type_name -> percolator.wire.Histogram
 	7, // 7: percolator.wire.Mailbox.took:type_name -> percolator.wire.Histogram
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	5, // 8: percolator.wire.Mailbox.lately:type_name -> percolator.wire.Mailbox
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_recent_proto_init() }

@@ -2,7 +2,7 @@
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {bytes, count, millis, nodeName, plural, since} from "./format.js";
+import {bytes, count, millis, nodeName, plural, since, span} from "./format.js";
 import {rowColumns, rows} from "./observers.js";
 import {position} from "./tablets.js";
 
@@ -20,16 +20,17 @@ async function contended(known) {
   }
   return [
     head,
-    element("p", {class: "quiet"}, "Writes that were refused since the rows' leaders began: a newer " +
+    element("p", {class: "quiet"}, "Writes that were refused, in " +
+      `the last minutes (${span(found.lately_ms)}) and since the rows' leaders began: a newer ` +
       "write was there, or another transaction's lock. A row that leads by far is hot: spread it " +
       "over several, or add to it in an observer."),
     found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
-    table("Rows where transactions conflict", ["~row", "#conflicts", "#locked", "#of which perhaps others'"],
+    table("Rows where transactions conflict", ["~row", "#lately", "#conflicts", "#locked", "#of which perhaps others'"],
       found.rows.map((r) => [
         {value: element("a", {"data-key": `contended ${r.table} ${bytes(r.row)}`, href: address("cells",
           {table: known.tables.get(r.table) ?? r.table, row: bytes(r.row)}),
         }, position(known.tables, r.table, r.row))},
-        count(r.conflicts), count(r.locked), r.at_most > 0 ? `at most ${count(r.at_most)}` : "none"]),
+        count(r.lately), count(r.conflicts), count(r.locked), r.at_most > 0 ? `at most ${count(r.at_most)}` : "none"]),
       "none was refused"),
   ];
 }

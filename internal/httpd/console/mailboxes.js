@@ -2,7 +2,7 @@
 
 import {get} from "./ask.js";
 import {element, svgElement, table} from "./dom.js";
-import {count, nodeName} from "./format.js";
+import {count, nodeName, span} from "./format.js";
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
@@ -42,9 +42,11 @@ function shape(h) {
   })));
 }
 
-export async function mailboxes({status}) {
+export async function mailboxes({status}, question) {
   const found = await get("mailboxes");
-  const rows = found.nodes.flatMap((n) => n.mailboxes.map((m) => {
+  const ever = question.get("since") === "start";
+  const rows = found.nodes.flatMap((n) => n.mailboxes.map((all) => {
+    const m = ever || !all.lately ? all : all.lately;
     const batches = sum(m.batches.counts);
     const waited = sum(m.waits.counts) > 0, took = sum(m.took.counts) > 0;
     return [
@@ -59,8 +61,13 @@ export async function mailboxes({status}) {
   return [
     element("h2", {}, "Mailboxes"),
     element("p", {class: "quiet"}, "Messages that came while a batch was at work are the next " +
-      "batch: its size follows the load. Figures are since each node's start; a message's wait " +
-      "is taken once a batch. Bars: 1, 2, 4 … 4096 messages a batch, and more."),
+      "batch: its size follows the load. A message's wait is taken once a batch. Bars: 1, 2, 4 … " +
+      "4096 messages a batch, and more."),
+    element("p", {}, "Figures are of ", [["", "the last minutes"], ["?since=start", "all since each node's start"]]
+      .map(([query, title], i) => [i > 0 ? " · " : "", element("a", {href: `#/mailboxes${query}`,
+        "data-key": title, "aria-current": ever === (query !== "") ? "true" : null,
+        class: ever === (query !== "") ? "strong" : null}, title)]),
+    !ever && ` (${span(Math.max(0, ...found.nodes.map((n) => n.lately_ms)))})`, "."),
     found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
     table("Mailboxes", ["node", "of", "#waiting now", "#in the fullest", "#batches", "#a batch",
       "batch sizes", "#wait, half", "#wait, 99%", "#a batch takes, half", "#a batch takes, 99%"],
