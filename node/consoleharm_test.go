@@ -1,0 +1,143 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/browser"
+)
+
+// logsIn does so as an operator, with a token made for it.
+func (v visitor) logsIn(ctx context.Context, n *node.Node) {
+	v.Helper()
+	secret, hash := certs.NewToken()
+	if _, err := handle.Client(n.DB()).Admin().CreateToken(ctx, &pb.CreateTokenRequest{
+		Name: "ann", Role: string(certs.Operator), TtlMs: 600_000, Hash: hash,
+	}); err != nil {
+		v.Fatal(err)
+	}
+	v.goes("login", "Looking needs none")
+	v.reaches("token")
+	v.b.Press(secret + kb.Enter)
+	v.sees("who it is", "ann, operator, by token")
+}
+
+// presses reaches a button of a page by keyboard, answers what it asks with a number if there
+// is a field for one, and waits until it is done.
+func (v visitor) presses(page, key, number, says string) {
+	v.Helper()
+	v.b.Open(v.address + "#/" + page)
+	v.b.Await("the button "+key, `[...document.querySelectorAll("button")].some(
+		(e) => e.dataset.key === `+quoted(key)+`)`)
+	v.reaches(key)
+	v.b.Press(kb.Enter)
+	v.b.Await("a question", `document.querySelector("dialog[open]")`)
+	if number == "" {
+		browser.Eval[bool](v.b, `document.querySelector("dialog button").focus() === undefined`)
+	} else {
+		browser.Eval[bool](v.b, `document.querySelector("dialog input").select() === undefined`)
+		v.b.Press(number)
+	}
+	if faint := v.b.Faint(4.5); len(faint) > 0 {
+		v.Errorf("%s: hard to read: %q", key, faint)
+	}
+	v.b.Press(kb.Enter)
+	v.b.Await("what came of "+key, `[...document.querySelector("dialog").querySelectorAll(
+		"[role=status]")].some((e) => e.className !== "")`)
+	said := browser.Eval[string](v.b, `document.querySelector("dialog [role=status]").innerText`)
+	if !strings.Contains(said, says) {
+		v.Errorf("%s: %s", key, said)
+	}
+	v.b.Press(kb.Enter)
+	v.b.Await("the end", `document.querySelector("dialog") === null`)
+}
+
+// seesAll looks at every page.
+func (v visitor) seesAll(name string) {
+	v.Helper()
+	for page, text := range consolePages {
+		v.goes(page, text)
+		v.looks(name + "-" + page)
+	}
+}
+
+// TestConsoleWhileHarmed: in a browser, while a node's disk is full and while another's clock
+// stands still: the overview says so and what to do, the pages of nodes and of the oracle show
+// which node it is, every page can be read, and an operator's buttons do what they say.
+func TestConsoleWhileHarmed(t *testing.T) {
+	b := browser.Start(t)
+	ctx := within(t, 2*time.Minute)
+	r := three(ctx, t, 1, func(_ int, c *node.Config) {
+		c.HTTP, c.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("copies", percolator.Column{Table: "input", Name: "c"},
+				func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+		}
+	})
+	r.lead(ctx, cluster.MetaTablet, 0)
+	asked := r.nodes[0]
+	v := visitor{t, b, "http://" + asked.HTTPAddr() + "/"}
+	v.goes("overview", "Nothing is wrong.")
+	v.logsIn(ctx, asked)
+
+	r.free[2].Store(1)
+	v.goes("overview", "writes-refused")
+	v.sees("what to do", "Make room")
+	v.goes("nodes", "takes no writes")
+	v.seesAll("full")
+	v.presses("observers", "Pause copies", "", "Done.")
+	v.goes("observers", "percolator observer resume copies")
+	v.presses("observers", "Resume copies", "", "Done.")
+	v.goes("observers", "percolator observer limit copies")
+	v.presses("observers", "Limit copies", "3", "Done.")
+	if s := stateOf(t, asked, "copies"); s.Info.Paused || s.Info.Limit != 3 {
+		t.Errorf("after the buttons: %v", s.Info)
+	}
+
+	r.halted[1].Store(time.Now().UnixNano())
+	v.goes("overview", "clock-off")
+	v.sees("what to do", "Set its clock")
+	which := r.nodes[1].Addr()
+	v.b.Await("which clock it is", `[...document.querySelectorAll("main li")].some(
+		(e) => e.innerText.includes("clock-off") && e.innerText.includes(`+quoted(which)+`))`)
+	v.goes("nodes", which)
+	v.b.Await("its difference", `[...document.querySelectorAll("main tbody tr")].some((e) => e.innerText
+		.includes(`+quoted(which)+`) && e.querySelector("td.critical")?.innerText.startsWith("-"))`)
+	v.goes("oracle", "mend time synchronisation")
+	v.b.Await("its difference", `document.querySelector("main td.critical")?.innerText.startsWith("-")`)
+	v.seesAll("halted")
+	drained := fmt.Sprint("node ", r.id(2))
+	v.presses("nodes", "Drain "+drained, "", "add a node first")
+	r.add()
+	v.b.Await("four nodes", `document.querySelectorAll("main tbody tr").length === 4`)
+	v.presses("nodes", "Drain "+drained, "", "Done.")
+	v.presses("nodes", "Undo the drain "+drained, "", "Done.")
+	v.b.Await("that it is undone", `!document.querySelector("main table").innerText.includes("Undo the drain")`)
+
+	r.halted[1].Store(0)
+	r.free[2].Store(1 << 40)
+	v.goes("overview", "Nothing is wrong.")
+	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
+		return strings.Contains(alarm, "status of 400") // the drain that was refused
+	})
+	if len(seen) > 0 {
+		t.Errorf("the browser complains: %q", seen)
+	}
+	own := strings.TrimSuffix(strings.TrimPrefix(v.address, "http://"), "/")
+	if hosts := b.Hosts(); !slices.Equal(hosts, []string{own}) {
+		t.Errorf("requests went to %q, not to %s alone", hosts, own)
+	}
+}
