@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/exposition"
 )
 
 // Remote clients that this node serves. They coordinate their transactions themselves, so
@@ -41,7 +42,7 @@ func (m exporter) collectClients(out chan<- prometheus.Metric) {
 	// An operation has a series from its first use on. One that this build does not know
 	// has no name.
 	for name, took := range s.Operations {
-		sendHistogram(out, clientOperation, took, cmp.Or(name, "unknown"))
+		exposition.SendHistogram(out, clientOperation, took, cmp.Or(name, "unknown"))
 	}
 	// This code is sent even at 0, because an alert sees no increase in a series that
 	// begins with its first event.

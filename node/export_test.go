@@ -22,7 +22,7 @@ func (n *Node) Metrics() (map[string]float64, error) {
 // MetricNames are the names of all metrics that a node declares.
 func MetricNames() (names []string) {
 	for _, f := range families {
-		names = append(names, f.name)
+		names = append(names, f.Name)
 	}
 	return names
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/percolator-go/percolator/actors/lockd"
+	"github.com/percolator-go/percolator/internal/exposition"
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
@@ -85,19 +86,19 @@ func readMailboxes(tablets *tablets, oracle *localOracle,
 func (m exporter) collectMailboxes(out chan<- prometheus.Metric) {
 	for _, box := range readMailboxes(m.tablets, m.status.oracle, m.lockd) {
 		send(out, mailboxMessages, box.queued, box.actor)
-		sendHistogram(out, mailboxBatch, box.batches, box.actor)
+		exposition.SendHistogram(out, mailboxBatch, box.batches, box.actor)
 		switch box.actor {
 		case "tablet":
 			send(out, mailboxLongest, box.longest)
-			sendHistogram(out, mailboxWait, box.waits, box.actor)
+			exposition.SendHistogram(out, mailboxWait, box.waits, box.actor)
 		case "log":
-			sendHistogram(out, logAppendSeconds, box.took)
+			exposition.SendHistogram(out, logAppendSeconds, box.took)
 		case "state":
-			sendHistogram(out, stateApplySeconds, box.took)
+			exposition.SendHistogram(out, stateApplySeconds, box.took)
 		default:
-			sendHistogram(out, mailboxWait, box.waits, box.actor)
+			exposition.SendHistogram(out, mailboxWait, box.waits, box.actor)
 		}
 	}
-	sendHistogram(out, tabletReadSeconds, m.tablets.metrics.Reads.Read())
-	sendHistogram(out, logSyncSeconds, m.status.store.Syncs())
+	exposition.SendHistogram(out, tabletReadSeconds, m.tablets.metrics.Reads.Read())
+	exposition.SendHistogram(out, logSyncSeconds, m.status.store.Syncs())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/lockd"
 	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/exposition"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -69,7 +70,7 @@ func (m exporter) age(ts uint64) time.Duration {
 // Describe implements prometheus.Collector.
 func (m exporter) Describe(out chan<- *prometheus.Desc) {
 	for _, f := range families {
-		out <- f.desc
+		out <- f.Desc
 	}
 }
 
@@ -100,7 +101,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	m.collectPlacement(out, status.Placement)
 	m.collectObservers(out, status.Observers)
 	m.collectCluster(out)
-	m.collectTxn(out)
+	exposition.Transactions(out, m.client)
 	m.collectRaft(out, status.Tablets)
 	m.collectMailboxes(out)
 	m.collectStore(out)

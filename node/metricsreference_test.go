@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/internal/exposition"
 )
 
 // TestReferenceOfMetrics: docs/reference/metrics.md is what the declared families make of
@@ -34,23 +36,23 @@ func TestReferenceOfMetrics(t *testing.T) {
 func TestNamesOfMetrics(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range families {
-		total := strings.HasSuffix(f.name, "_total")
+		total := strings.HasSuffix(f.Name, "_total")
 		switch {
-		case seen[f.name]:
-			t.Errorf("%s is declared twice", f.name)
-		case total != (f.kind == prometheus.CounterValue):
-			t.Errorf("%s: counters, and no others, end in _total", f.name)
-		case strings.Count(f.name, "_") < 2:
-			t.Errorf("%s is not percolator_<subsystem>_<thing>_<unit>", f.name)
-		case !strings.HasSuffix(f.help, "."):
-			t.Errorf("%s: its meaning %q is not a sentence", f.name, f.help)
+		case seen[f.Name]:
+			t.Errorf("%s is declared twice", f.Name)
+		case total != (f.Kind == prometheus.CounterValue):
+			t.Errorf("%s: counters, and no others, end in _total", f.Name)
+		case strings.Count(f.Name, "_") < 2:
+			t.Errorf("%s is not percolator_<subsystem>_<thing>_<unit>", f.Name)
+		case !strings.HasSuffix(f.Help, "."):
+			t.Errorf("%s: its meaning %q is not a sentence", f.Name, f.Help)
 		}
 		for _, unit := range []string{"_ms", "_millis", "_us", "_ns", "_kb", "_mb", "_percent"} {
-			if strings.Contains(f.name+"_", unit+"_") {
-				t.Errorf("%s: units are seconds, bytes and ratios", f.name)
+			if strings.Contains(f.Name+"_", unit+"_") {
+				t.Errorf("%s: units are seconds, bytes and ratios", f.Name)
 			}
 		}
-		seen[f.name] = true
+		seen[f.Name] = true
 	}
 }
 
@@ -76,10 +78,10 @@ func reference() string {
 	var b strings.Builder
 	b.WriteString(referenceHead)
 	sorted := slices.Clone(families)
-	slices.SortFunc(sorted, func(a, b family) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(sorted, func(a, b exposition.Family) int { return strings.Compare(a.Name, b.Name) })
 	last := ""
 	for _, f := range sorted {
-		if s := strings.SplitN(f.name, "_", 3)[1]; s != last {
+		if s := strings.SplitN(f.Name, "_", 3)[1]; s != last {
 			fmt.Fprintf(&b, "\n## %s\n\n| name | type | unit | labels | meaning |\n"+
 				"|---|---|---|---|---|\n", s)
 			last = s
@@ -87,9 +89,9 @@ func reference() string {
 		kind := map[prometheus.ValueType]string{
 			prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge",
 			prometheus.UntypedValue: "histogram",
-		}[f.kind]
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.name, kind, unit(f.name),
-			strings.Join(f.labels, ", "), strings.ReplaceAll(f.help, "|", "\\|"))
+		}[f.Kind]
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Name, kind, unit(f.Name),
+			strings.Join(f.Labels, ", "), strings.ReplaceAll(f.Help, "|", "\\|"))
 	}
 	return b.String()
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/exposition"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -90,9 +91,9 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 	// some runs ahead of the counters above.
 	if x := m.observers.runs.Load(); x != nil {
 		for _, s := range x.dispatcher.Stats() {
-			sendHistogram(out, observerSeconds, s.Took, s.Name)
-			sendHistogram(out, observerDelay, s.Latency, s.Name)
-			sendHistogram(out, observerBatch, s.Sizes, s.Name)
+			exposition.SendHistogram(out, observerSeconds, s.Took, s.Name)
+			exposition.SendHistogram(out, observerDelay, s.Latency, s.Name)
+			exposition.SendHistogram(out, observerBatch, s.Sizes, s.Name)
 			send(out, observerDivided, s.Divided, s.Name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/exposition"
 )
 
 // Raft on this node: which replicas it has, and how far behind their leader those are
@@ -68,6 +69,6 @@ func (m exporter) collectRaft(out chan<- prometheus.Metric, tablets []*pb.Status
 	// thousand series for each bucket.
 	measured := &m.tablets.metrics
 	send(out, raftLed, measured.Led.Load())
-	sendHistogram(out, raftWrites, measured.Writes.Read())
-	sendHistogram(out, raftEntries, measured.Entries.Read())
+	exposition.SendHistogram(out, raftWrites, measured.Writes.Read())
+	exposition.SendHistogram(out, raftEntries, measured.Entries.Read())
 }

@@ -68,6 +68,10 @@ var layers = []layer{
 		pb, "internal/handle/hook", "internal/mvcc", "internal/rpc", "internal/tracing", "internal/txn", "internal/wire",
 	}},
 	{of: "internal/handle", may: []string{root, "internal/handle/hook", "internal/txn"}},
+	{of: "internal/exposition", may: []string{"internal/metrics", "internal/txn"}},
+	{of: "promclient", may: []string{
+		root, "internal/exposition", "internal/handle", "internal/txn",
+	}},
 	{of: "internal/inspect", may: []string{
 		root, pb, "internal/mvcc", "internal/pbjson", "internal/txn", "internal/wire",
 	}},

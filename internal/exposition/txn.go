@@ -1,4 +1,4 @@
-package node
+package exposition
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -6,66 +6,62 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Transactions that this process coordinates: those of its observers, of programs that
-// have the node in their process, and of the node itself. Remote clients coordinate their
-// own, and their operations are counted by the node that serves them.
-//
-// All are atomic counters of the node's one client, read one after the other: they may be
-// a few events apart. A transaction's time and outcome are counted when it ends: one that
+// Transactions that a client coordinates. All are atomic counters of it, read one after the
+// other: they may be a few events apart. A transaction's time and outcome are counted when it ends: one that
 // hangs is in the number begun, but not yet in those.
 var (
-	txnSeconds = histogramFamily("txn_seconds",
+	txnSeconds = txnHistogram("txn_seconds",
 		"Time from a transaction's beginning to its end, each run of a repeated one by itself.",
 		"kind", "outcome")
-	txnStepSeconds = histogramFamily("txn_step_seconds",
+	txnStepSeconds = txnHistogram("txn_step_seconds",
 		"Time that transactions wait for a timestamp (those given at once are not counted), "+
 			"for all prewrites, and for the commit of the primary.", "step")
-	txnNamed = counterFamily("txn_named_total",
+	txnNamed = txnCounter("txn_named_total",
 		"Transactions with a name that ended, observers' among them; "+
 			"conflict: also those that met a live lock.", "name", "outcome")
-	txnNamedLatency = histogramFamily("txn_named_seconds",
+	txnNamedLatency = txnHistogram("txn_named_seconds",
 		"Time that the transactions of a name took, each run of a repeated one by itself; of "+
 			"the first 64 names that there were.", "name", "outcome")
-	txnNamedSeconds = counterFamily("txn_named_seconds_total",
+	txnNamedSeconds = txnCounter("txn_named_seconds_total",
 		"Time that the transactions of a name took, all together.", "name")
-	txnBegun   = counterFamily("txn_begun_total", "Transactions begun, repeated runs included.")
-	txnRetries = counterFamily("txn_retries_total", "Runs of transactions after their first.")
-	txnSettled = counterFamily("txn_settled_total",
+	txnBegun   = txnCounter("txn_begun_total", "Transactions begun, repeated runs included.")
+	txnRetries = txnCounter("txn_retries_total", "Runs of transactions after their first.")
+	txnSettled = txnCounter("txn_settled_total",
 		"Lost replies to commits that were settled by a rollback at the primary.")
-	txnRolledBack = counterFamily("txn_rolled_back_total",
+	txnRolledBack = txnCounter("txn_rolled_back_total",
 		"Transactions that had begun to prewrite and were rolled back.")
-	txnLeft = counterFamily("txn_secondaries_left_total",
+	txnLeft = txnCounter("txn_secondaries_left_total",
 		"Commits in the background that failed: whoever meets their locks resolves them.")
-	txnBackground = gaugeFamily("txn_background",
+	txnBackground = txnGauge("txn_background",
 		"Commits and rollbacks that go on in the background.")
-	txnLocksMet = counterFamily("txn_locks_met_total",
+	txnLocksMet = txnCounter("txn_locks_met_total",
 		"Locks of other transactions that stood in the way.")
-	txnResolved = counterFamily("txn_locks_resolved_total",
+	txnResolved = txnCounter("txn_locks_resolved_total",
 		"Locks of ended transactions that were resolved.", "decision")
-	txnTimestamps  = counterFamily("txn_timestamps_total", "Timestamps received from the oracle.")
-	txnTimestampRq = counterFamily("txn_timestamp_requests_total",
+	txnTimestamps  = txnCounter("txn_timestamps_total", "Timestamps received from the oracle.")
+	txnTimestampRq = txnCounter("txn_timestamp_requests_total",
 		"Requests for them, each of which serves all who wait.")
-	txnTimestampsRefused = counterFamily("txn_timestamps_refused_total",
+	txnTimestampsRefused = txnCounter("txn_timestamps_refused_total",
 		"Answers of the oracle that were not above all seen before; there must be none.")
-	txnPrefetched   = counterFamily("txn_prefetched_total", "Cells read in advance.")
-	txnPrefetchUsed = counterFamily("txn_prefetched_used_total",
+	txnPrefetched   = txnCounter("txn_prefetched_total", "Cells read in advance.")
+	txnPrefetchUsed = txnCounter("txn_prefetched_used_total",
 		"Cells read in advance that were asked for later.")
-	txnMapMisses = counterFamily("txn_map_misses_total",
+	txnMapMisses = txnCounter("txn_map_misses_total",
 		"Questions to meta for the tablet map.")
 )
 
-// collectTxn exports what this process's transactions have done.
-func (m exporter) collectTxn(out chan<- prometheus.Metric) {
-	latencies, s := m.client.Latencies(), m.client.Stats()
+// Transactions sends what the client's transactions have done.
+func Transactions(out chan<- prometheus.Metric, client *txn.Client) {
+	latencies, s := client.Latencies(), client.Stats()
 	// A pair of kind and outcome has a series from its first transaction on. Commits and
 	// unknown outcomes have one from the beginning, for the alerts that rest on them.
 	for kind, outcomes := range latencies.Whole {
 		for outcome, h := range outcomes {
-			sendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
+			SendHistogram(out, txnSeconds, h, kind.String(), outcome.String())
 		}
 	}
 	for step, h := range latencies.Steps {
-		sendHistogram(out, txnStepSeconds, h, step.String())
+		SendHistogram(out, txnStepSeconds, h, step.String())
 	}
 	// Programs choose the names. The client bounds how many it counts, and leaves out
 	// transactions with further ones.
@@ -75,7 +71,7 @@ func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 		send(out, txnNamed, n.Failed, name, txn.Failed.String())
 		send(out, txnNamedSeconds, n.Seconds, name)
 		for outcome, h := range latencies.ByName[name] {
-			sendHistogram(out, txnNamedLatency, h, name, outcome.String())
+			SendHistogram(out, txnNamedLatency, h, name, outcome.String())
 		}
 	}
 	send(out, txnBegun, s.Begun)
@@ -94,4 +90,30 @@ func (m exporter) collectTxn(out chan<- prometheus.Metric) {
 	send(out, txnPrefetched, s.PrefetchAsked)
 	send(out, txnPrefetchUsed, s.PrefetchUsed)
 	send(out, txnMapMisses, s.MapMisses)
+}
+
+// TxnFamilies are those that Transactions sends. They are complete once this package's
+// variables are initialized, and do not change after that.
+var TxnFamilies []Family
+
+func txnFamily(kind prometheus.ValueType, name, help string, labels []string) Family {
+	f := New(kind, name, help, labels)
+	TxnFamilies = append(TxnFamilies, f)
+	return f
+}
+
+func txnCounter(name, help string, labels ...string) Family {
+	return txnFamily(prometheus.CounterValue, name, help, labels)
+}
+
+func txnGauge(name, help string, labels ...string) Family {
+	return txnFamily(prometheus.GaugeValue, name, help, labels)
+}
+
+func txnHistogram(name, help string, labels ...string) Family {
+	return txnFamily(prometheus.UntypedValue, name, help, labels)
+}
+
+func send[N uint64 | float64](out chan<- prometheus.Metric, f Family, value N, labels ...string) {
+	out <- prometheus.MustNewConstMetric(f.Desc, f.Kind, float64(value), labels...)
 }
