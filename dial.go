@@ -28,17 +28,22 @@ type ClientConfig struct {
 	// provider's sampler decides there for all that follows from it, also for the
 	// observers that it sets off on nodes that trace.
 	TracerProvider trace.TracerProvider
-	// Logger takes what cannot be returned to a caller; default: none.
+	// Logger takes what cannot be returned to a caller, such as that a write came after
+	// its transaction's end; default: slog.Default().
 	Logger *slog.Logger
 }
 
 // ClientBatch tunes how the operations for one address are put into messages.
 type ClientBatch = rpc.BatchConfig
 
-// Dial connects to a cluster through any of the addresses, host:port, and returns when
-// one of them has answered or ctx ends, but gives up with ErrUnavailable after ten
-// seconds. The rest are used when that one fails.
+// Dial connects to a cluster through any of the addresses, host or host:port (7800 unless
+// given), and returns when one of them has answered or ctx ends. It gives up with
+// ErrUnavailable after ten seconds, or after one if at all of them nothing listens, or
+// something that is no node. The rest are used when that one fails.
 func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
 		Batch: cfg.Batch, Logger: cfg.Logger,

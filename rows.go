@@ -29,7 +29,8 @@ type RowRange struct {
 	before    string
 	hasBefore bool
 	reverse   bool
-	limit     int
+	limit     int  // 0: none
+	nothing   bool // Limit(0)
 }
 
 // Rows is the range of all rows of the table.
@@ -64,9 +65,10 @@ func (r RowRange) Reverse() RowRange {
 	return r
 }
 
-// Limit ends a scan after n rows that have something to show; n ≤ 0 is no limit.
+// Limit ends a scan after n rows that have something to show: after none if n is 0, so
+// that what is left of a page can be given as it is. A negative n is no limit.
 func (r RowRange) Limit(n int) RowRange {
-	r.limit = max(n, 0)
+	r.limit, r.nothing = max(n, 0), n == 0
 	return r
 }
 
@@ -103,6 +105,9 @@ func scan(ctx context.Context, from txn.Reader, rows RowRange, cols []Column) it
 		spec, err := rows.spec(cols)
 		if err != nil {
 			yield(Cell{}, err)
+			return
+		}
+		if rows.nothing {
 			return
 		}
 		for c, err := range from.Scan(ctx, spec) {

@@ -12,6 +12,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/cli"
 	"github.com/percolator-go/percolator/internal/memory"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // Main runs the whole command line of a program that links observers (§2.4), then ends
@@ -28,6 +29,7 @@ func Main(observers func(r *percolator.Registry), opts ...MainOption) {
 	app := &cli.App{
 		Name:      filepath.Base(os.Args[0]),
 		Version:   Version(),
+		Program:   version.Program(),
 		Observers: observers,
 		Start: func(ctx context.Context, cfg Config) (cli.RunningNode, error) {
 			// Before anything is opened: the store's sizes follow from the same bound.

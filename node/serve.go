@@ -31,7 +31,8 @@ type servers struct {
 	http   *httpd.Server
 }
 
-// Version is the version of this build.
+// Version is the version of percolator in this build: that of the module, also where a
+// program of another module links it.
 func Version() string { return version.String() }
 
 // openHTTP opens the HTTP listener, if there is an address for it. It is the first part

@@ -127,7 +127,9 @@ var layers = []layer{
 		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",
 		"internal/txn", "internal/version", "internal/wire",
 	}},
-	{of: "internal/config", may: []string{root, "internal/actorkit", "internal/mvcc"}},
+	{of: "internal/config", may: []string{
+		root, "internal/actorkit", "internal/mvcc", "internal/rpc",
+	}},
 	{of: "internal/pbjson"},
 	{of: "internal/recent", may: []string{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",

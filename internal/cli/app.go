@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -31,8 +32,9 @@ const (
 // App is what a command line needs from outside. Start is required.
 type App struct {
 	// Name is the program's name in help and messages.
-	Name    string
-	Version string
+	Name string
+	// Version is percolator's, Program that of a program of another module that links it.
+	Version, Program string
 	// Observers registers the observers that this program links; it may be nil.
 	Observers func(*percolator.Registry)
 	// Commands are the program's own; Default is the one that runs where a command line
@@ -136,7 +138,7 @@ named by --config.`,
 			"table create bank\n" +
 			"set bank bob balance 10\n" +
 			"get bank bob balance",
-		Version:           d.app.Version,
+		Version:           cmp.Or(d.app.Program, d.app.Version),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		RunE:              needsSubcommand,
@@ -302,13 +304,19 @@ func versionCommand(d *deps) *cobra.Command {
 		Example: "version\nversion -o json",
 		RunE: func(*cobra.Command, []string) error {
 			known := version.Known()
-			return d.out.answer(struct {
+			answer := struct {
 				Name    string         `json:"name"`
 				Version string         `json:"version"`
+				Program string         `json:"program_version,omitempty"`
 				Oldest  version.Number `json:"oldest_cluster_version"`
 				Newest  version.Number `json:"newest_cluster_version"`
-			}{d.app.Name, d.app.Version, known.Oldest, known.Newest},
-				"%s %s, for clusters at version %s", d.app.Name, d.app.Version, known)
+			}{d.app.Name, d.app.Version, d.app.Program, known.Oldest, known.Newest}
+			if d.app.Program != "" {
+				return d.out.answer(answer, "%s %s, with percolator %s, for clusters at version %s",
+					d.app.Name, d.app.Program, d.app.Version, known)
+			}
+			return d.out.answer(answer, "%s %s, for clusters at version %s", d.app.Name,
+				d.app.Version, known)
 		},
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,6 +112,8 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 		what := fmt.Sprintf("holds %d of the %d cells asked for", len(cells), len(columns))
 		if len(columns) == 0 { // the whole row was asked for: there is nothing to count
 			what = "holds no cells"
+		} else if all, err := readRow(ctx, s, table, row, nil); err == nil && len(all) > 0 {
+			what += "; its columns are " + columnNames(all)
 		}
 		return withHint(
 			fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
@@ -118,6 +121,22 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 			operand{"TABLE", table}, operand{"ROW", row})
 	}
 	return nil
+}
+
+// maxNames is how many columns a message names.
+const maxNames = 20
+
+// columnNames lists the columns of a row's cells.
+func columnNames(cells []percolator.Cell) string {
+	var names []string
+	for _, c := range cells {
+		if len(names) == maxNames {
+			names = append(names, fmt.Sprintf("%d more", len(cells)-maxNames))
+			break
+		}
+		names = append(names, printable(c.Column.Name))
+	}
+	return strings.Join(names, ", ")
 }
 
 // readRow reads the named columns in one message, or scans all of the row: one row never

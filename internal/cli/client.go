@@ -168,7 +168,7 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 		return cfg, nil
 	}
 	for _, addr := range c.addrs {
-		if !config.IsLoopback(addr) {
+		if !config.IsLoopback(rpc.WithPort(addr)) {
 			return cfg, usagef(cmd, "%s is not this machine: give --certs, or --insecure for "+
 				"plain text", addr)
 		}

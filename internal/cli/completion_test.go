@@ -32,8 +32,9 @@ func proposed(t *testing.T, cluster *fakeCluster, environ []string, args ...stri
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"get ":                     "bank",
-		"why bank Bob ":            "count mail",
-		"why bank Bob count ":      "",
+		"why ":                     "count mail",
+		"why count Bob ":           "",
+		"notify ls ":               "count mail",
 		"trace bank Bob --search ": "bank",
 		"observer pause ":          "count mail",
 		"notify ls --observer ":    "count mail",

@@ -140,6 +140,13 @@ func (c *connector) classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
+	case unavailable && has("answers in HTTP/1"):
+		return ExitUnavailable, "--addr is a node's --listen address, not that of its console: " +
+			"that is three ports further, unless --http says otherwise"
+	case unavailable && has("its certificate lacks that host"):
+		return ExitUnavailable, "on that node's machine, make its certificate anew with all the " +
+			"names it is reached by: `cert create-node NAME --host HOST --force`; or name it by " +
+			"one of those in the message"
 	case unavailable && has("server preface"):
 		return ExitUnavailable, "what listens there takes no clients in plain text: a node with " +
 			"certificates wants --certs; --addr is a node's --listen address"
@@ -156,8 +163,7 @@ func (c *connector) classify(err error) (code int, hint string) {
 		return ExitUnavailable, "run `restore` again as before: it goes on; or give it up with " +
 			"`table drop`"
 	case errors.Is(err, percolator.ErrDiskFull), refusedWith(err, pb.Error_CODE_DISK_FULL):
-		return ExitUnavailable, "free space on that node's disk, or grow it: writes are taken " +
-			"again by themselves; `status` shows how much is free"
+		return ExitUnavailable, percolator.Advice(percolator.ErrDiskFull)
 	case c.reached && (unavailable || late):
 		return ExitUnavailable, "the node runs, but not enough of the nodes that this needs do, " +
 			"or it does not reach them: `status` and `node ls` tell what it knows; --timeout " +
@@ -165,32 +171,22 @@ func (c *connector) classify(err error) (code int, hint string) {
 	case late:
 		return ExitUnavailable, "is the node up? `status` asks it; --timeout waits longer"
 	case unavailable, status.Code(rootCause(err)) == codes.Unavailable:
-		return ExitUnavailable, "start a node (`start --dir D --insecure`) or name one with --addr"
-	case errors.Is(err, percolator.ErrOverloaded):
-		return ExitUnavailable, "try again in a moment"
-	case errors.Is(err, percolator.ErrNoTable):
-		return ExitFailed, "`table ls` lists the tables, `table create NAME` creates one"
-	case errors.Is(err, percolator.ErrSnapshotTooOld):
-		return ExitFailed, "history is kept for a limited time (`cluster show`): ask for a " +
-			"later timestamp"
-	case errors.Is(err, percolator.ErrNotifyOnly):
-		return ExitFailed, "`observer ls` shows which columns are weak"
-	case errors.Is(err, percolator.ErrTooLarge):
-		return ExitFailed, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by " +
-			"default"
-	case errors.Is(err, percolator.ErrCommitUnknown):
-		return ExitFailed, "read the cells (`get`, `history`) before you try again"
-	case errors.Is(err, percolator.ErrLocked), errors.Is(err, percolator.ErrConflict):
-		return ExitFailed, "nothing was written: try again, or look who holds it with `lock ls`"
+		return ExitUnavailable, percolator.Advice(percolator.ErrUnavailable)
 	// memberlist passes on only the text of EADDRINUSE
 	case errors.Is(err, syscall.EADDRINUSE), has(syscall.EADDRINUSE.Error()):
 		return ExitFailed, "another process listens there: stop it, or give --listen (and " +
 			"--peer, --gossip, --http) another port; port 0 picks free ones"
-	case errors.Is(err, percolator.ErrPermission):
-		return ExitFailed, "use a certificate of the role that this takes (--certs); " +
-			"`cert create-client NAME --role ROLE` makes one"
 	case has("unknown service"):
-		hint = "--addr is a node's --listen address; the port after it is for other nodes"
+		return serverCode(err), "--addr is a node's --listen address; the port after it is for " +
+			"other nodes"
+	case errors.Is(err, percolator.ErrOverloaded):
+		return ExitUnavailable, percolator.Advice(err)
+	}
+	// What a program that uses the library is told too. It failed for itself, unless a
+	// node says that it cannot serve.
+	hint = percolator.Advice(err)
+	if hint != "" {
+		return ExitFailed, hint
 	}
 	return serverCode(err), hint
 }

@@ -47,7 +47,8 @@ them:
 
   {"row":"bob","columns":{"balance":"10","photo":{"base64":"/9j/"},"debt":null}}
 
-Rows and values are text, or bytes as {"base64": "…"}; columns whose names are not UTF-8 stand
+Rows and values are text, numbers, which are text as they are written, or bytes as
+{"base64": "…"}; columns whose names are not UTF-8 stand
 in "base64_columns", named in base64. null deletes the cell. Columns that are not named stay as
 they are. Of several lines of one row the last counts.
 

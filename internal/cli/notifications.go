@@ -32,6 +32,7 @@ type notifyLister struct {
 	limit    int
 	parked   bool
 	observer string
+	row      *string // nil: all
 	names    *names
 	now      mvcc.Timestamp
 }
@@ -41,21 +42,32 @@ type notifyLister struct {
 func notifyList(d *deps) *cobra.Command {
 	l := &notifyLister{}
 	cmd := &cobra.Command{
-		Use: "ls [TABLE]",
+		Use: "ls [OBSERVER [ROW]]",
 		Short: "List the notifications that wait for their observer, and those that were given " +
 			"up (parked)",
 		Long: `List notifications: rows whose observed column has changed and whose observer has
 not run for it yet, as they are stored. A run that fails is tried again; after too many failures
 its notification is parked with the last error, until ` + "`notify replay`" + ` or a newer
-change. SINCE is how long ago the cell changed, or was parked.`,
+change. SINCE is how long ago the cell changed, or was parked. A table may stand in the place of
+OBSERVER: all of its observers.`,
 		Example: "notify ls\n" +
-			"notify ls --parked --observer count\n" +
-			"notify ls bank -o json",
+			"notify ls count --parked\n" +
+			"notify ls count bob -o json",
 	}
 	addLimit(cmd, &l.limit, 1, "most entries")
 	cmd.Flags().BoolVar(&l.parked, "parked", false, "only those that were given up")
 	cmd.Flags().StringVar(&l.observer, "observer", "", "only this observer's")
-	return d.client(cmd, l.run)
+	in := addInput(cmd)
+	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		for _, text := range args[min(1, len(args)):] {
+			row, err := in.bytes(text)
+			if err != nil {
+				return err
+			}
+			l.row = &row
+		}
+		return l.run(ctx, s, args)
+	})
 }
 
 // notifyJSON is a notification in JSON.
@@ -72,8 +84,16 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 	if err != nil {
 		return err
 	}
-	if _, err := names.chosen(args); err != nil {
-		return err
+	table := ""
+	if len(args) > 0 {
+		if inspect.FindObserver(catalogue, args[0]) != nil && l.observer == "" {
+			l.observer = args[0]
+		} else if _, err := names.table(args[0]); err == nil {
+			table = args[0]
+		} else {
+			return withHint(fmt.Errorf("there is neither an observer nor a table %s",
+				printable(args[0])), knownObservers)
+		}
 	}
 	if l.observer != "" && inspect.FindObserver(catalogue, l.observer) == nil {
 		return noObserver(l.observer)
@@ -85,7 +105,7 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 	list := s.out.listing("TABLE, ROW, COLUMN, OBSERVER, CHANGED AT, FAILED RUNS, STATE, SINCE, "+
 		"LAST ERROR", 5)
 	for _, o := range catalogue.GetObservers() {
-		if len(args) > 0 && o.TableName != args[0] || l.observer != "" && o.Name != l.observer {
+		if table != "" && o.TableName != table || l.observer != "" && o.Name != l.observer {
 			continue
 		}
 		for e, err := range s.client.WalkColumn(ctx, mvcc.GroupNotify, mvcc.TableID(o.Table),
@@ -93,7 +113,8 @@ func (l *notifyLister) run(ctx context.Context, s *session, args []string) error
 			if err != nil {
 				return err
 			}
-			if l.parked && e.GetNotify().GetParkedTs() == 0 {
+			if l.parked && e.GetNotify().GetParkedTs() == 0 ||
+				l.row != nil && string(e.GetCell().GetRow()) != *l.row {
 				continue
 			}
 			if list.entries == l.limit {

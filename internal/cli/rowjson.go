@@ -21,7 +21,7 @@ import (
 //
 // Rows and values are text where they are UTF-8 and {"base64": "…"} where not. A JSON key
 // can't be marked so: columns whose names are not UTF-8 stand in "base64_columns", their
-// names in base64. A value of null deletes the cell.
+// names in base64. A number is text as it is written. A value of null deletes the cell.
 
 // errBadLine is wrapped by every fault of a line itself, whatever the repository holds.
 var errBadLine = errors.New("bad line")
@@ -65,7 +65,8 @@ func (r *rowCells) buffer(tx *percolator.Tx, table string) {
 // an empty value.
 type strictBytes []byte
 
-// UnmarshalJSON accepts a string and {"base64": "…"}.
+// UnmarshalJSON accepts a string, a number, which is text as it is written, and
+// {"base64": "…"}.
 func (b *strictBytes) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		var text string
@@ -75,13 +76,17 @@ func (b *strictBytes) UnmarshalJSON(data []byte) error {
 		*b = strictBytes(text)
 		return nil
 	}
+	if len(data) > 0 && (data[0] == '-' || data[0] >= '0' && data[0] <= '9') {
+		*b = slices.Clone(data)
+		return nil
+	}
 	var marked struct {
 		Base64 *[]byte `json:"base64"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&marked); err != nil || marked.Base64 == nil {
-		return fmt.Errorf(`%s is neither "text" nor {"base64": "…"}`,
+		return fmt.Errorf(`%s is neither "text", a number nor {"base64": "…"}`,
 			shortened(string(data), valueWidth))
 	}
 	*b = *marked.Base64

@@ -68,12 +68,13 @@ func collectFlags(cmd *cobra.Command, known map[string]bool) {
 	delete(known, "yes")
 }
 
-// environment returns the settings in an environment by flag name.
+// environment returns the settings in an environment by flag name. An empty variable is as
+// good as none.
 func environment(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if key, ours := strings.CutPrefix(name, envPrefix); ours {
+		if key, ours := strings.CutPrefix(name, envPrefix); ours && value != "" {
 			env[strings.ReplaceAll(strings.ToLower(key), "_", "-")] = value
 		}
 	}

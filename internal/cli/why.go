@@ -21,26 +21,38 @@ import (
 // lock is reported, not resolved.
 func whyCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "why TABLE ROW OBSERVER",
+		Use:   "why OBSERVER ROW",
 		Short: "Say why an observer did or did not run for a row",
 		Long: `Say in one sentence why an observer did or did not run for a row, what to do
 about it, and what that is concluded from: the observer's state, the newest change of the
 observed cell, the acknowledgment of the last run, the notification, locks in the way with what
 has become of their transactions, and the node's queues.
 
+The order of earlier versions, TABLE ROW OBSERVER, is taken too.
+
 It only reads. With -o json it is one object; "verdict" is one of:
 ` + strings.NewReplacer(", "+whyParked, ",\n"+whyParked, ", "+whyFailing,
 			",\n"+whyFailing).Replace(verdictList()) + ".",
-		Example: "why bank bob count\nwhy bank bob count -o json",
+		Example: "why count bob\nwhy count bob -o json",
 	}
 	in := addInput(cmd)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 3 {
+			return nil
+		}
+		return usageArgs(cmd.Use)(cmd, args)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		table, observer := "", args[0]
+		if len(args) == 3 {
+			table, observer = args[0], args[2]
+		}
 		row, err := in.bytes(args[1])
 		if err != nil {
 			return err
 		}
 		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
-			f, err := gatherFacts(ctx, s, args[0], row, args[2])
+			f, err := gatherFacts(ctx, s, table, row, observer)
 			if err != nil {
 				return err
 			}
@@ -91,13 +103,9 @@ const (
 
 // gatherFacts reads catalogue, row and queues. The row is one view of its tablet; the
 // rest is read before it, so that what the row shows is not explained by a state that
-// came later.
+// came later. An empty table is the observer's.
 func gatherFacts(ctx context.Context, s *session, table, row, observer string) (*facts, error) {
 	names, err := s.names(ctx)
-	if err != nil {
-		return nil, err
-	}
-	id, err := names.table(table)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +119,16 @@ func gatherFacts(ctx context.Context, s *session, table, row, observer string) (
 		if o.GetInfo().GetName() == observer {
 			found, f.info, f.stats = o, o.Info, o.Status
 		}
+	}
+	if table == "" { // its own
+		if f.info == nil {
+			return nil, noObserver(observer)
+		}
+		table, f.table = f.info.TableName, f.info.TableName
+	}
+	id, err := names.table(table)
+	if err != nil {
+		return nil, err
 	}
 	// One request reads change, acknowledgment, notification and locks. A row never spans
 	// two tablets, so they are of one moment and can be compared.

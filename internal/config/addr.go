@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
+
+	"github.com/percolator-go/percolator/internal/rpc"
 )
 
 // Distances of the other listeners' ports from Listen's.
@@ -57,17 +58,9 @@ func (c *Config) besideListen(addr string, offset int) string {
 func (c *Config) JoinAddrs() []string {
 	out := make([]string, len(c.Join))
 	for i, addr := range c.Join {
-		out[i] = withPort(addr)
+		out[i] = rpc.WithPort(addr)
 	}
 	return out
-}
-
-// withPort adds DefaultPort to a host that has no port.
-func withPort(addr string) string {
-	if _, _, err := net.SplitHostPort(addr); err == nil {
-		return addr
-	}
-	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
 
 // AdvertisedAddr is what others are told of a listener that has bound an address:

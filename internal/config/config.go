@@ -7,6 +7,7 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
 )
 
 // Config is what one node can be told. Begin with DefaultConfig; the zero value is not
@@ -259,7 +260,7 @@ const (
 	// DefaultListen is where a node serves remote clients, and where a client looks for one.
 	DefaultListen = "127.0.0.1:" + DefaultPort
 	// DefaultPort is that of an address in Join that has none.
-	DefaultPort = "7800"
+	DefaultPort = rpc.DefaultPort
 	// AutoPort puts a listener on Listen's host, some ports up: Peer 1, Gossip 2, HTTP 3;
 	// on a free port if Listen's is 0.
 	AutoPort = "auto"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/rpc"
 )
 
 // Sentinels that a Fault wraps; errors.Is finds them in what Validate returns.
@@ -206,8 +207,8 @@ const (
 func (c *Config) checkCluster(k *checker) {
 	k.within("Join (count)", len(c.Join), 0, maxJoin)
 	for _, addr := range c.Join {
-		port, err := portOf(withPort(addr))
-		if addr == "" || err != nil || port == 0 || strangeHost(withPort(addr)) {
+		port, err := portOf(rpc.WithPort(addr))
+		if addr == "" || err != nil || port == 0 || strangeHost(rpc.WithPort(addr)) {
 			k.add("Join", fmt.Sprintf("%q is no address of a node", addr),
 				"write host or host:port, such as "+DefaultListen)
 		}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -84,6 +85,7 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin}
 	c.rpc = pb.NewPercolatorClient(unary{c})
 	for _, addr := range addrs {
+		addr = WithPort(addr)
 		conn, err := grpc.NewClient(addr, opts...)
 		if err != nil {
 			return nil, errors.Join(txn.Invalid("address %q: %v", addr, err), c.Close())
@@ -96,13 +98,20 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
+// hopelessAfter is how long an address is tried again that refuses connections, or where
+// something else listens: a node that is just being started has that long to open its
+// listener.
+const hopelessAfter = 700 * time.Millisecond
+
 // greet asks one address after another until one has answered. The link in use is then
 // that one.
 func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	began := time.Now()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var last error
+		hopeless := true
 		// Each address once; then a pause, which grows.
 		for range c.links {
 			l := c.link()
@@ -112,7 +121,9 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			if err == nil {
 				return nil
 			}
-			last = fmt.Errorf("%s: %w", l.addr, fromStatus(err))
+			text, clear := diagnose(status.Convert(err).Message())
+			last = fmt.Errorf("%s: %s%w", l.addr, text, txn.Plain(fromStatus(err)))
+			hopeless = hopeless && clear
 			// Somebody is there and refuses: asking the others would only hide why.
 			var refusal *txn.ServerError
 			if errors.As(last, &refusal) {
@@ -120,7 +131,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			}
 			c.avoid(l)
 		}
-		if txn.Sleep(ctx, wait) != nil {
+		if hopeless && time.Since(began) > hopelessAfter || txn.Sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}

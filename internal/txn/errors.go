@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -71,5 +72,17 @@ func notCommitted(err error) error {
 		errors.Is(err, ErrCommitUnknown) {
 		return err
 	}
-	return fmt.Errorf("percolator: not committed: %w", err)
+	return fmt.Errorf("percolator: not committed: %w", Plain(err))
 }
+
+// Plain returns err with a text that does not say "percolator: " at every level: it is for
+// what is wrapped by an error that begins so.
+func Plain(err error) error { return &plainError{err} }
+
+type plainError struct{ err error }
+
+// Error is the text without the prefixes.
+func (e *plainError) Error() string { return strings.ReplaceAll(e.err.Error(), "percolator: ", "") }
+
+// Unwrap is the error as it was.
+func (e *plainError) Unwrap() error { return e.err }

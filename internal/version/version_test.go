@@ -3,6 +3,7 @@ package version
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -98,4 +99,38 @@ func TestGate(t *testing.T) {
 	check("old news", g.Learn(Agreed{2, 2}), nil, true, 3, "[3]")
 	check("a later version", g.Learn(Agreed{9, 9}), ErrIncompatible, true, 3, "[3]")
 	check("allowed", g.Check(feature), nil, true, 3, "[3]")
+}
+
+// TestBuilds: what the Go tool records of a build becomes the versions of the program and
+// of this module.
+func TestBuilds(t *testing.T) {
+	module := func(version string, replaced *debug.Module) *debug.Module {
+		return &debug.Module{Path: self, Version: version, Replace: replaced}
+	}
+	app := func(version string, dep *debug.Module) *debug.BuildInfo {
+		return &debug.BuildInfo{
+			Main: debug.Module{Path: "example.org/app", Version: version}, Deps: []*debug.Module{dep},
+		}
+	}
+	commit := []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef0123"}, {Key: "vcs.modified", Value: "true"},
+	}
+	for _, c := range []struct {
+		name                string
+		info                *debug.BuildInfo
+		program, percolator string
+	}{
+		{"a release", app("v1.2.3", module("v0.9.0", nil)), "v1.2.3", "v0.9.0"},
+		{"of a folder", app("(devel)", module("v0.0.0", &debug.Module{Path: "../p"})),
+			unknown, "replaced"},
+		{"of a fork", app("", module("v0.9.0", &debug.Module{Path: "f", Version: "v0.9.1"})),
+			unknown, "v0.9.1"},
+		{"of a checkout", &debug.BuildInfo{
+			Main: debug.Module{Path: self, Version: "(devel)"}, Settings: commit,
+		}, "devel-0123456789ab+dirty", "devel-0123456789ab+dirty"},
+	} {
+		if p, l := own(c.info), library(c.info); p != c.program || l != c.percolator {
+			t.Errorf("%s: %s, %s; want %s, %s", c.name, p, l, c.program, c.percolator)
+		}
+	}
 }

@@ -1,0 +1,42 @@
+package rpc
+
+import (
+	"net"
+	"strings"
+)
+
+// This file has the addresses that clients are given, and what can be told of those at
+// which no node answers.
+
+// DefaultPort is that of an address that has none.
+const DefaultPort = "7800"
+
+// WithPort adds DefaultPort to a host that has no port.
+func WithPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil || strings.Contains(addr, "/") {
+		return addr // the latter is a name of gRPC's own, such as dns:///host
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
+}
+
+// diagnose says what a failed connection means, and whether trying again is in vain.
+func diagnose(failure string) (text string, clear bool) {
+	has := func(part string) bool { return strings.Contains(failure, part) }
+	switch {
+	case has("connection refused"):
+		return "nothing listens there: ", true
+	case has("no such host"):
+		return "there is no such host: ", true
+	case has("looked like an HTTP/1.1 header"), has("frame too large"):
+		return "it answers in HTTP/1, as a console does and no node's --listen address: ", true
+	case has("tls: first record does not look like a TLS handshake"):
+		return "it speaks plain text, and this client TLS: ", true
+	case has("error reading server preface"):
+		return "it hangs up on plain text, as a node with certificates does: ", false
+	case has("x509: certificate is valid for"), has("x509: certificate is not valid for any names"):
+		return "its certificate lacks that host: ", true
+	case has("tls: "):
+		return "the certificates do not match: ", false
+	}
+	return "", false
+}

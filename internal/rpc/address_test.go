@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// TestDialsNobody: where no node is, Dial says soon what is there instead, with the
+// address, and does not say "percolator: " twice.
+func TestDialsNobody(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	for _, c := range []struct{ name, addr, says string }{
+		{"nobody", closed.Addr().String(), "nothing listens there"},
+		{"a web server", web.Listener.Addr().String(), "answers in HTTP/1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			// What is not recognised is tried for as long as this.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			client, err := Dial(ctx, []string{c.addr}, ClientConfig{
+				Insecure: true, DialTimeout: 50 * time.Second,
+			})
+			if client != nil {
+				_ = client.Close()
+			}
+			if !errors.Is(err, txn.ErrUnavailable) || !strings.Contains(err.Error(), c.addr) ||
+				!strings.Contains(err.Error(), c.says) ||
+				strings.Count(err.Error(), "percolator: ") != 1 {
+				t.Errorf("%v", err)
+			}
+			if ctx.Err() != nil {
+				t.Error("it was tried until the end")
+			}
+		})
+	}
+}
+
+// TestDiagnose: the texts of TLS and gRPC that tell what is wrong with an address, and
+// whether to go on trying.
+func TestDiagnose(t *testing.T) {
+	for _, c := range []struct {
+		failure, says string
+		hopeless      bool
+	}{
+		{`transport: authentication handshake failed: tls: first record does not look like a TLS ` +
+			`handshake`, "speaks plain text", true},
+		{`error reading server preface: EOF`, "certificates", false},
+		{`tls: failed to verify certificate: x509: certificate is valid for localhost, not n1`,
+			"lacks that host", true},
+		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
+		{`the node is starting`, "", false},
+	} {
+		text, hopeless := diagnose(c.failure)
+		if hopeless != c.hopeless || !strings.Contains(text, c.says) || c.says == "" && text != "" {
+			t.Errorf("%s: %q, %v", c.failure, text, hopeless)
+		}
+	}
+}
+
+// TestWithPort: an address without a port gets that of the documentation.
+func TestWithPort(t *testing.T) {
+	for addr, want := range map[string]string{
+		"localhost": "localhost:7800", "n1.example.org": "n1.example.org:7800", "::1": "[::1]:7800",
+		"[::1]": "[::1]:7800", "10.0.0.1:1": "10.0.0.1:1", "[::1]:1": "[::1]:1",
+		"dns:///n1": "dns:///n1",
+	} {
+		if got := WithPort(addr); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
