@@ -23,7 +23,8 @@
 //  1. Reads of one transaction see one snapshot: everything that committed at or below
 //     its start timestamp, nothing else, and its own buffered writes over it.
 //  2. A transaction that commits has had no concurrent writer on any cell it wrote. Cells
-//     that it only read are not checked: write skew is possible, as in the paper.
+//     that it only read are not checked, so write skew is possible, as in the paper, unless
+//     it is excluded by Tx.Lock or Tx.Validate.
 //  3. ErrConflict and ErrLocked from a commit mean that it surely did not commit;
 //     ErrCommitUnknown means that nobody could find out; every other error's text says
 //     "not committed".

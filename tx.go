@@ -58,6 +58,37 @@ func (tx *Tx) Delete(row string, col Column) {
 	tx.t.Delete(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }
 
+// Lock makes the transaction conflict over a cell as if it wrote it, and leaves the cell as it
+// is: no reader waits for it, no observer runs. If another transaction that overlaps with this
+// one writes or locks the cell, only one of the two commits; the other gets ErrConflict or
+// ErrLocked. It excludes write skew: where one transaction reads what the other writes, and
+// the other reads what the first one writes, it is enough that one of them locks what it
+// reads. The rule that needs several cells, such as "one of us stays on call", is kept if each
+// transaction that could break it by itself locks the cells that it relies on.
+//
+// A lock takes part in the commit like a write, and costs as much. It leaves one small entry
+// for the cell, which is collected with the history. In a transaction that writes nothing it
+// has no effect, as that reads one snapshot and commits at its start timestamp. Locking a cell
+// that the transaction writes too adds nothing. Lock of a weak column makes the commit fail
+// with ErrNotifyOnly. Needs a cluster at version 3 (`percolator cluster finalize`).
+func (tx *Tx) Lock(row string, col Column) {
+	tx.t.Lock(txn.Key{Table: col.Table, Row: row, Column: col.Name})
+}
+
+// Validate makes the commit fail if another transaction has changed the cell since the start
+// timestamp, or is about to: ErrConflict or ErrLocked, as for a cell that is written. Unlike
+// Lock it leaves no trace, so that any number of transactions may validate one cell at the same
+// time, and none of them keeps others from writing it. Hence it excludes write skew only if all
+// take part: every transaction validates, locks or writes all cells that it reads and relies
+// on. Then the transactions are serializable, in the order of their commit timestamps.
+//
+// It costs a read of the cell at commit, in two phases even if all cells are in one tablet. In
+// a transaction that writes nothing it has no effect: that is serialized at its start
+// timestamp. Validating a cell that the transaction writes or locks adds nothing.
+func (tx *Tx) Validate(row string, col Column) {
+	tx.t.Validate(txn.Key{Table: col.Table, Row: row, Column: col.Name})
+}
+
 // Notify makes the weak observer of the column run for the row, if and after the
 // transaction commits (§2.4).
 func (tx *Tx) Notify(row string, col Column) {

@@ -90,10 +90,10 @@ func hasChunks(db *badger.DB, seq uint64) bool {
 }
 
 // mayBeLong reports whether the entries of this key's group can have chunks. Most writes go
-// to the groups W, H, L, R, N and I, whose values are short.
+// to the groups W, H, L, K, R, N and I, whose values are short.
 func mayBeLong(key []byte) bool {
 	switch key[0] {
-	case 'W', 'H', 'L', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:
+	case 'W', 'H', 'L', 'K', 'R', 'N', 'I', appliedPrefix, padLow, padHigh:
 		return false
 	case stagedPrefix:
 		return len(key) <= ownKeyBytes || mayBeLong(key[ownKeyBytes:])

@@ -84,7 +84,7 @@ func (s *Snap) historyOf(it *badger.Iterator, c *mvcc.CellAt, upTo mvcc.Timestam
 	return true
 }
 
-// Keys implements mvcc.SurveyView for the groups R, N and M.
+// Keys implements mvcc.SurveyView for the groups K, R, N and M.
 func (s *Snap) Keys(g mvcc.Group, span mvcc.Span, after *mvcc.CellAt) iter.Seq2[mvcc.CellAt,
 	error] {
 	if columnFirst(g) {

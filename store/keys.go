@@ -140,8 +140,8 @@ func DecodeKey(key []byte) (g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp, err er
 	}
 	g = mvcc.Group(key[0])
 	switch g {
-	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
-		mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupLocked,
+		mvcc.GroupRollback, mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw:
 	default:
 		return 0, c, 0, fmt.Errorf("%w: no group %q", ErrBadKey, key[0])
 	}

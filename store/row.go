@@ -8,14 +8,15 @@ import (
 
 // rowGroups are the row-first groups in the order in which Row returns them.
 var rowGroups = [...]mvcc.Group{
-	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
+	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupLocked,
+	mvcc.GroupRollback,
 }
 
 // rowBytes limits the bytes of values that Row returns, except for the first entry of each
 // group, for which there is the same again.
 const rowBytes = mvcc.HistoryBytes
 
-// Row returns what the row holds in W, H, D, L and R, in that order, and then its N and I in
+// Row returns what the row holds in W, H, D, L, K and R, in that order, and then its N and I in
 // the given columns: at most limit entries of each group and rowBytes in total, so that a
 // hot row does not overwhelm the caller. With only it returns just those cells of the row,
 // each with a limit of its own, so that the width of the row does not matter.
@@ -80,10 +81,10 @@ func (s *Snap) group(g mvcc.Group, prefix []byte, limit int,
 // decodeEntry fills in the part of e that its group has. The bytes are copied.
 func decodeEntry(e *mvcc.HistoryEntry, value []byte) error {
 	switch e.Group {
-	case mvcc.GroupWrite, mvcc.GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
 		w, err := copyWrite(value)
 		e.Write, e.Value = &w, w.Value
-		if e.Group == mvcc.GroupWrite {
+		if e.Group != mvcc.GroupHistory {
 			e.TS = w.CommitTS
 		}
 		return err

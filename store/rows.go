@@ -32,7 +32,7 @@ type Rows struct {
 // rangedGroups are the groups that belong to rows, in the order of their keys. Everything
 // that a tablet's rows hold is in one of them.
 var rangedGroups = [...]mvcc.Group{
-	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLock, mvcc.GroupRaw,
+	mvcc.GroupData, mvcc.GroupHistory, mvcc.GroupIntent, mvcc.GroupLocked, mvcc.GroupLock, mvcc.GroupRaw,
 	mvcc.GroupNotify, mvcc.GroupRollback, mvcc.GroupWrite,
 }
 

@@ -209,6 +209,20 @@ func (s *Snap) Raw(c mvcc.Cell) ([]byte, bool, error) {
 	return lookup(s, s.cellKey(mvcc.GroupRaw, c, 0), copyPlain)
 }
 
+// PastLock implements mvcc.View.
+func (s *Snap) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
+	w, ok, err := lookup(s, s.cellKey(mvcc.GroupLocked, c, 0), copyWrite)
+	return w, ok && w.CommitTS >= from, err
+}
+
+// PastLocks reports whether the rows in the span have entries in K.
+func (s *Snap) PastLocks(span mvcc.Span) (bool, error) {
+	for _, err := range s.Keys(mvcc.GroupLocked, span, nil) {
+		return err == nil, err
+	}
+	return false, nil
+}
+
 // RolledBack implements mvcc.View. It reads no value.
 func (s *Snap) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	item, err := s.get(s.cellKey(mvcc.GroupRollback, c, start))

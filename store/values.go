@@ -17,7 +17,7 @@ var ErrBadValue = errors.New("store: malformed value")
 // in VERSION covers them all. No value is empty, so that a lost one cannot be mistaken for a
 // value.
 const (
-	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H and L
+	kindMask byte = 0x03 // mvcc.Kind, in the first byte of W, H, K and L
 	longBit  byte = 0x04 // the value is in D
 
 	// plainTag opens the values of D, M and R, which have no header of their own.
@@ -135,7 +135,7 @@ func appendWrite(dst []byte, w *mvcc.Write) []byte {
 	return append(dst, w.Value...)
 }
 
-// DecodeWrite decodes a value of W or H. Value aliases b. The error is ErrBadValue, wrapped.
+// DecodeWrite decodes a value of W, H or K. Value aliases b. The error is ErrBadValue, wrapped.
 func DecodeWrite(b []byte) (mvcc.Write, error) {
 	r := reader{b: b}
 	var w mvcc.Write
@@ -270,7 +270,7 @@ func (e *Encoder) Encode(m *mvcc.Mutation) (key, value []byte) {
 // appendValue appends the value of a put.
 func appendValue(dst []byte, m *mvcc.Mutation) []byte {
 	switch m.Group {
-	case mvcc.GroupWrite, mvcc.GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
 		return appendWrite(dst, m.Write)
 	case mvcc.GroupLock:
 		return appendLock(dst, m.Lock)

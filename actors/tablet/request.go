@@ -245,7 +245,7 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	lim := c.tablet.cfg.Limits
 	for _, w := range ws {
 		c.cell(w.GetCell(), true)
-		if w.GetKind() != pb.Kind_KIND_PUT && w.GetKind() != pb.Kind_KIND_DELETE {
+		if k := w.GetKind(); k < pb.Kind_KIND_PUT || k > pb.Kind_KIND_LOCK {
 			c.refuse(failure(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind()))
 		}
 		if len(w.GetValue()) > lim.Value {

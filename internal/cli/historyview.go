@@ -188,6 +188,8 @@ func (v *historyView) place(b *block, e *pb.HistoryEntry) {
 		}
 	case mvcc.GroupData:
 		b.at(ts).data = v.value(string(e.Value))
+	case mvcc.GroupLocked:
+		b.at(ts).lock = fmt.Sprintf("locked since %d", e.GetWrite().GetStartTs())
 	case mvcc.GroupRollback:
 		b.at(ts).write = "rolled back"
 	case mvcc.GroupNotify:
@@ -246,6 +248,9 @@ func (v *historyView) lockText(cell *pb.Cell, l *pb.Lock) string {
 	}
 	if l.GetKind() == pb.Kind_KIND_DELETE {
 		text += ", deletes"
+	}
+	if l.GetKind() == pb.Kind_KIND_LOCK {
+		text += ", writes nothing"
 	}
 	return text
 }

@@ -58,7 +58,7 @@ type Worker struct {
 // groups that it does not have.
 var groupNames = map[mvcc.Group]string{
 	mvcc.GroupWrite: "write", mvcc.GroupHistory: "write", mvcc.GroupData: "data",
-	mvcc.GroupLock:     "lock",
+	mvcc.GroupLock: "lock", mvcc.GroupLocked: "locked",
 	mvcc.GroupRollback: "rollback", mvcc.GroupNotify: "notify", mvcc.GroupIntent: "intent",
 	mvcc.GroupRaw: "raw",
 }
@@ -86,15 +86,18 @@ func ClassName(class uint32) string {
 
 // KindName names what a write does.
 func KindName(kind pb.Kind) string {
-	if kind == pb.Kind_KIND_DELETE {
+	switch kind {
+	case pb.Kind_KIND_DELETE:
 		return "delete"
+	case pb.Kind_KIND_LOCK:
+		return "lock"
 	}
 	return "put"
 }
 
 // InlineValue is the value beside a record; nil if it is elsewhere or there is none.
 func InlineValue(kind pb.Kind, long bool, value []byte) *pbjson.Bytes {
-	if long || kind == pb.Kind_KIND_DELETE {
+	if long || kind == pb.Kind_KIND_DELETE || kind == pb.Kind_KIND_LOCK {
 		return nil
 	}
 	v := pbjson.Bytes(value)
@@ -110,7 +113,7 @@ func NewEntry(e *pb.HistoryEntry, names Names) Entry {
 		Group: groupNames[group], TS: EntryTS(e),
 	}
 	switch group {
-	case mvcc.GroupWrite, mvcc.GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
 		w := e.GetWrite()
 		out.StartTS, out.CommitTS, out.Kind = w.GetStartTs(), w.GetCommitTs(), KindName(w.GetKind())
 		out.Value = InlineValue(w.GetKind(), w.GetLong(), w.GetValue())
@@ -139,7 +142,7 @@ func NewEntry(e *pb.HistoryEntry, names Names) Entry {
 // cell carry it inside.
 func EntryTS(e *pb.HistoryEntry) uint64 {
 	switch mvcc.Group(e.Group) {
-	case mvcc.GroupWrite, mvcc.GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
 		return e.GetWrite().GetCommitTs()
 	case mvcc.GroupLock:
 		return e.GetLock().GetStartTs()

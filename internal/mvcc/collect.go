@@ -41,7 +41,8 @@ type CellAt struct {
 // nothing is in the way by then.
 type Garbage struct {
 	// Group is H for write records of the cell, its newest record and long values
-	// included; R for a rollback record; N or M for an entry of a dropped table.
+	// included; K for its newest committed lock; R for a rollback record; N or M for an
+	// entry of a dropped table.
 	Group Group
 	Cell  Cell
 	// H: all records with a lower commit_ts are gone already; R: the start timestamp
@@ -303,6 +304,22 @@ func (s *collecting) strayAck(ack Cell, w *Write) error {
 		return err
 	}
 	s.dropRecord(GroupWrite, ack, 0, w)
+	return nil
+}
+
+// locked deletes the cell's newest committed lock below the safepoint. Whoever could conflict
+// with it began before it, and is refused by the bound.
+func (s *collecting) locked(c Cell) error {
+	s.Looked++
+	w, there, err := s.view.PastLock(c, 0)
+	switch {
+	case err != nil || !there:
+		return err
+	case w.CommitTS < s.safepoint:
+		s.drop(GroupLocked, c, 0)
+	default:
+		s.Kept = append(s.Kept, Garbage{Group: GroupLocked, Cell: c, From: w.CommitTS + 1})
+	}
 	return nil
 }
 

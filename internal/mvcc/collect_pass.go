@@ -58,6 +58,8 @@ func (s *collecting) one(g *Garbage) error {
 	switch g.Group {
 	case GroupRollback:
 		return s.rollback(g.Cell, g.TS)
+	case GroupLocked:
+		return s.locked(g.Cell)
 	case GroupNotify, GroupRaw:
 		s.Looked++
 		if s.view.Dropped(g.Cell.Table) {
@@ -70,7 +72,7 @@ func (s *collecting) one(g *Garbage) error {
 }
 
 // GarbageOf appends what an operation's mutations have made, or will make, superfluous:
-// the records that they moved to H, a delete, a rollback record.
+// the records that they moved to H, a delete, a committed lock, a rollback record.
 func GarbageOf(list []Garbage, muts []Mutation) []Garbage {
 	for i := range muts {
 		m := &muts[i]
@@ -84,6 +86,10 @@ func GarbageOf(list []Garbage, muts []Mutation) []Garbage {
 		case m.Group == GroupWrite && m.Write.Kind == KindDelete:
 			list = append(list, Garbage{
 				Group: GroupHistory, Cell: m.Cell, TS: m.Write.CommitTS, From: m.Write.CommitTS,
+			})
+		case m.Group == GroupLocked:
+			list = append(list, Garbage{
+				Group: GroupLocked, Cell: m.Cell, From: m.Write.CommitTS + 1,
 			})
 		case m.Group == GroupRollback:
 			list = append(list, Garbage{

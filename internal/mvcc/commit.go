@@ -64,10 +64,18 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	return Result{CommitTS: r.CommitTS}, e.list, nil
 }
 
-// commitLock replaces one lock by a write record at commitTS. Space holds the two records
+// commitLock replaces one lock by a write record at commitTS, or by what it leaves if it is
+// without a write. Space holds the two records
 // that this may make.
 func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 	e *effects) (Result, error) {
+	if lock.Kind == KindLock {
+		// All that is in the cell is below start_ts: nobody else got in since.
+		space[0] = Write{CommitTS: commitTS, StartTS: lock.StartTS, Kind: KindLock}
+		e.unlock(c)
+		e.locked(c, &space[0])
+		return Result{}, nil
+	}
 	newest, ok, err := v.Newest(c)
 	if err != nil {
 		return Result{}, err

@@ -24,6 +24,12 @@ func (e *effects) value(c Cell, start Timestamp, long *bool, inlined *[]byte, va
 	e.list = append(e.list, Mutation{Group: GroupData, Cell: c, TS: start, Value: value})
 }
 
+// locked leaves w as the cell's newest committed lock, in place of an older one. Readers and
+// observers never see it.
+func (e *effects) locked(c Cell, w *Write) {
+	e.list = append(e.list, Mutation{Group: GroupLocked, Cell: c, Write: w})
+}
+
 // unlock erases the cell's lock.
 func (e *effects) unlock(c Cell) {
 	e.list = append(e.list, Mutation{Group: GroupLock, Cell: c, Delete: true})

@@ -46,6 +46,13 @@ func (f *faultyView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, erro
 	return f.MemView.Data(c, start)
 }
 
+func (f *faultyView) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
+	if f.fails() {
+		return mvcc.Write{}, false, errDisk
+	}
+	return f.MemView.PastLock(c, from)
+}
+
 func (f *faultyView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if f.fails() {
 		return false, errDisk
@@ -143,7 +150,7 @@ func readFaults() map[string]faultOperation {
 func commitFaults() map[string]faultOperation {
 	a, b, doc, lim := parseCell("a.body"), parseCell("b.body"), parseCell("b.doc"), mvcc.DefaultLimits()
 	return map[string]faultOperation{
-		"prewrite": {4, func(v mvcc.View) (bool, error) {
+		"prewrite": {5, func(v mvcc.View) (bool, error) {
 			return mutation(mvcc.Prewrite(v, mvcc.PrewriteRequest{
 				StartTS: 12, Writes: put("c.x", "v"), Intents: []mvcc.Cell{doc},
 			}, lim))
@@ -165,7 +172,7 @@ func commitFaults() map[string]faultOperation {
 		"late commit": {4, func(v mvcc.View) (bool, error) {
 			return mutation(mvcc.Commit(v, mvcc.CommitRequest{StartTS: 2, CommitTS: 20, Cells: []mvcc.Cell{a}}))
 		}},
-		"check one-phase": {3, func(v mvcc.View) (bool, error) {
+		"check one-phase": {4, func(v mvcc.View) (bool, error) {
 			_, err := mvcc.CheckOnePhase(v, mvcc.OnePhaseRequest{
 				StartTS: 12, Writes: put("c.x", "v"), Notifies: []mvcc.Cell{doc},
 			})

@@ -76,6 +76,8 @@ func place(m *mvcctest.MemView, e mvcc.HistoryEntry, put func(mvcc.Cell, string,
 		if e.Lock.Kind == mvcc.KindPut {
 			put(e.Cell, "data", e.TS, shorten(value))
 		}
+	case mvcc.GroupLocked:
+		put(e.Cell, "lock", e.TS, fmt.Sprintf("locked @ %d", e.Write.StartTS))
 	case mvcc.GroupData:
 		put(e.Cell, "data", e.TS, shorten(e.Value))
 	case mvcc.GroupRollback:

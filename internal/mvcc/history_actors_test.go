@@ -51,6 +51,10 @@ func (h *history) begin() {
 		if h.chance(15) {
 			w = mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindDelete}
 		}
+		// The primary is a write.
+		if len(t.writes) > 0 && h.chance(25) {
+			w = mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindLock}
+		}
 		t.writes = append(t.writes, w)
 	}
 	if h.chance(25) {
@@ -157,10 +161,13 @@ func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
 }
 
 // written are the written cells in one tablet.
-func (c *coordinator) written(tablet int) []mvcc.Cell {
+func (c *coordinator) written(tablet int) []mvcc.Cell { return c.cellsOf(tablet, false) }
+
+// cellsOf are the cells in one tablet that are written, or locked without a write.
+func (c *coordinator) cellsOf(tablet int, locked bool) []mvcc.Cell {
 	var cells []mvcc.Cell
 	for _, w := range c.txn.writes {
-		if tabletOf(w.Cell) == tablet {
+		if tabletOf(w.Cell) == tablet && (w.Kind == mvcc.KindLock) == locked {
 			cells = append(cells, w.Cell)
 		}
 	}
@@ -204,6 +211,9 @@ func (c *coordinator) secondaries(ts mvcc.Timestamp) {
 		if len(r.Cells)+len(r.Intents) > 0 {
 			c.h.send(tablet, r, nil)
 		}
+		if locks := c.cellsOf(tablet, true); len(locks) > 0 {
+			c.h.send(tablet, mvcc.ResolveLockRequest{StartTS: c.txn.start, CommitTS: ts, Cells: locks}, nil)
+		}
 	}
 }
 
@@ -213,7 +223,8 @@ func (c *coordinator) giveUp() {
 	c.h.logf("txn %d gives up", c.txn.start)
 	for _, tablet := range [...]int{0, 1} {
 		r := mvcc.RollbackRequest{
-			StartTS: c.txn.start, Cells: c.written(tablet), Intents: in(c.txn.intents, tablet),
+			StartTS: c.txn.start, Intents: in(c.txn.intents, tablet),
+			Cells: append(c.written(tablet), c.cellsOf(tablet, true)...),
 		}
 		if !c.onePhase && len(r.Cells)+len(r.Intents) > 0 {
 			c.h.send(tablet, r, nil)

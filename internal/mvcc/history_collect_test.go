@@ -167,7 +167,7 @@ func (h *history) collectEverything() {
 func (h *history) checkSpace(view *mvcctest.MemView) *fault {
 	for _, e := range view.Entries() {
 		switch e.Group {
-		case mvcc.GroupHistory, mvcc.GroupRollback:
+		case mvcc.GroupHistory, mvcc.GroupLocked, mvcc.GroupRollback:
 			return faultf(assertSpace, "%c %s %d is left at safepoint %d", e.Group, show(e.Cell),
 				e.TS, view.Safepoint())
 		case mvcc.GroupData:

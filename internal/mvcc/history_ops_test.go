@@ -189,6 +189,7 @@ func (h *history) onePhase(m message, r mvcc.OnePhaseRequest) (mvcc.Result, bool
 		for _, w := range r.Writes {
 			view.PutLock(w.Cell, mvcc.Lock{
 				StartTS: r.StartTS, Primary: r.Writes[0].Cell, Token: uint64(r.StartTS),
+				Kind: w.Kind,
 			})
 		}
 		h.inflight = append(h.inflight, &reservation{req: r, tablet: m.tablet, reply: m.reply})

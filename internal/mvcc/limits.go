@@ -34,7 +34,7 @@ func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 	batch := 0
 	for i := range writes {
 		w := &writes[i]
-		if w.Kind != KindPut && w.Kind != KindDelete {
+		if w.Kind < KindPut || w.Kind > KindLock {
 			return fmt.Errorf("%w: kind %d", ErrInvalid, w.Kind)
 		}
 		if err := l.CheckCell(w.Cell); err != nil {

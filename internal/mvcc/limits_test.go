@@ -18,7 +18,7 @@ func TestInvalidRequests(t *testing.T) {
 	calls := map[string]func() error{
 		"kind of a prewrite": func() error {
 			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{
-				StartTS: 1, Writes: []mvcc.CellWriteRequest{{Cell: c, Kind: 3}},
+				StartTS: 1, Writes: []mvcc.CellWriteRequest{{Cell: c, Kind: 4}},
 			}, lim)
 			return err
 		},

@@ -31,6 +31,7 @@ type model struct {
 	txns     map[mvcc.Timestamp]*modelTxn // by start timestamp
 	commits  map[mvcc.Timestamp]*modelTxn // by commit timestamp
 	versions map[mvcc.Cell][]version      // by ascending commit timestamp
+	locks    map[mvcc.Cell][]version      // committed locks without a write, in no order
 	reads    []modelRead
 	notified map[mvcc.Cell]mvcc.Timestamp // the newest change that an observer must hear of
 	direct   map[mvcc.Timestamp]bool      // timestamps of notifications that are not a transaction's
@@ -71,7 +72,7 @@ type modelRead struct {
 func newModel() *model {
 	return &model{
 		txns: make(map[mvcc.Timestamp]*modelTxn), commits: make(map[mvcc.Timestamp]*modelTxn),
-		versions: make(map[mvcc.Cell][]version),
+		versions: make(map[mvcc.Cell][]version), locks: make(map[mvcc.Cell][]version),
 		notified: make(map[mvcc.Cell]mvcc.Timestamp), direct: make(map[mvcc.Timestamp]bool),
 		cleared: make(map[mvcc.Cell]mvcc.Timestamp),
 		runs:    make(map[mvcc.CellAt]mvcc.Timestamp), gone: make(map[mvcc.Cell]mvcc.Timestamp),
@@ -101,11 +102,15 @@ func (m *model) commit(t *modelTxn, ts mvcc.Timestamp) *fault {
 	m.commits[ts] = t
 	for _, w := range t.writes {
 		list := m.versions[w.Cell]
-		for _, v := range list {
+		for _, v := range slices.Concat(list, m.locks[w.Cell]) {
 			if v.commit > t.start && v.start < ts {
 				return faultf(assertLostUpdate, "%s: transactions [%d,%d] and [%d,%d] overlap",
 					show(w.Cell), v.start, v.commit, t.start, ts)
 			}
+		}
+		if w.Kind == mvcc.KindLock {
+			m.locks[w.Cell] = append(m.locks[w.Cell], version{commit: ts, start: t.start})
+			continue
 		}
 		i, _ := slices.BinarySearchFunc(list, ts, func(v version, ts mvcc.Timestamp) int {
 			return int(v.commit) - int(ts)
@@ -192,7 +197,7 @@ func (m *model) mutated(view *mvcctest.MemView, list []mvcc.Mutation) *fault {
 		var f *fault
 		switch mu := &list[i]; {
 		case mu.Delete:
-		case mu.Group == mvcc.GroupWrite:
+		case mu.Group == mvcc.GroupWrite, mu.Group == mvcc.GroupLocked:
 			f = m.wrote(view, mu, list)
 		case mu.Group == mvcc.GroupNotify:
 			f = m.wroteNotify(view, mu)
@@ -220,7 +225,7 @@ func (m *model) wrote(view *mvcctest.MemView, mu *mvcc.Mutation, list []mvcc.Mut
 			show(mu.Cell), t.start, t.commitTS, w.CommitTS)
 	}
 	t.applied[mu.Cell] = true
-	if mu.Cell.Class != mvcc.ClassData || view.Observed(mu.Cell.Table,
+	if mu.Group == mvcc.GroupLocked || mu.Cell.Class != mvcc.ClassData || view.Observed(mu.Cell.Table,
 		mu.Cell.Column) != mvcc.ObservedStrong {
 		return nil
 	}

@@ -116,6 +116,11 @@ func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inlin
 	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
 		return Result{}, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
 	}
+	if w.Kind == KindLock {
+		space[0] = Write{CommitTS: commitTS, StartTS: start, Kind: KindLock}
+		e.locked(w.Cell, &space[0])
+		return Result{}, nil
+	}
 	newest, ok, err := v.Newest(w.Cell)
 	if err != nil {
 		return Result{}, err

@@ -96,9 +96,9 @@ func checkPrewrite(r PrewriteRequest, lim Limits) error {
 	return lim.Check(r.Writes, r.Intents)
 }
 
-// valueOf is the value that a write leaves: a delete has none.
+// valueOf is the value that a write leaves: a delete and a lock have none.
 func valueOf(w *CellWriteRequest) []byte {
-	if w.Kind == KindDelete {
+	if w.Kind != KindPut {
 		return nil
 	}
 	return w.Value

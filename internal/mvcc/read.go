@@ -78,7 +78,8 @@ func older(v View, c Cell, at Timestamp) (Write, bool, error) {
 // 12). The commit timestamp of a reservation, once known, may show that it cannot matter
 // to the read.
 func (l *Lock) blocks(at Timestamp) bool {
-	if l.StartTS > at {
+	// Whatever becomes of a lock without a write, readers see no difference.
+	if l.StartTS > at || l.Kind == KindLock {
 		return false
 	}
 	return l.Token == 0 || l.CommitTS == 0 || l.CommitTS <= at

@@ -61,9 +61,9 @@ func conflicts(newest Write, start Timestamp) bool {
 }
 
 // admit decides whether transaction start, which has no lock of its own on the cell, may
-// write it (Figure 6 lines 31 to 34, and invariants 2, 4 and 5). Three lookups: the lock,
-// which the caller has made, the newest record, the rollback record. What is permanent is
-// answered before what may pass.
+// write or lock it (Figure 6 lines 31 to 34, and invariants 2, 4, 5 and 13). Four lookups: the
+// lock, which the caller has made, the newest record, the newest committed lock, the rollback
+// record. What is permanent is answered before what may pass.
 func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, error) {
 	if weak(v, c) {
 		return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil
@@ -83,6 +83,16 @@ func admit(v View, c Cell, start Timestamp, lock Lock, locked bool) (Result, err
 	}
 	if ok && conflicts(newest, start) {
 		return Result{Status: StatusConflict, CommitTS: newest.CommitTS, ConflictAt: c}, nil
+	}
+	// Somebody relied on what the cell was until that commit, which is after our start.
+	past, ok, err := v.PastLock(c, start)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case ok && past.StartTS == start: // our own
+		return Result{Status: StatusCommitted, CommitTS: past.CommitTS}, nil
+	case ok:
+		return Result{Status: StatusConflict, CommitTS: past.CommitTS, ConflictAt: c}, nil
 	}
 	rolledBack, err := v.RolledBack(c, start)
 	if err != nil {

@@ -127,7 +127,7 @@ func show(c mvcc.Cell) string {
 	return c.Row + "." + c.Column
 }
 
-// writes reads the input lines "put cell value", "delete cell" and "notify cell".
+// writes reads the input lines "put cell value", "delete cell", "lock cell" and "notify cell".
 func (s *script) writes() (writes []mvcc.CellWriteRequest, notifies []mvcc.Cell) {
 	for line := range strings.Lines(s.td.Input) {
 		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -139,6 +139,8 @@ func (s *script) writes() (writes []mvcc.CellWriteRequest, notifies []mvcc.Cell)
 			})
 		case "delete":
 			writes = append(writes, mvcc.CellWriteRequest{Cell: parseCell(cell), Kind: mvcc.KindDelete})
+		case "lock":
+			writes = append(writes, mvcc.CellWriteRequest{Cell: parseCell(cell), Kind: mvcc.KindLock})
 		case "notify":
 			notifies = append(notifies, parseCell(cell))
 		default:
@@ -250,9 +252,9 @@ func (s *script) dump() string {
 
 // detail prints what an entry holds.
 func detail(e mvcc.HistoryEntry) string {
-	kinds := map[mvcc.Kind]string{mvcc.KindPut: "put", mvcc.KindDelete: "delete"}
+	kinds := map[mvcc.Kind]string{mvcc.KindPut: "put", mvcc.KindDelete: "delete", mvcc.KindLock: "lock"}
 	switch e.Group {
-	case mvcc.GroupWrite, mvcc.GroupHistory:
+	case mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupLocked:
 		return fmt.Sprintf(": %s start=%d long=%t %q", kinds[e.Write.Kind], e.Write.StartTS,
 			e.Write.Long, e.Write.Value)
 	case mvcc.GroupLock:

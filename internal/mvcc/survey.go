@@ -10,7 +10,7 @@ type SurveyView interface {
 	// History iterates H with rows in the span: cells in descending order, those before
 	// below only (nil: all), and of each cell the oldest record first.
 	History(s Span, below *Cell) iter.Seq2[CellWrite, error]
-	// Keys iterates the keys of group R, N or M with rows in the span, in the group's own
+	// Keys iterates the keys of group K, R, N or M with rows in the span, in the group's own
 	// order, those after after only (nil: all).
 	Keys(g Group, s Span, after *CellAt) iter.Seq2[CellAt, error]
 	Observers
@@ -30,6 +30,7 @@ type stage uint8
 const (
 	stageHistory stage = iota
 	stageNewest
+	stageLocked
 	stageRollbacks
 	stageNotifies // of dropped tables
 	stageRaw      // of dropped tables
@@ -87,6 +88,8 @@ func (s *survey) walk(span Span, at SurveyPlace) (*CellAt, error) {
 		return s.history(span, at.cell)
 	case stageNewest:
 		return s.newest(span, at.cell)
+	case stageLocked:
+		return s.keys(GroupLocked, span, at.cell)
 	case stageRollbacks:
 		return s.keys(GroupRollback, span, at.cell)
 	case stageNotifies:
@@ -187,10 +190,10 @@ func (s *survey) stray(ack Cell) (bool, error) {
 	return !there, err
 }
 
-// keys finds rollback records; and notifications and raw cells of a dropped table, which
-// go as they are.
+// keys finds committed locks and rollback records; and notifications and raw cells of a
+// dropped table, which go as they are.
 func (s *survey) keys(g Group, span Span, after *CellAt) (*CellAt, error) {
-	if g != GroupRollback && !s.view.Dropped(span.Table) {
+	if g != GroupLocked && g != GroupRollback && !s.view.Dropped(span.Table) {
 		return nil, nil
 	}
 	for k, err := range s.view.Keys(g, span, after) {

@@ -48,10 +48,12 @@ type Cell struct {
 // Kind says what a write does to a cell.
 type Kind uint8
 
-// The kinds of writes.
+// The kinds of writes. KindLock is none: the cell stays as it is, and conflicts as if it had
+// been written (invariant 13).
 const (
 	KindPut    Kind = 1
 	KindDelete Kind = 2
+	KindLock   Kind = 3
 )
 
 // Write is a write record (§2.2, Figure 5 c:write): this cell changed at CommitTS, by the
@@ -126,6 +128,7 @@ const (
 	GroupRollback Group = 'R' // "the transaction StartTS is rolled back at this cell"
 	GroupNotify   Group = 'N'
 	GroupIntent   Group = 'I'
+	GroupLocked   Group = 'K' // newest committed lock without a write of a cell
 	GroupRaw      Group = 'M' // raw cells: meta's own records, and the benchmark's baseline
 )
 
@@ -137,7 +140,7 @@ type Mutation struct {
 	TS     Timestamp // H: commit timestamp; D, R, I: start timestamp; otherwise 0
 	Delete bool
 
-	Write  *Write  // W, H
+	Write  *Write  // W, H, K
 	Lock   *Lock   // L
 	Notify *Notify // N
 	Intent *Intent // I
@@ -188,6 +191,8 @@ type View interface {
 	Older(c Cell, atOrBelow Timestamp) iter.Seq2[Write, error]
 	// Data is the long value written at start.
 	Data(c Cell, start Timestamp) ([]byte, bool, error)
+	// PastLock is the cell's entry in K, if its commit_ts is from or later.
+	PastLock(c Cell, from Timestamp) (Write, bool, error)
 	// RolledBack reports whether the transaction start has a rollback record at the cell.
 	RolledBack(c Cell, start Timestamp) (bool, error)
 	// Notification is the cell's entry in N.

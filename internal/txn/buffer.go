@@ -21,7 +21,15 @@ var errLateWrite = fmt.Errorf("%w: a goroutine wrote to the transaction during i
 // cellCost is about the memory that a buffered cell takes besides its row, column and value.
 const cellCost = 192
 
-// pending is a buffered write.
+// kindValidate is a cell that is not written, and must not have changed. Only this package
+// knows it. Of what is buffered for one cell the lesser kind holds, except that of two writes
+// the last does: a write is checked for conflicts too, and so is a lock.
+const kindValidate = mvcc.KindLock + 1
+
+// writes reports whether it is one: a lock and a validation change nothing that a read sees.
+func (p *pending) writes() bool { return p.kind < mvcc.KindLock }
+
+// pending is a buffered write, lock or validation.
 type pending struct {
 	cell  mvcc.Cell
 	kind  mvcc.Kind
@@ -43,11 +51,15 @@ type writeBuffer struct {
 	committed bool  // what was dropped is missing in what has committed
 	failed    error // the first failed read or impossible write: the transaction cannot commit
 
-	// writes are in the order of their first Set, one per cell; first holds the first
+	// writes are in the order of their first Set, one per cell, locks and validations too; first holds the first
 	// few, so that a small transaction allocates nothing for them. index finds a cell's
 	// place in writes once they are many.
 	writes []pending
 	index  map[mvcc.Cell]int
+	// Commit sorts writes: the first written of them are writes, the others locks, and
+	// validations are apart.
+	written     int
+	validations []mvcc.Cell
 	// notifies may hold a cell several times until Commit.
 	notifies []mvcc.Cell
 	size     int // bytes buffered, about
@@ -69,6 +81,12 @@ func (t *Txn) Set(k Key, value []byte) {
 
 // Delete buffers a deletion.
 func (t *Txn) Delete(k Key) { t.buffer(k, mvcc.KindDelete, nil) }
+
+// Lock makes the transaction conflict over the cell as if it wrote it.
+func (t *Txn) Lock(k Key) { t.buffer(k, mvcc.KindLock, nil) }
+
+// Validate makes the commit fail if the cell changes before it.
+func (t *Txn) Validate(k Key) { t.buffer(k, kindValidate, nil) }
 
 // Notify makes the weak observer of the column run for the row, if the transaction commits.
 func (t *Txn) Notify(k Key) { t.buffer(k, 0, nil) }
@@ -125,7 +143,9 @@ func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 		return
 	}
 	if at := b.find(cell); at >= 0 {
-		b.writes[at].kind, b.writes[at].value = kind, value
+		if w := &b.writes[at]; kind < mvcc.KindLock || kind < w.kind {
+			w.kind, w.value = kind, value
+		}
 		return
 	}
 	b.writes = append(b.writes, pending{cell, kind, value})
@@ -163,7 +183,7 @@ func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
 	if b.ended {
 		return w, false, ErrTxDone
 	}
-	if at := b.find(cell); at >= 0 {
+	if at := b.find(cell); at >= 0 && b.writes[at].writes() {
 		return b.writes[at], true, nil
 	}
 	return w, false, nil
@@ -181,7 +201,7 @@ func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, e
 	var found []pending
 	for _, w := range b.writes {
 		in := w.cell.Table == span.Table && span.Contains(w.cell.Row)
-		if !in || w.cell.Class != mvcc.ClassData {
+		if !in || w.cell.Class != mvcc.ClassData || !w.writes() {
 			continue
 		}
 		if _, asked := slices.BinarySearch(columns, w.cell.Column); asked || len(columns) == 0 {

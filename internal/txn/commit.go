@@ -39,9 +39,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 
 // commit chooses the way: nothing to write, notifications alone, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
-	// Sorted, the cells of one tablet are neighbours, and the first is as good a primary
-	// as any. With the same order in all transactions, those that collide do so early.
-	slices.SortFunc(t.writes, func(a, b pending) int { return a.cell.Compare(b.cell) })
+	t.sortWrites()
 	if len(t.notifies) > 1 {
 		slices.SortFunc(t.notifies, mvcc.Cell.Compare)
 		t.notifies = slices.Compact(t.notifies)
@@ -60,7 +58,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 		return 0, Undecided, err
 	}
 	// onePhase sends nothing unless everything is in one tablet.
-	if !t.c.cfg.TwoPhaseOnly {
+	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
 		ts, err := t.onePhase(ctx)
 		if !errors.Is(err, errManyTablets) { // else nothing was sent, and the span is dropped
@@ -71,6 +69,33 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	run := &twoPhase{t: t, c: t.c, heartbeat: heartbeat{primary: t.writes[0].cell, startTS: t.at}}
 	ts, err := run.commit(ctx)
 	return ts, TwoPhase, err
+}
+
+// sortWrites sorts what is buffered: writes, then locks, and sets the validations aside. If
+// nothing is written the rest goes: the transaction takes effect at its start, of which
+// everything that it has read is true.
+//
+// Sorted, the cells of one tablet are neighbours, and the first is as good a primary as any.
+// With the same order in all transactions, those that collide do so early.
+func (t *Txn) sortWrites() {
+	slices.SortFunc(t.writes, func(a, b pending) int {
+		return cmp.Or(cmp.Compare(max(a.kind, mvcc.KindDelete), max(b.kind, mvcc.KindDelete)),
+			a.cell.Compare(b.cell))
+	})
+	written := len(t.writes)
+	for written > 0 && !t.writes[written-1].writes() {
+		written--
+	}
+	kept := written
+	for written > 0 && kept < len(t.writes) && t.writes[kept].kind == mvcc.KindLock {
+		kept++
+	}
+	if written > 0 {
+		for _, w := range t.writes[kept:] {
+			t.validations = append(t.validations, w.cell)
+		}
+	}
+	t.writes, t.written = t.writes[:kept], written
 }
 
 // commitNotifies commits a transaction of weak notifications alone. It has no primary: it

@@ -79,7 +79,7 @@ func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult,
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
 	case pb.Status_STATUS_LOCKED:
-		err := t.c.resolver.clearAway(ctx, res, rounds)
+		err := t.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
 		return 0, err == nil, err
 	}
 	if err := refusal(res); err != nil {

@@ -96,7 +96,7 @@ func (p *twoPhase) prewriteResult(ctx context.Context, res *pb.MutationResult,
 		p.held.Store(true)
 		return false, nil
 	case pb.Status_STATUS_LOCKED:
-		err := p.c.resolver.clearAway(ctx, res, rounds)
+		err := p.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
 		return err == nil, err
 	}
 	return false, cmp.Or(refusal(res), fmt.Errorf("%w: prewrite answered %v", ErrUnavailable, res))

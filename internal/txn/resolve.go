@@ -252,13 +252,17 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	} else {
 		r.rolledBack.Add(uint64(len(met)))
 	}
-	return r.router.eachTablet(ctx, cells, intents,
-		func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-			return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
-				StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
-				Intents: wire.CellsPB(intents),
-			}}}
-		}, nil)
+	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), nil)
+}
+
+// resolveRequest builds the messages that apply a decision.
+func resolveRequest(startTS, commitTS mvcc.Timestamp) func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+	return func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+		return &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{ResolveLock: &pb.ResolveLockRequest{
+			StartTs: uint64(startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
+			Intents: wire.CellsPB(intents),
+		}}}
+	}
 }
 
 // Decided returns what this client knows of a transaction whose locks it has resolved:
@@ -308,18 +312,18 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 
 // clearAway resolves the locks that a commit has met, without waiting: the caller may
 // hold locks (invariant 3). The error wraps ErrLocked if one of them is alive.
-func (r *resolver) clearAway(ctx context.Context, res *pb.MutationResult, rounds int) error {
-	if len(res.Locks) == 0 || rounds >= maxResolveRounds {
+func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds int) error {
+	if len(locks) == 0 || rounds >= maxResolveRounds {
 		return ErrLocked
 	}
 	// If the lock's owner has just committed its primary, rolling the lock forward here
 	// saves a run of the whole transaction.
-	live, err := r.resolve(ctx, wire.Result(res).Locks, rounds, false)
+	live, err := r.resolve(ctx, locks, rounds, false)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLocked, err)
 	}
 	if live {
-		return fmt.Errorf("%w: row %q", ErrLocked, res.Locks[0].GetCell().GetRow())
+		return fmt.Errorf("%w: row %q", ErrLocked, locks[0].Cell.Row)
 	}
 	return nil
 }

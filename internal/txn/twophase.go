@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,11 +48,14 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	span = p.t.span.Child(spanOracle)
 	commitTS, err := p.c.oracle.get(ctx)
 	endSpan(span, err)
+	if err == nil {
+		err = p.validate(ctx, commitTS)
+	}
 	if err = cmp.Or(err, ctx.Err(), p.t.overtaken()); err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}
-	cells, intents := p.cells()
+	cells, locked, intents := p.cells()
 	began, span = time.Now(), p.t.span.Child(spanCommit)
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	endSpan(span, err)
@@ -63,19 +67,21 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		}
 		return 0, err
 	}
-	if len(done.restCells)+len(done.restIntents) > 0 {
-		p.c.work.run(func(ctx context.Context) { p.finish(ctx, done) })
+	if len(done.restCells)+len(done.restIntents)+len(locked) > 0 {
+		p.c.work.run(func(ctx context.Context) { p.finish(ctx, done, locked) })
 	}
 	return done.commitTS, nil
 }
 
-// cells returns all that has to be committed or rolled back. The first is the primary.
-func (p *twoPhase) cells() (cells, intents []mvcc.Cell) {
-	cells = make([]mvcc.Cell, len(p.t.writes))
+// cells returns all that has to be committed or rolled back: what is written, of which the
+// first is the primary, what is locked without a write, and the intents.
+func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
+	cells := make([]mvcc.Cell, len(p.t.writes))
 	for i := range p.t.writes {
 		cells[i] = p.t.writes[i].cell
 	}
-	return cells, p.t.notifies
+	n := p.t.written
+	return cells[:n:n], cells[n:], p.t.notifies
 }
 
 // committed is what is left to do after the primary's commit.
@@ -105,6 +111,9 @@ func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, c
 			next, err := p.judgePrimary(ctx, resp.GetMutation(), &done)
 			if err != nil || next == 0 {
 				return done, err
+			}
+			if err := p.validate(ctx, next); err != nil {
+				return committed{}, err
 			}
 			commitTS = next
 			continue
@@ -153,14 +162,17 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 	if ts == 0 {
 		return committed{}, errFenced
 	}
-	cells, intents := p.cells()
+	cells, _, intents := p.cells()
 	return committed{commitTS: ts, restCells: cells[1:], restIntents: intents}, nil
 }
 
 // finish commits the secondaries after the caller was answered. Locks that it fails to
 // commit are left for resolution.
-func (p *twoPhase) finish(ctx context.Context, done committed) {
-	if err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents); err != nil {
+func (p *twoPhase) finish(ctx context.Context, done committed, locked []mvcc.Cell) {
+	err := cmp.Or(p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents),
+		// A lock may have been resolved, and locked by others since: then nothing is left to do.
+		p.c.router.eachTablet(ctx, locked, nil, resolveRequest(p.startTS, done.commitTS), nil))
+	if err != nil {
 		p.c.stats.secondaries.Add(1)
 		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
 			done.commitTS, "error", err)
@@ -188,7 +200,8 @@ func (p *twoPhase) abandon(ctx context.Context) {
 		return
 	}
 	p.c.stats.rolledBack.Add(1)
-	cells, intents := p.cells()
+	written, locked, intents := p.cells()
+	rest := slices.Concat(written[1:], locked)
 	primary := func(ctx context.Context) error {
 		_, err := p.c.router.mutate(ctx, posOf(p.primary),
 			rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
@@ -207,7 +220,7 @@ func (p *twoPhase) abandon(ctx context.Context) {
 				return
 			}
 		}
-		_ = p.c.router.eachTablet(ctx, cells[1:], intents,
+		_ = p.c.router.eachTablet(ctx, rest, intents,
 			func(cells, intents []mvcc.Cell) *pb.TabletRequest {
 				return rollbackRequest(p.startTS, cells, intents)
 			}, nil)

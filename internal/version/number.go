@@ -41,9 +41,14 @@ var Backups = Feature{"backup, restore and trace", 3}
 // each cell.
 var Batches = Feature{"batched observers", 3}
 
+// Locks are locks without a write, in prewrites and one-phase commits, and the entries that
+// they leave. A node that does not know them refuses the requests, and cannot read a store or
+// a snapshot with such entries.
+var Locks = Feature{"Tx.Lock", 3}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
-func Features() []Feature { return []Feature{Backups, Batches} }
+func Features() []Feature { return []Feature{Backups, Batches, Locks} }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
 // them.

@@ -41,6 +41,20 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 		if len(op.ClearNotify.GetCells()) > 0 {
 			return version.Batches
 		}
+	case *pb.TabletRequest_Prewrite:
+		return lockFeature(op.Prewrite.GetWrites())
+	case *pb.TabletRequest_OnePhase:
+		return lockFeature(op.OnePhase.GetWrites())
+	}
+	return version.Feature{}
+}
+
+// lockFeature is Locks if one of the writes is a lock.
+func lockFeature(writes []*pb.CellWrite) version.Feature {
+	for _, w := range writes {
+		if w.GetKind() == pb.Kind_KIND_LOCK {
+			return version.Locks
+		}
 	}
 	return version.Feature{}
 }

@@ -25,5 +25,8 @@ func All() []Workload {
 		{"long fork", LongFork},
 		{"read your writes", ReadYourWrites},
 		{"stable snapshots", StableSnapshots},
+		{"on call locked", OnCall("on call locked", [2]Guard{(*percolator.Tx).Lock, Unguarded})},
+		{"on call validated", OnCall("on call validated",
+			[2]Guard{(*percolator.Tx).Validate, (*percolator.Tx).Validate})},
 	}
 }

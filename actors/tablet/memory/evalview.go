@@ -74,6 +74,21 @@ func (v *EvalView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error)
 	return v.Snap.Data(c, start)
 }
 
+// PastLock implements mvcc.CollectView.
+func (v *EvalView) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
+	// Nearly every write gets here, and nothing is in K unless somebody locks.
+	if v.memory.pastLocks.none(from) {
+		return mvcc.Write{}, false, nil
+	}
+	if m, ok := v.memory.overlay.get(mvcc.GroupLocked, c, 0); ok {
+		if m.Delete || m.Write.CommitTS < from {
+			return mvcc.Write{}, false, nil
+		}
+		return *m.Write, true, nil
+	}
+	return v.Snap.PastLock(c, from)
+}
+
 // RolledBack implements mvcc.CollectView.
 func (v *EvalView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	if m, ok := v.memory.overlay.get(mvcc.GroupRollback, c, start); ok {

@@ -36,7 +36,8 @@ type Memory struct {
 	changes uint64                      // of what the index counts
 	// How many notifications have become visible, under all leaderships; Pending reports it.
 	notified  uint64
-	rollbacks rollbacks
+	rollbacks entryBound // by start timestamp
+	pastLocks entryBound // by commit timestamp
 }
 
 // New returns the memory of a replica that does not lead.
@@ -63,16 +64,25 @@ func (m *Memory) clearIndex() {
 // leaders wrote is visible. The index is loaded later, when it is first needed: a new
 // leader answers sooner.
 func (m *Memory) Lead(d *pb.TabletDescriptor) error {
-	m.tablet, m.rollbacks = d, rollbacks{}
+	m.tablet, m.rollbacks, m.pastLocks = d, entryBound{}, entryBound{}
 	snap := m.cfg.Store.Snap()
 	defer snap.Close()
+	locked := false
 	for _, span := range wire.Spans(d) {
+		any, err := snap.PastLocks(span)
+		if err != nil {
+			return err
+		}
+		locked = locked || any
 		for l, err := range snap.DiskLocks(span) {
 			if err != nil {
 				return err
 			}
 			m.locks.put(l.Cell, &l.Lock)
 		}
+	}
+	if !locked { // most tablets never have any
+		m.pastLocks.took(1)
 	}
 	return nil
 }
@@ -96,7 +106,13 @@ func (m *Memory) holds(table mvcc.TableID) bool {
 // without a commit timestamp. The lock may not change any more.
 func (m *Memory) Reserve(writes []mvcc.CellWriteRequest, lock *mvcc.Lock) {
 	for i := range writes {
-		m.locks.put(writes[i].Cell, lock)
+		l := lock
+		if writes[i].Kind == mvcc.KindLock { // readers need not wait for it
+			without := *lock
+			without.Kind = mvcc.KindLock
+			l = &without
+		}
+		m.locks.put(writes[i].Cell, l)
 	}
 }
 
@@ -108,7 +124,10 @@ func (m *Memory) Release(writes []mvcc.CellWriteRequest, token uint64) {
 }
 
 // Took records a timestamp that the oracle has given the tablet since it leads.
-func (m *Memory) Took(ts mvcc.Timestamp) { m.rollbacks.took(ts) }
+func (m *Memory) Took(ts mvcc.Timestamp) {
+	m.rollbacks.took(ts)
+	m.pastLocks.took(ts)
+}
 
 // View returns the view of mutations over a Snap of the newest visible state.
 func (m *Memory) View(snap *store.Snap) *EvalView { return &EvalView{Snap: snap, memory: m} }
@@ -133,9 +152,21 @@ func (m *Memory) Evaluated(v *EvalView, proposal uint64, effects []mvcc.Mutation
 			changes = append(changes, ch)
 		}
 		m.overlay.add(proposal, effects[i:i+1])
-		m.rollbacks.evaluated(&effects[i])
+		m.bound(&effects[i])
 	}
 	return changes, nil
+}
+
+// bound notes an effect that is about to be proposed, if it is an entry of a kind that is
+// bounded in time.
+func (m *Memory) bound(e *mvcc.Mutation) {
+	switch {
+	case e.Delete:
+	case e.Group == mvcc.GroupRollback:
+		m.rollbacks.wrote(e.TS)
+	case e.Group == mvcc.GroupLocked:
+		m.pastLocks.wrote(e.Write.CommitTS)
+	}
 }
 
 // Lost forgets the effects of a proposal that will not become visible.

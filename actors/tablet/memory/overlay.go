@@ -178,14 +178,14 @@ func (o *overlay) get(g mvcc.Group, c mvcc.Cell, ts mvcc.Timestamp) (*mvcc.Mutat
 }
 
 // touches returns the number of a proposal in flight with an effect on the cell's lock,
-// write record, or the transaction's rollback record, or 0 if there is none.
+// write record, past lock, or the transaction's rollback record, or 0 if there is none.
 func (o *overlay) touches(c mvcc.Cell, start mvcc.Timestamp) (proposal uint64) {
 	effects := o.at(c)
 	if effects == nil {
 		return 0
 	}
 	for _, k := range [...]entryKey{{mvcc.GroupWrite, 0}, {mvcc.GroupLock, 0},
-		{mvcc.GroupRollback, start}} {
+		{mvcc.GroupLocked, 0}, {mvcc.GroupRollback, start}} {
 		if at := effects.find(k); at >= 0 {
 			return effects.entries[at].proposal
 		}

@@ -134,7 +134,7 @@ func groupEntry(g mvcc.Group, table mvcc.TableID, row, value string) store.Entry
 
 var allGroups = []mvcc.Group{
 	mvcc.GroupWrite, mvcc.GroupHistory, mvcc.GroupData, mvcc.GroupLock, mvcc.GroupRollback,
-	mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw,
+	mvcc.GroupNotify, mvcc.GroupIntent, mvcc.GroupRaw, mvcc.GroupLocked,
 }
 
 // newSource is a store with a leader's replica: entries of every group inside its range,

@@ -31,6 +31,7 @@ const (
 	Kind_KIND_UNSPECIFIED Kind = 0
 	Kind_KIND_PUT         Kind = 1
 	Kind_KIND_DELETE      Kind = 2
+	Kind_KIND_LOCK        Kind = 3 // no write: the cell conflicts as if it were written, and stays as it is
 )
 
 // Enum value maps for Kind.
@@ -39,11 +40,13 @@ var (
 		0: "KIND_UNSPECIFIED",
 		1: "KIND_PUT",
 		2: "KIND_DELETE",
+		3: "KIND_LOCK",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_PUT":         1,
 		"KIND_DELETE":      2,
+		"KIND_LOCK":        3,
 	}
 )
 
@@ -6290,11 +6293,12 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fCODE_PERMISSION\x10\v\x12\x11\n" +
 	"\rCODE_INTERNAL\x10\f\x12\x0f\n" +
 	"\vCODE_EXISTS\x10\r\x12\x0f\n" +
-	"\vCODE_FUTURE\x10\x0e*;\n" +
+	"\vCODE_FUTURE\x10\x0e*J\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_PUT\x10\x01\x12\x0f\n" +
-	"\vKIND_DELETE\x10\x02*\x84\x01\n" +
+	"\vKIND_DELETE\x10\x02\x12\r\n" +
+	"\tKIND_LOCK\x10\x03*\x84\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NODE_STATE_ACTIVE\x10\x01\x12\x17\n" +

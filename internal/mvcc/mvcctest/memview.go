@@ -22,7 +22,7 @@ type MemView struct {
 	// BoundTS and SafepointTS are the figures of invariant 11.
 	BoundTS, SafepointTS mvcc.Timestamp
 
-	// groups are ordered by cell and timestamp. In L, W, N and M a cell is there once, and
+	// groups are ordered by cell and timestamp. In L, W, K, N and M a cell is there once, and
 	// its timestamp is 0.
 	groups map[mvcc.Group][]*mvcc.HistoryEntry
 }
@@ -53,7 +53,7 @@ func (m *MemView) Apply(list []mvcc.Mutation) {
 // apply puts or deletes one entry.
 func (m *MemView) apply(e mvcc.HistoryEntry, remove bool) {
 	switch e.Group {
-	case mvcc.GroupLock, mvcc.GroupWrite, mvcc.GroupNotify, mvcc.GroupRaw:
+	case mvcc.GroupLock, mvcc.GroupWrite, mvcc.GroupLocked, mvcc.GroupNotify, mvcc.GroupRaw:
 		e.TS = 0
 	}
 	list := m.groups[e.Group]
@@ -182,6 +182,13 @@ func (m *MemView) Data(c mvcc.Cell, start mvcc.Timestamp) ([]byte, bool, error) 
 	return e.Value, ok, nil
 }
 
+// PastLock implements mvcc.View.
+func (m *MemView) PastLock(c mvcc.Cell, from mvcc.Timestamp) (mvcc.Write, bool, error) {
+	e, _ := m.get(mvcc.GroupLocked, c, 0)
+	w, ok := there(e.Write)
+	return w, ok && w.CommitTS >= from, nil
+}
+
 // RolledBack implements mvcc.View.
 func (m *MemView) RolledBack(c mvcc.Cell, start mvcc.Timestamp) (bool, error) {
 	_, ok := m.get(mvcc.GroupRollback, c, start)
@@ -295,7 +302,7 @@ func (m *MemView) Entries() (list []mvcc.HistoryEntry) {
 			switch g {
 			case mvcc.GroupLock:
 				shown.TS = e.Lock.StartTS
-			case mvcc.GroupWrite:
+			case mvcc.GroupWrite, mvcc.GroupLocked:
 				shown.TS = e.Write.CommitTS
 			case mvcc.GroupNotify:
 				shown.TS = e.Notify.TS
