@@ -280,14 +280,7 @@ func deleteCommand(d *deps) *cobra.Command {
 			if !*all {
 				return nil
 			}
-			// Delete what the row holds in the transaction's snapshot.
-			for cell, err := range tx.Scan(ctx, oneRow(table, row)) {
-				if err != nil {
-					return err
-				}
-				tx.Delete(row, cell.Column)
-			}
-			return nil
+			return tx.DeleteRow(ctx, table, row)
 		})
 	}
 	return d.withClient(cmd)

@@ -45,7 +45,7 @@ func lockList(d *deps) *cobra.Command {
 // lockJSON is a lock or weak intent in JSON.
 type lockJSON struct {
 	Cell    *inspect.Cell   `json:"cell"`
-	Kind    string          `json:"kind"` // put, delete or intent
+	Kind    string          `json:"kind"` // put, delete, lock or intent
 	StartTS uint64          `json:"start_ts"`
 	Primary *inspect.Cell   `json:"primary"`
 	Expiry  uint64          `json:"expiry"`
