@@ -169,9 +169,12 @@ func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, e
 // finish commits the secondaries after the caller was answered. Locks that it fails to
 // commit are left for resolution.
 func (p *twoPhase) finish(ctx context.Context, done committed, locked []mvcc.Cell) {
-	err := cmp.Or(p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents),
-		// A lock may have been resolved, and locked by others since: then nothing is left to do.
-		p.c.router.eachTablet(ctx, locked, nil, resolveRequest(p.startTS, done.commitTS), nil))
+	err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents)
+	// A lock may have been resolved, and locked by others since: then nothing is left to do.
+	if len(locked) > 0 {
+		err = cmp.Or(err, p.c.router.eachTablet(ctx, locked, nil,
+			resolveRequest(p.startTS, done.commitTS), nil))
+	}
 	if err != nil {
 		p.c.stats.secondaries.Add(1)
 		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
