@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -14,8 +15,8 @@ import (
 // other one's cell, so that only one of the two commits.
 func ExampleTx_Lock() {
 	ctx := context.Background()
-	db := percolator.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
-	defer db.Client().Close()
+	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
+	defer handle.Client(db).Close()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "rota"}); err != nil {
 		fmt.Println(err)
 		return
@@ -67,8 +68,8 @@ func ExampleTx_Lock() {
 // changed meanwhile.
 func ExampleTx_Validate() {
 	ctx := context.Background()
-	db := percolator.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
-	defer db.Client().Close()
+	db := handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
+	defer handle.Client(db).Close()
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "bank"}); err != nil {
 		fmt.Println(err)
 		return

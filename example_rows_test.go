@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -12,7 +13,7 @@ import (
 // shelf opens a database in memory with a few books. Outside of a test the database comes
 // from Dial, or from a node.
 func shelf(ctx context.Context) (db *percolator.DB, closeDB func(), err error) {
-	db = percolator.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
+	db = handle.NewDB(txn.NewClient(txntest.New().Process(1, 1), txn.Config{}))
 	if err := db.CreateTable(ctx, percolator.TableSpec{Name: "books"}); err != nil {
 		return nil, nil, err
 	}
@@ -26,7 +27,7 @@ func shelf(ctx context.Context) (db *percolator.DB, closeDB func(), err error) {
 		}
 		return nil
 	})
-	return db, func() { _ = db.Client().Close() }, err
+	return db, func() { _ = handle.Client(db).Close() }, err
 }
 
 var (

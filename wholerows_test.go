@@ -11,6 +11,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -41,7 +42,7 @@ func (w *wide) client(t *testing.T, process uint64) (*percolator.DB, *txntest.Pr
 			t.Error(err)
 		}
 	})
-	return percolator.NewDB(c), p
+	return handle.NewDB(c), p
 }
 
 func col(name string) percolator.Column { return percolator.Column{Table: "t", Name: name} }
