@@ -203,7 +203,7 @@ func BenchmarkHotKey(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer n.Close(context.Background())
+			defer func() { _ = n.Close(context.Background()) }()
 			db := n.DB()
 			b.SetParallelism(32) // times GOMAXPROCS
 			b.ResetTimer()

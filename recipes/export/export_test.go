@@ -1,0 +1,202 @@
+package export_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/percolatortest"
+	"github.com/percolator-go/percolator/recipes/export"
+)
+
+var text = percolator.Column{Table: "pages", Name: "text"}
+
+// sink keeps what it is given, as the package asks for it.
+type sink struct {
+	mu      sync.Mutex
+	values  map[string]string
+	version map[string]percolator.Timestamp
+	applied map[string][]percolator.Timestamp // versions taken, by row
+	ignored int
+	batches []int
+	fail    func(changes []export.Change[string]) error // before or after it is kept; may be nil
+}
+
+func newSink() *sink {
+	return &sink{
+		values: map[string]string{}, version: map[string]percolator.Timestamp{},
+		applied: map[string][]percolator.Timestamp{},
+	}
+}
+
+func (s *sink) apply(_ context.Context, changes []export.Change[string]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, len(changes))
+	for _, c := range changes {
+		if c.Version <= s.version[c.Row] {
+			s.ignored++
+			continue
+		}
+		s.version[c.Row] = c.Version
+		s.applied[c.Row] = append(s.applied[c.Row], c.Version)
+		delete(s.values, c.Row)
+		if !c.Gone {
+			s.values[c.Row] = c.Value
+		}
+	}
+	if s.fail != nil {
+		return s.fail(changes)
+	}
+	return nil
+}
+
+func register(s *sink) func(*percolator.Registry) {
+	return func(r *percolator.Registry) {
+		export.Register(r, export.Config[string]{
+			Name: "export", Column: text, Apply: s.apply,
+			Read: func(_ context.Context, _ percolator.Reader, _ string, value []byte) (string, error) {
+				return strings.ToUpper(string(value)), nil
+			},
+		}, percolator.Batch(16))
+	}
+}
+
+// Texts are kept in a search engine.
+func Example() {
+	put := func(ctx context.Context, changes []export.Change[string]) error {
+		// One request to the engine: each document with its Version as the engine's own
+		// external version, so that the engine refuses what is older.
+		return nil
+	}
+	_ = func(r *percolator.Registry) {
+		export.Register(r, export.Config[string]{
+			Name: "search", Column: text, Apply: put,
+			Read: func(_ context.Context, _ percolator.Reader, _ string, value []byte) (string, error) {
+				return string(value), nil
+			},
+		})
+	}
+}
+
+// edit changes rows at random, and returns how many changes it has made.
+func edit(t testing.TB, n *percolatortest.Node, seed uint64, times int) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	for i := range times {
+		row := fmt.Sprint("row", random.IntN(30))
+		if random.IntN(5) == 0 {
+			n.Delete(t, row, text)
+		} else {
+			n.Set(t, row, text, fmt.Sprint("value ", i))
+		}
+	}
+}
+
+// check compares the sink with the column, and looks at the order.
+func check(t *testing.T, n *percolatortest.Node, s *sink) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := n.Column(t, text)
+	for row, value := range have {
+		if s.values[row] != strings.ToUpper(value) {
+			t.Errorf("%s: the sink has %q, want %q", row, s.values[row], value)
+		}
+	}
+	if len(s.values) != len(have) {
+		t.Errorf("the sink has %d rows, want %d", len(s.values), len(have))
+	}
+	for row, versions := range s.applied {
+		if !slices.IsSorted(versions) {
+			t.Errorf("%s: versions %v", row, versions)
+		}
+	}
+}
+
+// TestSinkFollows changes rows under every fault of a run, and with a sink that fails after
+// it has kept the changes.
+func TestSinkFollows(t *testing.T) {
+	for _, kind := range []percolatortest.Kind{
+		0, percolatortest.CommitConflicts, percolatortest.CommitReplyLost,
+		percolatortest.CommitUnknown, percolatortest.CommitLost, percolatortest.ClearLost,
+		percolatortest.RunFails, percolatortest.RunPanics,
+	} {
+		name := "sink fails"
+		if kind != 0 {
+			name = kind.String()
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSink()
+			if kind == 0 {
+				left := 5
+				s.fail = func([]export.Change[string]) error {
+					left--
+					if left >= 0 {
+						return errors.New("the answer was lost")
+					}
+					return nil
+				}
+			}
+			n := percolatortest.Start(t, register(s), percolatortest.WithDuplicateHints())
+			if kind != 0 {
+				n.Inject(t, percolatortest.Fault{Kind: kind, Observer: "export", Times: 3})
+			}
+			edit(t, n, uint64(kind), 150)
+			n.Crash(t)
+			edit(t, n, uint64(kind)+100, 50)
+			n.RunUntilIdle(t)
+			check(t, n, s)
+		})
+	}
+}
+
+// TestPoisonIsAlone has a change that the sink never takes: it is parked, and no other.
+func TestPoisonIsAlone(t *testing.T) {
+	t.Parallel()
+	s := newSink()
+	s.fail = func(changes []export.Change[string]) error {
+		for _, c := range changes {
+			if c.Row == "row7" {
+				return errors.New("too ugly")
+			}
+		}
+		return nil
+	}
+	n := percolatortest.Start(t, register(s))
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 30 {
+			tx.Set(fmt.Sprint("row", i), text, []byte("value"))
+		}
+		return nil
+	})
+	n.RunUntilIdle(t)
+	check(t, n, s)
+	parked := n.Parked(t, "export")
+	if len(parked) != 1 || parked[0].Row != "row7" {
+		t.Errorf("parked: %v", parked)
+	}
+}
+
+// BenchmarkExport changes rows, 32 at a time, until the sink has all of them.
+func BenchmarkExport(b *testing.B) {
+	s := newSink()
+	n := percolatortest.Start(b, register(s))
+	b.SetParallelism(16)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			n.Set(b, fmt.Sprint(rand.Uint64()), text, "value")
+		}
+	})
+	n.RunUntilIdle(b)
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "per/s")
+	b.ReportMetric(float64(b.N)/float64(len(s.batches)), "changes/call")
+}
