@@ -1,0 +1,155 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/percolatortest"
+	"github.com/percolator-go/percolator/recipes/ratelimit"
+)
+
+var outbox = percolator.Column{Table: "mail", Name: "outbox"}
+
+// An observer sends no more than ten mails a second to one host, in the whole cluster. What
+// is too many is tried again later, and counts as no failure.
+func Example() {
+	perHost := ratelimit.New(ratelimit.Config{
+		Table: "limits", Every: 100 * time.Millisecond, Burst: 10,
+	})
+	send := func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+		wait, err := perHost.Take(ctx, tx, "host of "+n.Row, 1)
+		if err != nil {
+			return err
+		}
+		if wait > 0 {
+			return fmt.Errorf("%w: too many mails, in %v again", percolator.ErrUnavailable, wait)
+		}
+		return nil // sends it
+	}
+	_ = func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: "limits"})
+		r.Strong("send", outbox, send)
+	}
+}
+
+// start returns a node whose table is there.
+func start(t testing.TB) *percolatortest.Node {
+	return percolatortest.Start(t, nil,
+		percolatortest.WithTables(percolator.TableSpec{Name: "limits"}))
+}
+
+// TestNeverMoreThanBurst takes from many goroutines, under conflicts and lost replies, from
+// buckets that get nothing back: exactly Burst tokens may be had.
+func TestNeverMoreThanBurst(t *testing.T) {
+	for _, kind := range []percolatortest.Kind{
+		percolatortest.CommitConflicts, percolatortest.CommitReplyLost, percolatortest.TabletUnavailable,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			n := start(t)
+			n.Inject(t, percolatortest.Fault{Kind: kind, Times: 5})
+			l := ratelimit.New(ratelimit.Config{Table: "limits", Every: 1000 * time.Hour, Burst: 20})
+			var mu sync.Mutex
+			had := 0
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					for range 10 {
+						var wait time.Duration
+						n.Transact(t, func(ctx context.Context, tx *percolator.Tx) (err error) {
+							wait, err = l.Take(ctx, tx, "k", 1)
+							return err
+						})
+						mu.Lock()
+						if wait == 0 {
+							had++
+						} else if wait > 1000*time.Hour {
+							t.Errorf("a token comes back after %v", wait)
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+			if had != 20 {
+				t.Errorf("%d of 20 tokens were had", had)
+			}
+		})
+	}
+}
+
+// TestComesBack takes all, and again until some have come back.
+func TestComesBack(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	l := ratelimit.New(ratelimit.Config{Table: "limits", Every: time.Millisecond, Burst: 4, Shards: 2})
+	take := func(count int) (wait time.Duration) {
+		n.Transact(t, func(ctx context.Context, tx *percolator.Tx) (err error) {
+			wait, err = l.Take(ctx, tx, "k", count)
+			return err
+		})
+		return wait
+	}
+	for range 50 {
+		for take(2) > 0 { // each time that this ends, a bucket was full again
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	l := ratelimit.New(ratelimit.Config{Table: "limits", Every: time.Second, Burst: 4, Shards: 2})
+	for _, count := range []int{-1, 3} {
+		err := n.DB().Transact(t.Context(), func(ctx context.Context, tx *percolator.Tx) error {
+			_, err := l.Take(ctx, tx, "k", count)
+			return err
+		})
+		if !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("%d tokens: %v", count, err)
+		}
+	}
+	for _, cfg := range []ratelimit.Config{
+		{}, {Table: "t", Burst: 1}, {Table: "t", Every: 1, Burst: 1, Shards: 2},
+	} {
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, percolator.ErrInvalid) {
+					t.Errorf("%+v: %v", cfg, err)
+				}
+			}()
+			ratelimit.New(cfg)
+		}()
+	}
+}
+
+// BenchmarkTake takes from one hot key, 32 at a time, with one shard and with sixteen.
+func BenchmarkTake(b *testing.B) {
+	for _, shards := range []int{1, 16} {
+		b.Run(fmt.Sprint("shards=", shards), func(b *testing.B) {
+			n := start(b)
+			l := ratelimit.New(ratelimit.Config{
+				Table: "limits", Every: time.Nanosecond, Burst: 1 << 20, Shards: shards,
+			})
+			b.SetParallelism(16)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					n.Transact(b, func(ctx context.Context, tx *percolator.Tx) error {
+						_, err := l.Take(ctx, tx, "hot", 1)
+						return err
+					})
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "per/s")
+			b.ReportMetric(float64(n.DB().Stats().Retries)/float64(b.N), "repeats/op")
+		})
+	}
+}
