@@ -16,7 +16,8 @@ import (
 //
 //	W column commit start put|delete|long [value]    newest write record (H: an older one)
 //	D column start value
-//	L column start primaryRow.primaryColumn put|delete|long [value]
+//	L column start primaryRow.primaryColumn put|delete|lock|long [value]
+//	K column commit start lock                       newest committed lock without a write
 //	R column start
 //	N column ts [attempts parked error…]
 //	I column start primaryRow.primaryColumn
@@ -102,8 +103,11 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 		return n
 	}
 	kind := func(s string) pb.Kind {
-		if s == "delete" {
+		switch s {
+		case "delete":
 			return pb.Kind_KIND_DELETE
+		case "lock":
+			return pb.Kind_KIND_LOCK
 		}
 		return pb.Kind_KIND_PUT
 	}
@@ -120,7 +124,7 @@ func parseEntry(t *testing.T, row, line string) *pb.HistoryEntry {
 		Cell: &pb.Cell{Table: 16, Row: []byte(row), Column: []byte(column)}, Group: uint32(f[0][0]),
 	}
 	switch f[0] {
-	case "W", "H":
+	case "W", "H", "K":
 		e.Write = &pb.Write{
 			CommitTs: number(f[2]), StartTs: number(f[3]), Kind: kind(f[4]), Long: f[4] == "long",
 			Value: []byte(f[5]),
