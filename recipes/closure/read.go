@@ -1,0 +1,115 @@
+package closure
+
+import (
+	"context"
+	"iter"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/tuple"
+)
+
+// Reached is a node that a mark reaches.
+type Reached struct {
+	Mark, Node string
+	// Depth is the length of the path by which it came, 0 for a seed: not always the
+	// shortest path that there is.
+	Depth int
+	// Parent is the node before it on that path; empty for a seed.
+	Parent string
+}
+
+// Reached yields the nodes that the mark reaches, by name.
+func (c *Closure) Reached(ctx context.Context, r percolator.Reader,
+	mark string) iter.Seq2[Reached, error] {
+	return c.scan(ctx, r, rowRecord, mark)
+}
+
+// Marks yields the marks that reach the node, by name.
+func (c *Closure) Marks(ctx context.Context, r percolator.Reader,
+	node string) iter.Seq2[Reached, error] {
+	return c.scan(ctx, r, rowMarks, node)
+}
+
+func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
+	first string) iter.Seq2[Reached, error] {
+	return func(yield func(Reached, error) bool) {
+		for cell, err := range c.records.Scan(ctx, r, c.rows(kind, first)) {
+			found := Reached{Mark: first, Depth: cell.Value.depth, Parent: cell.Value.parent}
+			other := &found.Node
+			if kind == rowMarks {
+				found.Node, other = first, &found.Mark
+			}
+			if err == nil {
+				err = last(cell.Row, other)
+			}
+			if !yield(found, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Path returns a path from a seed of the mark to the node, both among it; nil if the mark
+// does not reach it, or if the path is just being cut.
+func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark, node string) ([]string, error) {
+	var back []string
+	depth := -1
+	for {
+		found, ok, err := c.records.Get(ctx, r, tuple.Pack(rowRecord, mark, node))
+		if err != nil || !ok || depth >= 0 && found.depth >= depth {
+			return nil, err
+		}
+		back, depth = append(back, node), found.depth
+		if depth == 0 {
+			break
+		}
+		node = found.parent
+	}
+	for i, j := 0, len(back)-1; i < j; i, j = i+1, j-1 {
+		back[i], back[j] = back[j], back[i]
+	}
+	return back, nil
+}
+
+// Progress is how far a mark has come.
+type Progress struct {
+	Size    int // nodes that it reaches, as far as it has come
+	Waiting int // nodes that its wave has still to look at; what was just asked for lacks
+}
+
+// Progress tells how far a mark has come. The zero Progress is also that of a mark that
+// never was.
+func (c *Closure) Progress(ctx context.Context, r percolator.Reader, mark string) (Progress, error) {
+	s, _, err := c.states.Get(ctx, r, tuple.Pack(rowMark, mark))
+	p := Progress{Size: s.Size}
+	for _, q := range s.Queues {
+		p.Waiting += q.Waiting
+	}
+	return p, err
+}
+
+// Edges yields the edges, by their sources, as pairs of source and target.
+func (c *Closure) Edges(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
+	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowOut)), c.edge)
+}
+
+// Seeds yields the seeds, by their marks, as pairs of mark and node.
+func (c *Closure) Seeds(ctx context.Context, r percolator.Reader) iter.Seq2[[2]string, error] {
+	return pairs(ctx, r, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowSeed)), c.seed)
+}
+
+func pairs(ctx context.Context, r percolator.Reader, rows percolator.RowRange,
+	col percolator.Column) iter.Seq2[[2]string, error] {
+	return func(yield func([2]string, error) bool) {
+		for cell, err := range r.Scan(ctx, rows, col) {
+			var pair [2]string
+			if err == nil {
+				var kind int
+				err = tuple.Unpack(cell.Row, &kind, &pair[0], &pair[1])
+			}
+			if !yield(pair, err) || err != nil {
+				return
+			}
+		}
+	}
+}
