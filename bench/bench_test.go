@@ -50,7 +50,7 @@ func TestSmoke(t *testing.T) {
 	var out strings.Builder
 	o := options{
 		duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10,
-		dir: t.TempDir(), documents: 100, workers: []int{2, 4},
+		dir: t.TempDir(), documents: 100, workers: []int{2, 4}, batches: []int{1, 10},
 	}
 	if err := runAll(t.Context(), o, &out); err != nil {
 		t.Fatal(err)

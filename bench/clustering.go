@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,8 +19,8 @@ import (
 )
 
 // This file measures the paper's document clustering (§3.1) with different numbers of
-// observer workers: each new document has three keys, and its observer reads a cell of
-// each and writes those and the document's cluster.
+// observer workers, and of documents in a run: each new document has three keys, and its
+// observer reads a cell of each and writes those and the document's cluster.
 
 // clustering is the name of the section.
 const clustering = "clustering"
@@ -56,19 +57,19 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 	}
 	for range o.rounds {
 		var first float64
-		for i, workers := range o.workers {
-			c, err := clusterOnce(ctx, o, workers)
-			if err != nil {
-				return err
-			}
-			if i == 0 {
-				first = c.perSecond
-			}
-			if _, err := fmt.Fprintf(out,
-				"  %4d workers: %6.0f documents/s (%.2f), %v CPU each, p50 %v, %d MiB from the system\n", workers, c.perSecond,
-				c.perSecond/first, c.cpu.Round(time.Microsecond), c.p50.Round(time.Millisecond),
-				c.memory>>20); err != nil {
-				return err
+		for _, workers := range o.workers {
+			for _, batch := range o.batches {
+				c, err := clusterOnce(ctx, o, workers, batch)
+				if err != nil {
+					return err
+				}
+				first = cmp.Or(first, c.perSecond)
+				if _, err := fmt.Fprintf(out, "  %4d workers, %4d in a run: %6.0f documents/s (%.2f), "+
+					"%v CPU each, p50 %v, %d MiB from the system\n", workers, batch, c.perSecond,
+					c.perSecond/first, c.cpu.Round(time.Microsecond),
+					c.p50.Round(time.Millisecond), c.memory>>20); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -76,7 +77,7 @@ func measureClustering(ctx context.Context, o options, out io.Writer) error {
 }
 
 // clusterOnce loads and clusters all documents.
-func clusterOnce(ctx context.Context, o options, workers int) (c clustered, err error) {
+func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustered, err error) {
 	dir, err := os.MkdirTemp(o.dir, "percolator-bench-")
 	if err != nil {
 		return c, err
@@ -87,17 +88,19 @@ func clusterOnce(ctx context.Context, o options, workers int) (c clustered, err 
 	cfg.Dir, cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.ObserverWorkers = dir, "127.0.0.1:0", "", true,
 		workers
 	cfg.Observers = func(r *percolator.Registry) {
-		r.Strong(clustering, documents, func(ctx context.Context, tx *percolator.Tx,
-			n percolator.Notification) error {
-			if err := cluster(ctx, tx, n.Row); err != nil {
+		r.StrongBatch(clustering, documents, func(ctx context.Context, tx *percolator.Tx,
+			changes []percolator.Notification) error {
+			if err := cluster(ctx, tx, changes); err != nil {
 				return err
 			}
-			select {
-			case latencies <- time.Since(n.TS.Time()):
-			default: // run again and again: not one that counts
+			for _, n := range changes {
+				select {
+				case latencies <- time.Since(n.TS.Time()):
+				default: // run again and again: not one that counts
+				}
 			}
 			return nil
-		})
+		}, percolator.Batch(batch))
 	}
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
@@ -132,28 +135,41 @@ func clusterOnce(ctx context.Context, o options, workers int) (c clustered, err 
 	return c, nil
 }
 
-// cluster is the observer: three reads, four writes.
-func cluster(ctx context.Context, tx *percolator.Tx, row string) error {
-	var keys [documentKeys]percolator.CellKey
-	for i := range keys {
-		h := fnv.New64a()
-		_, _ = fmt.Fprint(h, row, i) // a hash does not fail
-		keys[i] = percolator.CellKey{
-			Row: string(binary.BigEndian.AppendUint64(nil, h.Sum64())), Column: clusters,
+// cluster is the observer: three reads, four writes for each document.
+func cluster(ctx context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
+	keys := make([]percolator.CellKey, 0, documentKeys*len(changes))
+	for _, n := range changes {
+		for i := range documentKeys {
+			h := fnv.New64a()
+			_, _ = fmt.Fprint(h, n.Row, i) // a hash does not fail
+			keys = append(keys, percolator.CellKey{
+				Row: string(binary.BigEndian.AppendUint64(nil, h.Sum64())), Column: clusters,
+			})
 		}
 	}
-	found, err := tx.GetMulti(ctx, keys[:]...)
+	found, err := tx.GetMulti(ctx, keys...)
 	if err != nil {
 		return err
 	}
-	of := []byte(row)
-	if len(found) > 0 {
-		of = found[0].Value
+	known := make(map[string][]byte, len(found))
+	for _, c := range found {
+		known[c.Row] = c.Value
 	}
-	for _, k := range keys {
-		tx.Set(k.Row, k.Column, of)
+	for i, n := range changes {
+		of := []byte(n.Row)
+		own := keys[documentKeys*i : documentKeys*(i+1)]
+		for _, k := range own {
+			if id, ok := known[k.Row]; ok {
+				of = id
+				break
+			}
+		}
+		for _, k := range own {
+			tx.Set(k.Row, k.Column, of)
+			known[k.Row] = of
+		}
+		tx.Set(n.Row, clusterOf, of)
 	}
-	tx.Set(row, clusterOf, of)
 	return nil
 }
 

@@ -33,6 +33,7 @@ type options struct {
 	only      string
 	documents int
 	workers   []int
+	batches   []int
 }
 
 func main() {
@@ -50,6 +51,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
 	workers := flag.String("workers", "16,64,128,256",
 		"with -documents: numbers of observer workers, in turn; ratios are to the first")
+	batches := flag.String("batches", "1,100",
+		"with -documents: most documents in a run, in turn")
 	callers := flag.String("callers", "1,64,512", "numbers of concurrent callers")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "of each measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the best counts, of ratios the median")
@@ -70,6 +73,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if o.workers, err = numbers("workers", *workers); err != nil {
+		return err
+	}
+	if o.batches, err = numbers("batches", *batches); err != nil {
 		return err
 	}
 	if o.syncDelay > 0 && os.Getenv(delayed) == "" {
