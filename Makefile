@@ -64,7 +64,7 @@ bench: ## the figures, as ratios in one run; ARGS are passed on
 bench-costs: ## what metrics, console and traces take from a node, by turns; ARGS are passed on
 	$(GO) run ./bench -only costs -callers 64 -rounds 9 -duration 2s $(ARGS)
 
-bench-peers: ## read and write a cell: ours beside an embedded etcd, in one run
+bench-peers: ## beside an embedded etcd, in one run; ARGS='-documents 20000': beside PostgreSQL (Debian: apt-get install postgresql)
 	cd bench/peers && $(GO) run . $(ARGS)
 
 bench-cluster: build ## transactions on three processes; ARGS='-builds base,bin' compares builds by turns

@@ -1,9 +1,13 @@
 // Command peers measures a transaction that nearly every program needs, read a cell and
 // write it if nobody has changed it meanwhile, beside an embedded etcd: both in this
 // process, without a network, on fresh directories, with every commit synced, in turn
-// within one run. It is a module of its own so that the product does not depend on etcd.
+// within one run. With -documents it measures the clustering of documents by a hundred in a
+// transaction, beside workers over a queue in PostgreSQL, which has to be installed (Debian:
+// apt-get install postgresql); it starts servers of its own, as the user postgres if it runs
+// as root. It is a module of its own so that the product depends on neither.
 //
-//	go run .          in this directory, or: make bench-peers
+//	go run .                      in this directory, or: make bench-peers
+//	go run . -documents 20000     or: make bench-peers ARGS='-documents 20000'
 package main
 
 import (
@@ -63,7 +67,19 @@ func main() {
 	profile := flag.String("cpuprofile", "",
 		"write a CPU profile of all that is measured to this file")
 	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
+	documents := flag.Int("documents", 0,
+		"measure this many documents clustered instead (try 20000), beside PostgreSQL")
 	flag.Parse()
+	if *documents > 0 {
+		err := profiled(*profile, func() error {
+			return runDocuments(context.Background(), *only, *documents, *rounds, *dir)
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	chosen := kinds
 	if *only != "" {
 		chosen = slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {

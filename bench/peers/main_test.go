@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"testing"
 	"time"
 )
@@ -9,5 +11,29 @@ import (
 func TestSmoke(t *testing.T) {
 	if err := run(t.Context(), kinds, 8, 100*time.Millisecond, 1, t.TempDir()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDocuments clusters some documents in each store. That all of them have a cluster in the
+// end is checked by what it calls.
+func TestDocuments(t *testing.T) {
+	for _, k := range clusterers {
+		t.Run(k.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "") // short enough for a socket, and for other users
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			err = compareDocuments(t.Context(), []clustererKind{k}, 500, 1, dir)
+			if errors.Is(err, errNoPostgres) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
