@@ -151,7 +151,7 @@ var layers = []layer{
 		root, pb, "internal/handle", "internal/mvcc", "internal/txn", "internal/wire", "node",
 		"store",
 	}},
-	{of: "cmd/...", may: []string{"node"}},
+	{of: "cmd/...", may: []string{"node", "internal/demo"}},
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},

@@ -1,0 +1,16 @@
+// Package demo is the command demo: a throw-away cluster of real processes in one
+// terminal, over which the web index runs while a person kills, pauses and adds nodes.
+//
+// The nodes are this program again (test/cluster starts them): the environment variable
+// that they are given has Register link the web index's observers, which other nodes of
+// the program do not have. The pages are made up: a machine needs nothing else.
+//
+// Invariants:
+//  1. Nothing is left: the nodes end with this process, also if that is killed, and their
+//     directories are removed when it ends by itself.
+//  2. Without a terminal it runs as well: keys are then read from standard input as they
+//     come, and none has to.
+//
+// It runs on Linux only. Everything but the reading of keys, the search page and the
+// loading of pages is on the command's goroutine.
+package demo

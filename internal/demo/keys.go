@@ -1,0 +1,49 @@
+//go:build linux
+
+package demo
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// readKeys delivers what is typed, key by key, until the input ends. Its goroutine ends
+// with the input, or with the process.
+func readKeys(from io.Reader) <-chan byte {
+	keys := make(chan byte)
+	go func() {
+		key := make([]byte, 1)
+		for {
+			n, err := from.Read(key)
+			if n == 1 {
+				keys <- key[0]
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return keys
+}
+
+// keyByKey has the terminal give keys as they are typed, without showing them; restore
+// undoes that. What is no terminal stays as it is. Ctrl-C is a signal as before.
+func keyByKey(from io.Reader) (restore func(), terminal bool) {
+	file, ok := from.(*os.File)
+	if !ok {
+		return func() {}, false
+	}
+	fd := int(file.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return func() {}, false
+	}
+	raw := *before
+	raw.Lflag &^= unix.ICANON | unix.ECHO
+	if unix.IoctlSetTermios(fd, unix.TCSETS, &raw) != nil {
+		return func() {}, false
+	}
+	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, true
+}

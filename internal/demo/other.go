@@ -1,0 +1,14 @@
+//go:build !linux
+
+package demo
+
+import (
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+)
+
+// Register registers nothing: there is no demo on this system.
+var Register func(*percolator.Registry)
+
+// Options returns none: the demo runs on Linux only.
+func Options() []node.MainOption { return nil }

@@ -1,0 +1,89 @@
+//go:build linux
+
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/examples/webindex/page"
+	"github.com/percolator-go/percolator/examples/webindex/schema"
+)
+
+// words make up the pages; a search for one of them finds some.
+var words = strings.Fields("anchor ballast cable deck estuary ferry galley harbour island jetty " +
+	"keel lagoon mast north oar pilot quay reef sail tide upwind vessel wharf yawl")
+
+// editEvery is the pause between edits once all pages are loaded.
+const editEvery = 100 * time.Millisecond
+
+// crawl loads so many pages and then goes on changing one after another, for as long as
+// ctx lasts. It waits for the cluster whatever happens to that. Its goroutine sets the
+// counters; any may read them.
+type crawl struct {
+	db    *percolator.DB
+	total int
+
+	loaded, edited atomic.Int64
+	// slowest is the longest that a transaction has taken since it was last asked for.
+	slowest atomic.Int64
+}
+
+func (c *crawl) run(ctx context.Context) {
+	work := c.db.Loader(percolator.LoaderConfig{Name: "demo.load"})
+	for n := range c.total {
+		if err := work.Load(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			c.write(tx, n, 0)
+			return nil
+		}); err != nil {
+			break
+		}
+		c.loaded.Store(int64(n + 1))
+	}
+	_ = work.Close() // what failed is loaded again by the edits
+	tick := time.NewTicker(editEvery)
+	defer tick.Stop()
+	for edition := 1; ctx.Err() == nil; edition++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		err := c.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			c.write(tx, rand.IntN(c.total), edition)
+			return nil
+		})
+		if err == nil {
+			c.edited.Add(1)
+		}
+		c.slowest.Store(max(c.slowest.Load(), int64(time.Since(began))))
+	}
+}
+
+// write makes up an edition of a page: some words, and links to pages before it, so that
+// the first are the most linked to.
+func (c *crawl) write(tx *percolator.Tx, n, edition int) {
+	rng := rand.New(rand.NewPCG(uint64(n), uint64(edition)))
+	pick := func() string { return words[rng.IntN(len(words))] }
+	var b strings.Builder
+	fmt.Fprintf(&b, "<html><head><title>%s %s %d</title></head><body><p>", pick(), pick(), n)
+	for range 40 {
+		b.WriteString(pick() + " ")
+	}
+	for range 3 {
+		to := int(float64(n) * rng.Float64() * rng.Float64())
+		fmt.Fprintf(&b, `<a href="%s">%s</a> `, url(to), pick())
+	}
+	fmt.Fprintf(&b, "</p><p>edition %d</p></body></html>", edition)
+	raw := []byte(b.String())
+	tx.Set(url(n), schema.Pages(schema.Raw), raw)
+	tx.Set(url(n), schema.Pages(schema.Sum), []byte(page.Hash(raw)))
+}
+
+func url(n int) string { return fmt.Sprintf("http://demo.example/%05d.html", n) }
