@@ -125,12 +125,6 @@ func (db *DB) WaitIdle(ctx context.Context) error {
 	return db.c.WaitIdle(ctx)
 }
 
-// Stats returns the client's counters since it began.
-func (db *DB) Stats() Stats { return db.c.Stats() }
-
-// Stats are a client's counters.
-type Stats = txn.Stats
-
 // Close waits for commits that go on in the background and closes the handle; over the
 // network the connections too. On a node's own DB it closes only this handle.
 func (db *DB) Close() error {

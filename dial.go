@@ -33,8 +33,16 @@ type ClientConfig struct {
 	Logger *slog.Logger
 }
 
-// ClientBatch tunes how the operations for one address are put into messages.
-type ClientBatch = rpc.BatchConfig
+// ClientBatch tunes how the operations for one address are put into messages. Zero fields
+// take the defaults.
+type ClientBatch struct {
+	MaxMessages int // most operations in one message; default 1024
+	// a message is closed once its operations hold this many bytes; default 4 MiB
+	MaxBytes int
+	Linger   time.Duration // how long a message waits for company; 0: not at all
+	// most unanswered operations; beyond it ErrOverloaded at once; default 16384
+	QueueLimit int
+}
 
 // Dial connects to a cluster through any of the addresses, host or host:port (7800 unless
 // given), and returns when one of them has answered or ctx ends. It gives up with
@@ -46,7 +54,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	}
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
-		Batch: cfg.Batch, Logger: cfg.Logger,
+		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -43,5 +43,9 @@ var (
 	ErrPermission = txn.ErrPermission
 )
 
-// LimitError says which limit was exceeded, and by what. It wraps ErrTooLarge.
+// LimitError says which limit was exceeded, and by what. It wraps ErrTooLarge. Its fields are
+//
+//	Limit string // "row", "column", "value", "split key" or "transaction"
+//	Size  int    // bytes
+//	Max   int    // bytes
 type LimitError = txn.LimitError

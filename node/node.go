@@ -25,7 +25,6 @@ import (
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/recent"
@@ -33,31 +32,40 @@ import (
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/config"
 	"github.com/percolator-go/percolator/store"
 )
 
-// Config is what a node can be told; begin with DefaultConfig.
+// Config is what a node can be told; begin with DefaultConfig. Its fields, and what they
+// consist of, are documented in package node/config: `go doc node/config.Config`. What is
+// wrong with one is a *config.Fault in Open's error.
 type Config = config.Config
 
-// Placement tunes where replicas are and which of them lead.
+// Placement tunes where replicas are and which of them lead: the field Placement of a
+// Config. Its fields are documented in package node/config.
 type Placement = config.Placement
 
 // BatchConfig tunes how one kind of actor batches what waits for it: a field of
-// Config.Batch. Zero fields take the defaults.
+// Config.Batch. Its fields, of which zero takes the default, are
+//
+//	MaxMessages int           // most messages in a batch
+//	MaxBytes    int           // a batch is closed once its messages hold this many bytes
+//	Linger      time.Duration // how long a batch waits for more; default 0
+//	QueueLimit  int           // most unanswered calls; more fail with ErrOverloaded at once
 type BatchConfig = actorkit.BatchConfig
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config { return config.DefaultConfig() }
 
 // Node is a running node. Its methods may be used concurrently.
-//
-// It opens the parts below in the order of open, wires them, and closes them in the
-// opposite order. The only state of its own that changes is whether it serves and whether
-// it is closed. open sets all other fields, on the goroutine of Open, before anything
-// that reads them runs. While open is at work other nodes' messages already come in;
-// requests for a part that is yet to be opened are refused (peerHandler). Close may find
-// any part missing, because it also cleans up after an Open that failed half-way.
 type Node struct {
+	// It opens the parts below in the order of open, wires them, and closes them in the
+	// opposite order. The only state of its own that changes is whether it serves and whether
+	// it is closed. open sets all other fields, on the goroutine of Open, before anything
+	// that reads them runs. While open is at work other nodes' messages already come in;
+	// requests for a part that is yet to be opened are refused (peerHandler). Close may find
+	// any part missing, because it also cleans up after an Open that failed half-way.
+
 	cfg     Config
 	parts   Parts
 	started time.Time

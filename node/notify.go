@@ -13,11 +13,11 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // notifications holds the parts that find dirty cells and run observers (§2.4): the

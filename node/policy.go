@@ -13,10 +13,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/meta"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // This file keeps the cluster's policy as this node knows it; the policy itself is in meta.

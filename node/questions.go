@@ -14,7 +14,6 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/inspect"
@@ -22,6 +21,7 @@ import (
 	"github.com/percolator-go/percolator/internal/pbjson"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // What the console's pages ask for beside how the cluster is. Requests call this on their

@@ -127,7 +127,7 @@ var layers = []layer{
 		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",
 		"internal/txn", "internal/version", "internal/wire",
 	}},
-	{of: "internal/config", may: []string{
+	{of: "node/config", may: []string{
 		root, "internal/actorkit", "internal/mvcc", "internal/rpc",
 	}},
 	{of: "internal/pbjson"},
@@ -141,7 +141,7 @@ var layers = []layer{
 		pb, "internal/mvcc", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "internal/cli/...", may: []string{
-		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "internal/config",
+		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "node/config",
 		"internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
 		"internal/version", "internal/wire",
 	}},

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // This file has the App that a program passes in, the command tree, and the execution of

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 func TestByteSize(t *testing.T) {

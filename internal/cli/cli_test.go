@@ -16,10 +16,10 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/leaktest"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/percolator-go/percolator/internal/certs"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // This file connects commands to a node, and ends them early. What they ask is in

@@ -15,8 +15,8 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // This file turns an error into a message, an exit code and advice (invariant 1).

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/percolator-go/percolator/internal/actorkit"
-	"github.com/percolator-go/percolator/internal/config"
 	"github.com/percolator-go/percolator/internal/policy"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // This file has the commands that run a node in this process, start and dev, and their

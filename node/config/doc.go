@@ -1,6 +1,6 @@
 // Package config is everything that one node can be told: a plain struct, its defaults,
-// and a check that reports all faults at once. Package node aliases Config; the command
-// line fills it from flags, environment and file.
+// and a check that reports all faults at once. Package node aliases Config, so that
+// programs name both by node; the command line fills it from flags, environment and file.
 //
 // Invariants:
 //  1. Validate looks at the values alone: no file, no network, no clock. What it accepts

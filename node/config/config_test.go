@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percolator-go/percolator/internal/config"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // sound is a configuration that Validate accepts.
