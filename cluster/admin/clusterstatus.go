@@ -75,7 +75,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			}
 		}
 	}
-	out.Jobs = jobsOf(out, restoring)
+	out.Jobs = jobsOf(out, restoring, s.cfg.Router.All())
 	// Last, since the ages of locks and notifications are counted from here. The tablet map
 	// has the tablets that no node which answers tells of.
 	out.UnixMs = time.Now().UnixMilli()

@@ -6,6 +6,7 @@ import (
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file holds the orders to move replicas away from where they are, and to forget
@@ -16,24 +17,34 @@ import (
 // the replicas.
 func (s *Service) DrainNode(ctx context.Context,
 	req *pb.DrainNodeRequest) (*pb.DrainNodeResponse, error) {
-	const (
-		active, draining = pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINING
-		drained          = pb.NodeState_NODE_STATE_DRAINED
-	)
-	to, from := draining, []pb.NodeState{active, drained}
-	// Undoing never lacks room, so only a drain is checked.
-	if req.Undo {
-		to, from = active, []pb.NodeState{draining, drained}
-	} else if err := s.mayDrain(ctx, req.NodeId); err != nil {
-		return nil, err
-	}
-	r, err := s.cfg.Nodes.SetNodeState(ctx, req.NodeId, to, from...)
+	r, err := s.setDrain(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	// A hint: without it placement would find the order in its next turn.
 	s.cfg.Node.Place()
 	return &pb.DrainNodeResponse{Node: nodesOf([]*pb.Node{nodePB(r)}, s.member(req.NodeId))[0]}, nil
+}
+
+// setDrain writes the order into meta.
+func (s *Service) setDrain(ctx context.Context,
+	req *pb.DrainNodeRequest) (*wire.NodeRecord, error) {
+	if req.Undo { // never lacks room, so only a drain is checked
+		return s.cfg.Nodes.SetNodeState(ctx, req.NodeId, pb.NodeState_NODE_STATE_ACTIVE,
+			pb.NodeState_NODE_STATE_DRAINING, pb.NodeState_NODE_STATE_DRAINED)
+	}
+	if err := s.mayDrain(ctx, req.NodeId); err != nil {
+		return nil, err
+	}
+	replicas := uint32(0)
+	for _, d := range s.cfg.Router.All() {
+		for _, r := range d.GetReplicas() {
+			if r.NodeId == req.NodeId {
+				replicas++
+			}
+		}
+	}
+	return s.cfg.Nodes.StartDrain(ctx, req.NodeId, replicas)
 }
 
 // member returns what gossip says of the node, nothing if it is not alive.

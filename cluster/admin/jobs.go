@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file tells what the cluster and its clients work on. Clients report jobs of their own
@@ -110,8 +111,9 @@ func (s *Service) ReportJob(_ context.Context,
 }
 
 // jobsOf returns all jobs that the status tells of, those that run first and the newest of
-// them first. restoring are the tables that are being restored.
-func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table) []*pb.Job {
+// them first. restoring are the tables that are being restored, tablets the tablet map.
+func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table,
+	tablets []*pb.TabletDescriptor) []*pb.Job {
 	var jobs []*pb.Job
 	for _, n := range out.Nodes {
 		for _, j := range n.GetStatus().GetJobs() {
@@ -130,7 +132,7 @@ func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table) []*pb.Job {
 	}
 	for _, o := range out.Observers {
 		if b := o.GetBackfill(); b != nil && !b.Done && !b.Cancelled {
-			jobs = append(jobs, backfillJob(b))
+			jobs = append(jobs, backfillJob(o.GetInfo().GetTable(), b, tablets))
 		}
 	}
 	for _, n := range out.Nodes {
@@ -179,10 +181,20 @@ func unfinished(t *pb.Table) *pb.Job {
 	}
 }
 
-func backfillJob(b *pb.Backfill) *pb.Job {
+// backfillJob has got as far as the tablets of the table go that it has passed.
+func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *pb.Job {
 	j := &pb.Job{
-		Kind: jobBackfill, Id: b.Name, Subject: "observer " + b.Name, State: jobRunning, Done: b.Rows,
-		Unit: "rows", StartedUnixMs: mvcc.Timestamp(b.Ts).Millis(),
+		Kind: jobBackfill, Id: b.Name, Subject: "observer " + b.Name, State: jobRunning,
+		Records: b.Rows, Unit: "tablets", StartedUnixMs: mvcc.Timestamp(b.Ts).Millis(),
+	}
+	for _, d := range tablets {
+		rows, ok := wire.Clip(d, mvcc.Span{Table: mvcc.TableID(table)})
+		if !ok {
+			continue
+		}
+		if j.Total++; rows.HasEnd && rows.End <= wire.String(b.NextRow) {
+			j.Done++
+		}
 	}
 	if b.Error != "" {
 		j.State, j.Detail = jobBlocked, b.Error
@@ -196,6 +208,10 @@ func drainJob(n *pb.Node) *pb.Job {
 		State: jobRunning, Unit: "replicas", NodeId: n.NodeId,
 		Detail: fmt.Sprintf("%d replicas are still on it", n.Replicas),
 	}
+	if n.DrainReplicas > 0 { // more than that: replicas were on their way when it was ordered
+		j.Total = uint64(max(n.DrainReplicas, n.Replicas))
+		j.Done = j.Total - uint64(n.Replicas)
+	}
 	if n.Blocked != "" {
 		j.State, j.Detail = jobBlocked, n.Blocked
 	}
@@ -208,6 +224,8 @@ func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
 		Subject: fmt.Sprintf("replicas of %d tablets are being changed, %d moves were ordered", p.Changing,
 			p.Orders),
 	}
+	// Since this node leads meta. An order whose replicas are being changed counts once.
+	j.Total = j.Done + uint64(max(p.Changing, p.Orders))
 	if len(p.Blocked) > 0 {
 		j.State, j.Detail = jobBlocked, p.Blocked[0]
 	}

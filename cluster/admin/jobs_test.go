@@ -74,22 +74,30 @@ func TestJobs(t *testing.T) {
 			{Node: &pb.Node{NodeId: 2}, Status: &pb.NodeStatusResponse{
 				Jobs: []*pb.Job{restore(2, "bank")}, Placement: &pb.PlacementStatus{Changing: 2, Moves: 7},
 			}},
-			{Node: &pb.Node{NodeId: 3, State: pb.NodeState_NODE_STATE_DRAINING, Blocked: "no room"}},
+			{Node: &pb.Node{NodeId: 3, State: pb.NodeState_NODE_STATE_DRAINING, Blocked: "no room",
+				Replicas: 3, DrainReplicas: 8}},
 		},
 		Observers: []*pb.ObserverState{
-			{}, {Backfill: &pb.Backfill{Name: "index", Rows: 5}}, {Backfill: &pb.Backfill{Done: true}},
+			{}, {
+				Info:     &pb.ObserverInfo{Table: 16},
+				Backfill: &pb.Backfill{Name: "index", Rows: 5, NextRow: []byte("n")},
+			}, {Backfill: &pb.Backfill{Done: true}},
 		},
 	}
 	jobs := jobsOf(status, []*pb.Table{
 		{Id: 16, Name: "bank"}, {Id: 17, Name: "shop", Restoring: &pb.RestoreMark{Source: "x-full"}},
+	}, []*pb.TabletDescriptor{
+		{TabletId: 1, EndTable: 16}, {TabletId: 2, StartTable: 16, EndTable: 16, EndRow: []byte("m")},
+		{TabletId: 3, StartTable: 16, StartRow: []byte("m"), EndTable: 16, EndRow: []byte("s")},
+		{TabletId: 4, StartTable: 16, StartRow: []byte("s"), EndUnbounded: true},
 	})
 	got := ""
 	for _, j := range jobs {
 		got += fmt.Sprintf("%s %s %s %d/%d of node %d; ", j.Kind, j.Id, j.State, j.Done, j.Total, j.NodeId)
 	}
 	const want = "restore r running 0/0 of node 2; restore table 17 unfinished 0/0 of node 0; " +
-		"backfill index running 5/0 of node 0; move 2 running 7/0 of node 2; " +
-		"drain 3 blocked 0/0 of node 3; backup b done 0/0 of node 1; "
+		"backfill index running 1/3 of node 0; move 2 running 7/9 of node 2; " +
+		"drain 3 blocked 5/8 of node 3; backup b done 0/0 of node 1; "
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -163,6 +163,25 @@ func (t *NodeTable) SetNodeState(ctx context.Context, id uint64, to pb.NodeState
 	})
 }
 
+// StartDrain is like SetNodeState, from active or drained to draining, and keeps how many
+// replicas the node has now, of which the drain is to move all. Repeated, it changes nothing.
+func (t *NodeTable) StartDrain(ctx context.Context, id uint64,
+	replicas uint32) (*wire.NodeRecord, error) {
+	return t.changeNode(ctx, id, func(have *wire.NodeRecord) (*wire.NodeRecord, error) {
+		switch have.GetState() {
+		case pb.NodeState_NODE_STATE_DRAINING:
+			return have, nil
+		case pb.NodeState_NODE_STATE_ACTIVE, pb.NodeState_NODE_STATE_DRAINED:
+			have.State, have.DrainReplicas = pb.NodeState_NODE_STATE_DRAINING, replicas
+			return have, nil
+		}
+		if have == nil {
+			return nil, refuseAs(ErrNoNode, "there is no node %d", id)
+		}
+		return nil, refuseAs(ErrNodeState, "node %d is %s", id, wire.NodeStateName(have.State))
+	})
+}
+
 // SetNodeGone records since when, in oracle time, the incarnation has not been seen
 // alive, 0 if it is alive, and returns the record as it stands then. If another
 // incarnation has registered meanwhile it changes nothing. A node that was declared gone

@@ -72,7 +72,10 @@ func jobLine(j *pb.Job, now time.Time) []any {
 	}
 	records, size := "-", "-"
 	if j.Records > 0 {
-		records, size = fmt.Sprint(j.Records), byteText(int64(j.Bytes))
+		records = fmt.Sprint(j.Records)
+	}
+	if j.Bytes > 0 {
+		size = byteText(int64(j.Bytes))
 	}
 	by := "-"
 	if j.By != "" {

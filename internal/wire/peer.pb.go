@@ -1209,7 +1209,8 @@ type NodeRecord struct {
 	GoneSince   uint64                 `protobuf:"varint,11,opt,name=gone_since,json=goneSince,proto3" json:"gone_since,omitempty"` // oracle time since when meta's leader has not seen it alive; 0: it is
 	// As in JoinRequest; in meta the last one alone, which a directory that is to register again must know.
 	Starts        []uint64          `protobuf:"fixed64,12,rep,packed,name=starts,proto3" json:"starts,omitempty"`
-	Versions      *v1.BuildVersions `protobuf:"bytes,13,opt,name=versions,proto3" json:"versions,omitempty"` // of the build that has registered
+	Versions      *v1.BuildVersions `protobuf:"bytes,13,opt,name=versions,proto3" json:"versions,omitempty"`                                 // of the build that has registered
+	DrainReplicas uint32            `protobuf:"varint,14,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it held when its last drain was ordered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1333,6 +1334,13 @@ func (x *NodeRecord) GetVersions() *v1.BuildVersions {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *NodeRecord) GetDrainReplicas() uint32 {
+	if x != nil {
+		return x.DrainReplicas
+	}
+	return 0
 }
 
 // The ids of nodes whose records were removed from meta: their directories are not let in again.
@@ -1478,7 +1486,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x0fLinkedObservers\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\"\xf3\x03\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\x9a\x04\n" +
 	"\n" +
 	"NodeRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
@@ -1495,7 +1503,8 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"gone_since\x18\v \x01(\x04R\tgoneSince\x12\x16\n" +
 	"\x06starts\x18\f \x03(\x06R\x06starts\x128\n" +
-	"\bversions\x18\r \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x1a9\n" +
+	"\bversions\x18\r \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x12%\n" +
+	"\x0edrain_replicas\x18\x0e \x01(\rR\rdrainReplicas\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +

@@ -1931,9 +1931,10 @@ type Node struct {
 	SizeBytes     uint64                 `protobuf:"varint,13,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Load          uint64                 `protobuf:"varint,14,opt,name=load,proto3" json:"load,omitempty"` // operations per second, lately
 	Version       string                 `protobuf:"bytes,15,opt,name=version,proto3" json:"version,omitempty"`
-	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes
-	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                    // draining: why it does not go on; empty: it does
-	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                      // between nodes: the number of the start that has registered
+	DiskFree      uint64                 `protobuf:"varint,16,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`                // bytes
+	DrainReplicas uint32                 `protobuf:"varint,18,opt,name=drain_replicas,json=drainReplicas,proto3" json:"drain_replicas,omitempty"` // that it held when its last drain was ordered; 0: not known
+	Blocked       string                 `protobuf:"bytes,17,opt,name=blocked,proto3" json:"blocked,omitempty"`                                   // draining: why it does not go on; empty: it does
+	Start         uint64                 `protobuf:"fixed64,40,opt,name=start,proto3" json:"start,omitempty"`                                     // between nodes: the number of the start that has registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2076,6 +2077,13 @@ func (x *Node) GetVersion() string {
 func (x *Node) GetDiskFree() uint64 {
 	if x != nil {
 		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *Node) GetDrainReplicas() uint32 {
+	if x != nil {
+		return x.DrainReplicas
 	}
 	return 0
 }
@@ -3409,7 +3417,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fACTION_START\x10\x01\x12\x11\n" +
 	"\rACTION_CANCEL\x10\x02\"G\n" +
 	"\x10BackfillResponse\x123\n" +
-	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xc2\x04\n" +
+	"\bbackfill\x18\x01 \x01(\v2\x17.percolator.v1.BackfillR\bbackfill\"\xe9\x04\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
@@ -3429,7 +3437,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"size_bytes\x18\r \x01(\x04R\tsizeBytes\x12\x12\n" +
 	"\x04load\x18\x0e \x01(\x04R\x04load\x12\x18\n" +
 	"\aversion\x18\x0f \x01(\tR\aversion\x12\x1b\n" +
-	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12\x18\n" +
+	"\tdisk_free\x18\x10 \x01(\x04R\bdiskFree\x12%\n" +
+	"\x0edrain_replicas\x18\x12 \x01(\rR\rdrainReplicas\x12\x18\n" +
 	"\ablocked\x18\x11 \x01(\tR\ablocked\x12\x14\n" +
 	"\x05start\x18( \x01(\x06R\x05start\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
