@@ -3,12 +3,16 @@ package percolator_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
+	"github.com/percolator-go/percolator/node"
 )
 
 // Bob pays Joe 7 dollars, as in the paper's Figure 4. Outside of a test the database
@@ -73,4 +77,106 @@ func Example() {
 	// Output:
 	// Bob 3
 	// Joe 9
+}
+
+// reports has one observer: it counts the words of a text.
+func reports(r *percolator.Registry) {
+	r.Strong("count", percolator.Column{Table: "texts", Name: "body"},
+		func(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
+			body, _, err := tx.Get(ctx, n.Row, n.Column)
+			if err != nil {
+				return err
+			}
+			tx.Set(n.Row, percolator.Column{Table: "texts", Name: "words"},
+				[]byte(strconv.Itoa(len(strings.Fields(string(body))))))
+			return nil
+		})
+}
+
+// Who writes waits for what observers make of it, and then reads it.
+func ExampleDB_WaitFor() {
+	ctx := context.Background()
+	n, err := inMemory(ctx, reports)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = n.Close(ctx) }()
+	db := n.DB()
+	body := percolator.Column{Table: "texts", Name: "body"}
+	var at percolator.Timestamp
+	err = db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("a", body, []byte("three short words"))
+		return nil
+	}, percolator.CommittedAt(&at))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	unfinished, err := db.WaitFor(ctx, at)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, u := range unfinished {
+		fmt.Println(u.Observer, "has given up", u.Parked, "times, and has yet to run", u.Held)
+	}
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	words, _, err := s.Get(ctx, "a", percolator.Column{Table: "texts", Name: "words"})
+	fmt.Println(string(words), err)
+	// Output: 3 <nil>
+}
+
+// Who reads derived data opens snapshots until one has all of it.
+func ExampleSnapshot_Settled() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	n, err := inMemory(ctx, reports)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = n.Close(ctx) }()
+	db := n.DB()
+	err = db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("a", percolator.Column{Table: "texts", Name: "body"}, []byte("two words"))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for {
+		s, err := db.Snapshot(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		settled, err := s.Settled(ctx, "texts")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if settled { // each text in it comes with its number of words
+			words, _, err := s.Get(ctx, "a", percolator.Column{Table: "texts", Name: "words"})
+			fmt.Println(string(words), err)
+			_ = s.Close()
+			return
+		}
+		_ = s.Close()
+	}
+	// Output: 2 <nil>
+}
+
+// inMemory opens a node in memory, as a program of its own does with a directory.
+func inMemory(ctx context.Context, observers func(*percolator.Registry)) (*node.Node, error) {
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
+	cfg.Logger, cfg.Observers = slog.New(slog.DiscardHandler), observers
+	return node.Open(ctx, cfg)
 }

@@ -265,8 +265,9 @@ func (n *Node) openTablets() {
 	n.tablets = &tablets{
 		cfg: n.cfg, node: self, store: n.store, system: n.system, turns: n.turns, router: n.router,
 		others: n.others,
-		oracle: n.oracle, policy: n.policy, ask: n.parts.Oracle, moved: n.woken.wake,
-		life: n.life, traces: tracing.NewBook(n.tracing.tracer),
+		oracle: n.oracle, policy: n.policy, gate: n.gate, ask: n.parts.Oracle,
+		moved: n.woken.wake,
+		life:  n.life, traces: tracing.NewBook(n.tracing.tracer),
 	}
 	n.survey = scanner.NewClusterSurvey(scanner.SurveyConfig{
 		Node: self, Incarnation: n.identity.Incarnation, Board: &n.tablets.board, Leaders: n.router,

@@ -22,6 +22,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
@@ -48,6 +49,7 @@ type tablets struct {
 	others *others
 	oracle *localOracle
 	policy *clusterPolicy
+	gate   *version.Gate
 	// ask gets each request of a tablet to the oracle, see Parts.Oracle; nil: at once.
 	ask    func(ask func(), fail func(error))
 	traces *tracing.Book
@@ -303,6 +305,7 @@ func (t *tablets) OpenReplica(id uint64) error {
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
 		Metrics: &t.metrics, Traces: t.traces,
+		Origins: func() bool { return t.gate.Writes(version.Origins) },
 	}
 	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {

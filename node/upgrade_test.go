@@ -114,15 +114,23 @@ func (u *upgrader) uses(name string) bool {
 	_, begun := c.Admin().RestoreTable(u.ctx, &pb.RestoreTableRequest{
 		Name: "restored", Mark: &pb.RestoreMark{Source: "a test", At: 1},
 	})
-	for _, err := range []error{made, begun} {
+	var at percolator.Timestamp
+	if err := u.up[name].DB().Transact(u.ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("r", percolator.Column{Table: "t", Name: "c"}, nil)
+		return nil
+	}, percolator.CommittedAt(&at)); err != nil {
+		u.t.Fatal(err)
+	}
+	_, waited := u.up[name].DB().WaitFor(u.ctx, at)
+	for _, err := range []error{made, begun, waited} {
 		if err != nil && !strings.Contains(err.Error(), "needs the cluster to be at version 3, and it is at 2") {
 			u.t.Fatalf("by %s: %v", name, err)
 		}
 	}
-	if (made == nil) != (begun == nil) {
-		u.t.Errorf("by %s: a backup: %v; a restore: %v", name, made, begun)
+	if (made == nil) != (begun == nil) || (made == nil) != (waited == nil) {
+		u.t.Errorf("by %s: a backup: %v; a restore: %v; waiting: %v", name, made, begun, waited)
 	}
-	return made == nil || begun == nil
+	return made == nil || begun == nil || waited == nil
 }
 
 // TestUpgrade: two nodes are upgraded, rolled back, and upgraded again. Nothing new is used and

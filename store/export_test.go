@@ -79,7 +79,7 @@ func TxnBytes(s *Store) int {
 
 // EncodeMutation encodes m behind another, in memory that was meant for m alone.
 func EncodeMutation(m *mvcc.Mutation) (key, value []byte) {
-	e := NewEncoder([]mvcc.Mutation{*m})
+	e := NewEncoder([]mvcc.Mutation{*m}, false)
 	otherKey, _ := e.Encode(&mvcc.Mutation{Group: mvcc.GroupRollback, TS: 1})
 	before := bytes.Clone(otherKey)
 	key, value = e.Encode(m)
@@ -122,7 +122,7 @@ func ForgetVerified(s *Store) {
 
 // PutMutation adds one effect of the rules, in memory of its own.
 func (b *Batch) PutMutation(m *mvcc.Mutation) {
-	e := NewEncoder([]mvcc.Mutation{*m})
+	e := NewEncoder([]mvcc.Mutation{*m}, false)
 	if key, value := e.Encode(m); m.Delete {
 		b.Delete(key)
 	} else {

@@ -24,6 +24,9 @@ const (
 	plainTag byte = 0x01
 
 	replayBit byte = 0x01 // N's first byte
+	// The record has origins: in N's first byte, in L's, and the first byte of an I. Builds
+	// before version.Origins do not know it.
+	originBit byte = 0x08
 )
 
 // reader cuts varints and strings off a value. After the first fault bad stays set.
@@ -118,8 +121,7 @@ func kindByte(k mvcc.Kind, long bool) byte {
 	return b
 }
 
-func (r *reader) kind() (k mvcc.Kind, long bool) {
-	b := r.byte()
+func (r *reader) kind(b byte) (k mvcc.Kind, long bool) {
 	if b&^(kindMask|longBit) != 0 {
 		r.bad = true
 	}
@@ -139,7 +141,7 @@ func appendWrite(dst []byte, w *mvcc.Write) []byte {
 func DecodeWrite(b []byte) (mvcc.Write, error) {
 	r := reader{b: b}
 	var w mvcc.Write
-	w.Kind, w.Long = r.kind()
+	w.Kind, w.Long = r.kind(r.byte())
 	w.CommitTS = mvcc.Timestamp(r.fixed64())
 	w.StartTS = w.CommitTS - mvcc.Timestamp(r.uvarint())
 	w.Value = tail(r.b)
@@ -163,11 +165,18 @@ func tail(b []byte) []byte {
 
 // appendLock encodes a lock. Reservations (Token != 0) live in memory only and are never encoded.
 func appendLock(dst []byte, l *mvcc.Lock) []byte {
-	dst = append(dst, kindByte(l.Kind, l.Long))
+	flags := kindByte(l.Kind, l.Long)
+	if l.Origin != 0 {
+		flags |= originBit
+	}
+	dst = append(dst, flags)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.StartTS))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(l.Expiry))
 	dst = appendWorker(dst, l.Worker)
 	dst = appendCellValue(dst, l.Primary)
+	if l.Origin != 0 {
+		dst = binary.AppendUvarint(dst, uint64(l.Origin))
+	}
 	return append(dst, l.Value...)
 }
 
@@ -175,11 +184,15 @@ func appendLock(dst []byte, l *mvcc.Lock) []byte {
 func DecodeLock(b []byte) (mvcc.Lock, error) {
 	r := reader{b: b}
 	var l mvcc.Lock
-	l.Kind, l.Long = r.kind()
+	flags := r.byte()
+	l.Kind, l.Long = r.kind(flags &^ originBit)
 	l.StartTS = mvcc.Timestamp(r.fixed64())
 	l.Expiry = mvcc.Timestamp(r.fixed64())
 	l.Worker = r.worker()
 	l.Primary = r.cell()
+	if flags&originBit != 0 {
+		l.Origin = mvcc.Timestamp(r.uvarint())
+	}
 	l.Value = bytes.Clone(tail(r.b))
 	return l, r.done("lock", true)
 }
@@ -189,9 +202,17 @@ func appendNotify(dst []byte, n *mvcc.Notify) []byte {
 	if n.Replay {
 		flags = replayBit
 	}
+	if n.Origins != (mvcc.Origins{}) {
+		flags |= originBit
+	}
 	dst = binary.BigEndian.AppendUint64(append(dst, flags), uint64(n.TS))
 	dst = binary.AppendUvarint(dst, uint64(n.Attempts))
 	dst = binary.AppendUvarint(dst, uint64(n.ParkedTS))
+	if flags&originBit != 0 {
+		dst = binary.AppendUvarint(dst, uint64(n.Origins.First))
+		dst = binary.AppendUvarint(dst, uint64(n.Origins.Until))
+		dst = binary.AppendUvarint(dst, uint64(n.Origins.Later))
+	}
 	return append(dst, n.Error...)
 }
 
@@ -203,25 +224,40 @@ func DecodeNotify(b []byte) (mvcc.Notify, error) {
 	attempts := r.uvarint()
 	n.Attempts = uint32(attempts)
 	n.ParkedTS = mvcc.Timestamp(r.uvarint())
+	if flags&originBit != 0 {
+		n.Origins = mvcc.Origins{First: mvcc.Timestamp(r.uvarint()),
+			Until: mvcc.Timestamp(r.uvarint()), Later: mvcc.Timestamp(r.uvarint())}
+	}
 	n.Error = string(r.b)
-	if flags&^replayBit != 0 || attempts > 1<<32-1 {
+	if flags&^(replayBit|originBit) != 0 || attempts > 1<<32-1 {
 		r.bad = true
 	}
 	return n, r.done("notification", true)
 }
 
 func appendIntent(dst []byte, i *mvcc.Intent) []byte {
-	dst = append(dst, plainTag)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(i.Expiry))
-	return appendCellValue(appendWorker(dst, i.Worker), i.Primary)
+	tag := plainTag
+	if i.Origin != 0 {
+		tag |= originBit
+	}
+	dst = binary.BigEndian.AppendUint64(append(dst, tag), uint64(i.Expiry))
+	dst = appendCellValue(appendWorker(dst, i.Worker), i.Primary)
+	if i.Origin != 0 {
+		dst = binary.AppendUvarint(dst, uint64(i.Origin))
+	}
+	return dst
 }
 
 // DecodeIntent decodes a value of I. The error is ErrBadValue, wrapped.
 func DecodeIntent(b []byte) (mvcc.Intent, error) {
 	r := reader{b: b}
-	r.bad = r.byte() != plainTag
+	tag := r.byte()
+	r.bad = tag&^originBit != plainTag
 	i := mvcc.Intent{Expiry: mvcc.Timestamp(r.fixed64()), Worker: r.worker()}
 	i.Primary = r.cell()
+	if tag&originBit != 0 {
+		i.Origin = mvcc.Timestamp(r.uvarint())
+	}
 	return i, r.done("intent", false)
 }
 
@@ -240,17 +276,21 @@ func copyPlain(b []byte) ([]byte, error) {
 }
 
 // Encoder encodes several mutations as they are stored, in memory that they share.
-type Encoder struct{ room []byte }
+type Encoder struct {
+	room  []byte
+	plain bool
+}
 
-// NewEncoder returns one with room for these mutations.
-func NewEncoder(muts []mvcc.Mutation) Encoder {
+// NewEncoder returns one with room for these mutations. Plain leaves origins out, which
+// not all builds know.
+func NewEncoder(muts []mvcc.Mutation, plain bool) Encoder {
 	n := 0
 	for i := range muts {
 		if n += muts[i].Cell.KeyBytes(); !muts[i].Delete {
 			n += valueBytes(&muts[i])
 		}
 	}
-	return Encoder{make([]byte, 0, n)}
+	return Encoder{make([]byte, 0, n), plain}
 }
 
 // Encode returns the key and value that m stands for; value is nil for a delete. Both
@@ -263,8 +303,30 @@ func (e *Encoder) Encode(m *mvcc.Mutation) (key, value []byte) {
 	if m.Delete {
 		return key, nil
 	}
+	if e.plain {
+		m = withoutOrigins(m)
+	}
 	e.room = appendValue(e.room, m)
 	return key, e.room[end:len(e.room):len(e.room)]
+}
+
+// withoutOrigins returns the mutation as builds before origins know it.
+func withoutOrigins(m *mvcc.Mutation) *mvcc.Mutation {
+	out := *m
+	switch {
+	case m.Lock != nil && m.Lock.Origin != 0:
+		l := *m.Lock
+		l.Origin, out.Lock = 0, &l
+	case m.Intent != nil && m.Intent.Origin != 0:
+		i := *m.Intent
+		i.Origin, out.Intent = 0, &i
+	case m.Notify != nil && m.Notify.Origins != (mvcc.Origins{}):
+		n := *m.Notify
+		n.Origins, out.Notify = mvcc.Origins{}, &n
+	default:
+		return m
+	}
+	return &out
 }
 
 // appendValue appends the value of a put.
@@ -287,7 +349,7 @@ func appendValue(dst []byte, m *mvcc.Mutation) []byte {
 
 // valueBytes bounds the length of appendValue's result.
 func valueBytes(m *mvcc.Mutation) int {
-	const fixed = 1 + 2*tsBytes + 2*binary.MaxVarintLen64
+	const fixed = 1 + 2*tsBytes + 3*binary.MaxVarintLen64
 	cell := func(c mvcc.Cell) int {
 		return 1 + 3*binary.MaxVarintLen32 + len(c.Row) + len(c.Column)
 	}
@@ -297,7 +359,7 @@ func valueBytes(m *mvcc.Mutation) int {
 	case m.Lock != nil:
 		return fixed + cell(m.Lock.Primary) + len(m.Lock.Value)
 	case m.Notify != nil:
-		return fixed + len(m.Notify.Error)
+		return fixed + 2*binary.MaxVarintLen64 + len(m.Notify.Error)
 	case m.Intent != nil:
 		return fixed + cell(m.Intent.Primary)
 	default:

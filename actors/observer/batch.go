@@ -198,6 +198,11 @@ func (b *batch) execute(tx Txn) {
 			lead = r
 		}
 	}
+	// What is written goes back to the oldest of what it is for.
+	for _, i := range b.due {
+		lead.origin = min(lead.origin, b.runs[i].origin)
+	}
+	tx.SetOrigin(lead.origin)
 	stats.sizes.Observe(len(b.due))
 	defer stats.took.Since(time.Now())
 	defer b.trace()
@@ -217,7 +222,8 @@ func (b *batch) execute(tx Txn) {
 			tx.SetCell(lead.obs.ack(cell), notify.EncodeAck(tx.StartTS()))
 		}
 	}
-	if _, err := tx.Commit(ctx); err != nil {
+	ended, err := tx.Commit(ctx)
+	if err != nil {
 		b.fail(err)
 		return
 	}
@@ -228,7 +234,10 @@ func (b *batch) execute(tx Txn) {
 	// What has changed since stays, and is found by its hint or by a scan.
 	cleared, stop := context.WithTimeout(lead.base, lead.timeout)
 	defer stop()
-	if err := lead.client.ClearNotifies(cleared, cells, tx.StartTS()); err != nil {
+	err = lead.client.ClearNotifies(cleared, cells, mvcc.ClearNotifyRequest{
+		UpTo: tx.StartTS(), Origin: lead.origin, Ended: ended,
+	})
+	if err != nil {
 		lead.obs.logger.Debug("observer: notifications not cleared", "observer",
 			lead.obs.spec.Name, "error", err)
 	}

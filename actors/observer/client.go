@@ -21,12 +21,11 @@ type Client interface {
 	Begin(ctx context.Context, observer string) (Txn, error)
 	// Notification reads the present entry of the cell in the notify group.
 	Notification(ctx context.Context, c mvcc.Cell) (n mvcc.Notify, there bool, err error)
-	// ClearNotify removes the entry if it is not newer than upTo. left is the timestamp of a
-	// newer entry, which stays, or 0.
-	ClearNotify(ctx context.Context, c mvcc.Cell, upTo mvcc.Timestamp) (left mvcc.Timestamp,
-		err error)
+	// ClearNotify removes the entry as mvcc.ClearNotify does. left is the timestamp of an entry
+	// that stays, or 0.
+	ClearNotify(ctx context.Context, r mvcc.ClearNotifyRequest) (left mvcc.Timestamp, err error)
 	// ClearNotifies removes the entries of several cells, as ClearNotify does.
-	ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error
+	ClearNotifies(ctx context.Context, cells []mvcc.Cell, r mvcc.ClearNotifyRequest) error
 	// TabletOf returns the tablet that is believed to hold the cell, or 0. It does not block.
 	TabletOf(c mvcc.Cell) uint64
 	// FailNotify records a failed run as mvcc.FailNotify does.
@@ -40,7 +39,8 @@ type Txn interface {
 	// StartTS returns the start timestamp; 0 before it is taken.
 	StartTS() mvcc.Timestamp
 	// GetRecords reads the newest write record of each cell visible at StartTS, deletes
-	// included. It waits for or resolves locks, never skips them.
+	// included. It waits for or resolves locks, never skips them. The results of cells with
+	// a notification have its origin.
 	GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error)
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
@@ -49,6 +49,8 @@ type Txn interface {
 	// usually the error of its first failed read. It is nil if it can commit.
 	Failed() error
 	Rollback(ctx context.Context) error
+	// SetOrigin has what is written go back to a user's commit (docs/adr/0042).
+	SetOrigin(origin mvcc.Timestamp)
 	// Trace has what follows belong to the span; nil: to none.
 	Trace(s *tracing.Span)
 	// User returns the transaction for user code, which can neither commit nor roll it back.
@@ -69,6 +71,12 @@ type transaction struct{ *txn.Txn }
 
 // User implements Txn.
 func (t transaction) User() *percolator.Tx { return handle.WrapTx(t.Txn) }
+
+// GetRecords implements Txn.
+func (t transaction) GetRecords(ctx context.Context,
+	cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
+	return t.GetObserved(ctx, cells...)
+}
 
 // Begin implements Client.
 func (c client) Begin(ctx context.Context, observer string) (Txn, error) {
@@ -96,10 +104,13 @@ func (c client) Notification(ctx context.Context, cell mvcc.Cell) (mvcc.Notify, 
 }
 
 // ClearNotify implements Client.
-func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell,
-	upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
-	resp, err := c.send(ctx, cell, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
-		ClearNotify: &pb.ClearNotifyRequest{Cell: wire.CellPB(cell), UpTo: uint64(upTo)},
+func (c client) ClearNotify(ctx context.Context,
+	r mvcc.ClearNotifyRequest) (mvcc.Timestamp, error) {
+	resp, err := c.send(ctx, r.Cell, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{
+		ClearNotify: &pb.ClearNotifyRequest{
+			Cell: wire.CellPB(r.Cell), UpTo: uint64(r.UpTo), Origin: uint64(r.Origin),
+			Ended: uint64(r.Ended),
+		},
 	}})
 	if err != nil {
 		return 0, err
@@ -109,13 +120,16 @@ func (c client) ClearNotify(ctx context.Context, cell mvcc.Cell,
 
 // ClearNotifies implements Client. As long as the cluster does not know of requests for many
 // cells, there is one for each.
-func (c client) ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error {
-	err := c.c.ClearNotifies(ctx, cells, upTo)
+func (c client) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
+	r mvcc.ClearNotifyRequest) error {
+	err := c.c.ClearNotifies(ctx, cells, r)
 	if !errors.Is(err, percolator.ErrInvalid) {
 		return err
 	}
 	return each(len(cells), func(i int) error {
-		_, err := c.ClearNotify(ctx, cells[i], upTo)
+		one := r
+		one.Cell = cells[i]
+		_, err := c.ClearNotify(ctx, one)
 		return err
 	})
 }

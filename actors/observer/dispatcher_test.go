@@ -47,20 +47,20 @@ func (f *fakeClient) Notification(_ context.Context, c mvcc.Cell) (mvcc.Notify, 
 	return n, ok, nil
 }
 
-func (f *fakeClient) ClearNotify(_ context.Context, c mvcc.Cell,
-	upTo mvcc.Timestamp) (mvcc.Timestamp, error) {
+func (f *fakeClient) ClearNotify(_ context.Context,
+	r mvcc.ClearNotifyRequest) (mvcc.Timestamp, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.entries[c].TS <= upTo {
-		delete(f.entries, c)
+	if f.entries[r.Cell].TS <= r.UpTo {
+		delete(f.entries, r.Cell)
 	}
-	return f.entries[c].TS, nil
+	return f.entries[r.Cell].TS, nil
 }
 
 func (f *fakeClient) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
-	upTo mvcc.Timestamp) error {
-	for _, c := range cells {
-		_, _ = f.ClearNotify(ctx, c, upTo)
+	r mvcc.ClearNotifyRequest) error {
+	for _, r.Cell = range cells {
+		_, _ = f.ClearNotify(ctx, r)
 	}
 	return nil
 }
@@ -99,6 +99,7 @@ func (t *fakeTxn) Rollback(context.Context) error                 { return nil }
 func (t *fakeTxn) Failed() error                                  { return nil }
 func (t *fakeTxn) User() *percolator.Tx                           { return nil }
 func (t *fakeTxn) Trace(*tracing.Span)                            {}
+func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                       {}
 
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	t.client.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/tracing"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // run is one run of an observer for one cell. It belongs to its invocation actor; phase
@@ -37,7 +38,8 @@ type run struct {
 	grace   time.Duration
 	base    context.Context // ends when the dispatcher gives up; carries the database
 	phase   *atomic.Int32
-	tx      Txn // nil before it has begun
+	tx      Txn            // nil before it has begun
+	origin  mvcc.Timestamp // what the changes go back to that the run is for, once checked
 	traces  *tracing.Book
 	span    *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called, once, when the function has not returned a grace after its
@@ -116,6 +118,7 @@ func (r *run) do() outcome {
 
 // execute calls the user's function for the change at ts, acknowledges and commits.
 func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
+	tx.SetOrigin(r.origin)
 	r.obs.stats.sizes.Observe(1)
 	r.obs.stats.started(tx.StartTS(), ts)
 	defer r.obs.stats.took.Since(time.Now())
@@ -180,6 +183,8 @@ func (r *run) compare(ctx context.Context, cell,
 		return false, 0, r.failed(r.tx.StartTS(), err)
 	}
 	changed := cell.CommitTS
+	// A tablet that does not say what the change goes back to may have any reason.
+	r.origin = max(cell.Origin, 1)
 	if due, ts := isDue(changed, ack, r.known); due {
 		return true, ts, outcome{}
 	}
@@ -195,11 +200,13 @@ func (r *run) compare(ctx context.Context, cell,
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
 	if due, ts := isDue(changed, ack, &n); due {
-		r.known = &n
+		r.known, r.origin = &n, min(n.Origin(), r.origin)
 		return true, ts, outcome{}
 	}
 	// The entry is left over from a run that has committed and could not clear it.
-	return false, 0, r.clear(clean, r.tx.StartTS(), n.TS)
+	return false, 0, r.clear(clean, mvcc.ClearNotifyRequest{
+		Cell: r.cell, UpTo: min(r.tx.StartTS(), n.TS), Ended: r.tx.StartTS(),
+	})
 }
 
 // isDue is the test of §2.4: written after the last acknowledgment? A replay counts as
@@ -240,7 +247,7 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 		// anew.
 		return false, 0, outcome{kind: clean, left: n.TS}
 	}
-	r.known = &n
+	r.known, r.origin = &n, n.Origin()
 	return true, n.TS, outcome{}
 }
 
@@ -248,7 +255,7 @@ func (r *run) checkWeak(ctx context.Context, tx Txn) (bool, mvcc.Timestamp, outc
 func (r *run) user(tx Txn, changes []percolator.Notification) (err error) {
 	r.phase.Store(phaseUser)
 	deadline := r.obs.spec.Deadline
-	ctx, cancel := context.WithTimeout(r.span.In(r.base), deadline)
+	ctx, cancel := context.WithTimeout(txn.WithOrigin(r.span.In(r.base), r.origin), deadline)
 	defer cancel()
 	alarm := time.AfterFunc(deadline+r.grace, r.overdue)
 	defer alarm.Stop()
@@ -300,28 +307,31 @@ func (r *run) commit(tx Txn) outcome {
 	if !r.obs.spec.Weak {
 		tx.SetCell(ack, notify.EncodeAck(start))
 	}
-	if _, err := tx.Commit(ctx); err != nil {
+	ended, err := tx.Commit(ctx)
+	if err != nil {
 		if ctx.Err() != nil { // the step's own time was over: not the function's fault
 			return r.retry(err)
 		}
 		return r.judge(start, err, true)
 	}
 	r.obs.stats.commits.Add(1)
-	return r.clear(committed, start, start)
+	return r.clear(committed, mvcc.ClearNotifyRequest{
+		Cell: r.cell, UpTo: start, Origin: r.origin, Ended: ended,
+	})
 }
 
-// clear removes the notification up to a timestamp. If that fails the entry stays, and
-// the next scan finds the cell clean.
-func (r *run) clear(kind outcomeKind, start, upTo mvcc.Timestamp) outcome {
+// clear removes the notification up to a timestamp, never beyond the start: this run has not
+// seen what was written after it. If that fails the entry stays, and the next scan finds the
+// cell clean.
+func (r *run) clear(kind outcomeKind, req mvcc.ClearNotifyRequest) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
-	// Never beyond the start: this run has not seen what was written after it.
-	left, err := r.client.ClearNotify(ctx, r.cell, min(start, upTo))
+	left, err := r.client.ClearNotify(ctx, req)
 	if err != nil {
 		r.obs.logger.Debug("observer: notification not cleared", "observer", r.obs.spec.Name,
 			"error", err)
 	}
-	return outcome{kind: kind, start: start, left: left}
+	return outcome{kind: kind, start: r.tx.StartTS(), left: left}
 }
 
 // drop gives up the transaction. A failure to do so leaves nothing: nothing has been

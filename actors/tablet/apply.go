@@ -250,7 +250,7 @@ func (t *Tablet) tryLead() {
 // wrote is as well. The locks are loaded into memory first: until then nothing may be
 // read or evaluated.
 func (t *Tablet) lead() {
-	if err := t.memory.Lead(t.descriptor); err != nil {
+	if err := t.memory.Lead(t.descriptor, t.group.Term()); err != nil {
 		t.fail(err)
 		return
 	}

@@ -47,7 +47,10 @@ type Config struct {
 	Metrics *Metrics
 	// Traces is where the node's tablets find and leave what is traced; nil: nothing is.
 	Traces *tracing.Book
-	Logger *slog.Logger
+	// Origins reports whether all nodes know records with origins (version.Origins); nil:
+	// they do.
+	Origins func() bool
+	Logger  *slog.Logger
 }
 
 // DefaultPipeline is the default of Config.Pipeline.
@@ -68,6 +71,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.Indexed <= 0 {
 		cfg.Indexed = DefaultIndexed
+	}
+	if cfg.Origins == nil {
+		cfg.Origins = func() bool { return true }
 	}
 	return cfg
 }

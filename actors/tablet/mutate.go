@@ -112,6 +112,8 @@ func (e *evaluation) one(call *Call) {
 			e.parked.park(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
 		}
+	case *pb.TabletRequest_ClearNotify:
+		e.memory.Ended(e.view, wire.ClearNotify(op.ClearNotify))
 	}
 	result, muts, err := evaluate.Rule(e.view, call.Req, e.cfg.Limits)
 	switch {

@@ -112,10 +112,10 @@ type effects struct {
 	bytes, entries int
 }
 
-// encode encodes the mutations. The effects share one allocation.
-func encode(muts []mvcc.Mutation) effects {
+// encode encodes the mutations, plain or with origins. The effects share one allocation.
+func encode(muts []mvcc.Mutation, plain bool) effects {
 	e := effects{muts: muts, wires: make([]*wire.Effect, len(muts))}
-	block, encoder := make([]wire.Effect, len(muts)), store.NewEncoder(muts)
+	block, encoder := make([]wire.Effect, len(muts)), store.NewEncoder(muts, plain)
 	for i := range muts {
 		key, value := encoder.Encode(&muts[i])
 		e.wires[i] = &block[i]
@@ -137,7 +137,7 @@ func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
 	}
-	f := encode(muts)
+	f := encode(muts, !e.cfg.Origins())
 	if f.bytes > maxEffectBytes || f.entries > maxEffects {
 		return failure(pb.Error_CODE_TOO_LARGE,
 			"the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",

@@ -1,5 +1,11 @@
 package tablet
 
+import (
+	"slices"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
 // A readQueue holds the reads whose index is visible until a read worker can take them.
 // Only the tablet's turns touch it.
 //
@@ -76,6 +82,7 @@ func (r *reads) submit() {
 // then the Badger Txn, on the worker.
 func (r *reads) submitJobs() error {
 	q, p := &r.queue, r.proposer
+	r.prepareShown(q.calls)
 	view := p.memory.Capture(p.descriptor)
 	for _, call := range q.calls {
 		if err := p.memory.Add(&view, call.Req); err != nil {
@@ -93,4 +100,43 @@ func (r *reads) submitJobs() error {
 		q.submit(job)
 	}
 	return nil
+}
+
+// prepareShown tells the memory of the commits under way that notify, if somebody asks what a
+// snapshot shows. It gets a timestamp of the oracle's if this leadership has been given none
+// yet: it knows the runs that end later. Who asks is told so by then, or next time.
+func (r *reads) prepareShown(calls []*Call) {
+	p := r.proposer
+	asked := slices.ContainsFunc(calls, func(c *Call) bool {
+		return c.Req.GetPending().GetEffects().GetShown()
+	})
+	if !asked {
+		return
+	}
+	p.memory.Notifying = p.memory.Notifying[:0]
+	for _, o := range p.reservations.held {
+		if len(o.request.Notifies) > 0 {
+			p.memory.Notifying = append(p.memory.Notifying, o.commitTS)
+		}
+	}
+	if p.memory.KnowsRuns() {
+		return
+	}
+	if now, ok := p.host.TimestampsNow(1); ok {
+		p.memory.Took(now)
+		return
+	}
+	m := &tookTime{term: p.group.Term()}
+	p.host.Timestamps(1, func(first mvcc.Timestamp, err error) {
+		if err == nil {
+			m.now = first
+			r.self.send(m)
+		}
+	})
+}
+
+// tookTime is a timestamp that a leader has asked for in a term.
+type tookTime struct {
+	term uint64
+	now  mvcc.Timestamp
 }

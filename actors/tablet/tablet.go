@@ -212,6 +212,10 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		}
 	case *stamped:
 		t.onStamped(m)
+	case *tookTime:
+		if t.leading && m.term == t.group.Term() {
+			t.memory.Took(m.now)
+		}
 	case *collectStep:
 		t.onCollectStep()
 	case *surveyed:

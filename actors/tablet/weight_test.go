@@ -40,7 +40,7 @@ func (w weighing) bound(
 	if err != nil || res.Status != mvcc.StatusOK {
 		w.Fatalf("%s: %v, %v", what, res, err)
 	}
-	e := encode(muts)
+	e := encode(muts, false)
 	if e.bytes > weight {
 		w.Errorf("%s: %d bytes weigh %d", what, e.bytes, weight)
 	}

@@ -35,6 +35,12 @@ type View interface {
 	Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error)
 	// Notified is how many notifications have been written so far.
 	Notified() uint64
+	// Early counts what of the observer's column goes back to a user's commit at or before
+	// the timestamp; too much rather than too little.
+	Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending
+	// Noted says what the leader remembers of the time since the request's mark, and gives
+	// the next.
+	Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark)
 }
 
 // Queued is a notification at its place in the order in which they are handed out.
@@ -98,6 +104,15 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 		if bytes += len(r.Value); bytes > v.Limits().Batch && i > 0 {
 			out.get.Results = out.get.Results[:i] // the caller asks for the rest
 			break
+		}
+		if req.Origins {
+			n, there, err := v.Notification(wire.Cell(c))
+			if err != nil {
+				return nil, nil, err
+			}
+			if there {
+				r.Origin = n.Origin()
+			}
 		}
 		wire.FillReadResult(out.get.Results[i], &r)
 	}

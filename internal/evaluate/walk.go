@@ -12,6 +12,11 @@ import (
 // pending counts what waits for each observer of the catalogue, and sums up what
 // WaitIdle waits for: that of the observers that anybody runs.
 func pending(v View, req *pb.PendingRequest) (*pb.TabletResponse, error) {
+	if req.GetEffects() != nil {
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Pending{
+			Pending: &pb.PendingResponse{Effects: effects(v, req)},
+		}}, nil
+	}
 	out := &pb.PendingResponse{NotifyWritten: v.Notified()}
 	var tables []mvcc.TableID // of observed columns
 	for _, o := range v.Observers() {

@@ -95,18 +95,18 @@ func commitLock(v View, c Cell, lock *Lock, commitTS Timestamp, space []Write,
 		Value: lock.Value,
 	}
 	e.unlock(c)
-	return Result{}, e.write(v, c, &space[0], previous)
+	return Result{}, e.write(v, c, &space[0], previous, lock.Origin)
 }
 
 // commitIntent turns a weak intent into a notification. One that is gone has become a
 // notification before.
 func commitIntent(v View, c Cell, start, commitTS Timestamp, e *effects) error {
-	_, there, err := v.Intent(c, start)
+	intent, there, err := v.Intent(c, start)
 	if err != nil || !there {
 		return err
 	}
 	e.dropIntent(c, start)
-	return e.notifyWeak(v, c, commitTS)
+	return e.notifyWeak(v, c, commitTS, intent.Origin)
 }
 
 // ResolveLock applies a decision that the caller has read at the primary: roll forward at

@@ -38,8 +38,9 @@
 //     names it, a newest delete when nothing is left that it hides, and its acks with it. [Collect, CollectCells]
 //
 //  12. Notify travels with the write (§2.4): the same mutations hold the write record of an observed cell and its N
-//     entry, N.ts = max(old, commit_ts). An intent becomes an N entry on commit. Clearing is conditional. [Commit,
-//     ResolveLock, OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
+//     entry, N.ts = max(old, commit_ts). An intent becomes an N entry on commit. Clearing is conditional. What is
+//     pending says to which users' commits it goes back (origin.go, docs/adr/0042). [Commit, ResolveLock,
+//     OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
 //
 //  13. A lock without a write conflicts as a write does, and changes nothing that a read sees: no reader waits for it, and
 //     when it is committed it leaves the newest commit_ts of its kind in K, which Prewrite and CheckOnePhase compare with

@@ -36,8 +36,9 @@ func (e *effects) unlock(c Cell) {
 }
 
 // write makes w the newest record, moves the one before it to H, and marks an observed
-// cell dirty, all in the same mutations (Figure 6 lines 55 to 57; invariant 12).
-func (e *effects) write(v View, c Cell, w, previous *Write) error {
+// cell dirty, all in the same mutations (Figure 6 lines 55 to 57; invariant 12). Origin is
+// what the transaction goes back to; 0: itself.
+func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) error {
 	if previous != nil {
 		e.list = append(e.list, Mutation{
 			Group: GroupHistory, Cell: c, TS: previous.CommitTS, Write: previous,
@@ -47,24 +48,28 @@ func (e *effects) write(v View, c Cell, w, previous *Write) error {
 	if c.Class != ClassData || v.Observed(c.Table, c.Column) != ObservedStrong {
 		return nil
 	}
-	return e.notify(v, c, w.CommitTS)
+	return e.notify(v, c, w.CommitTS, origin)
 }
 
 // notify raises the cell's N entry to ts. A newer change starts the count of failures
-// anew and unparks; a pending replay stays pending. An entry that is as new already is
-// left alone.
-func (e *effects) notify(v View, c Cell, ts Timestamp) error {
+// anew and unparks; a pending replay stays pending. Of an entry that is as new already only
+// the origins may change.
+func (e *effects) notify(v View, c Cell, ts, origin Timestamp) error {
 	old, ok, err := v.Notification(c)
 	if err != nil {
 		return err
 	}
+	now := old
+	now.changed(ts, origin)
 	// Commits reach the cell in any order where intents are concerned, and copies come late.
 	if ok && old.TS >= ts {
-		return nil
+		if now.Origins == old.Origins {
+			return nil
+		}
+	} else {
+		now.Attempts, now.ParkedTS, now.Error = 0, 0, ""
 	}
-	e.list = append(e.list, Mutation{
-		Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: old.Replay},
-	})
+	e.list = append(e.list, Mutation{Group: GroupNotify, Cell: c, Notify: &now})
 	return nil
 }
 

@@ -27,7 +27,7 @@ func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 		if !may {
 			return Result{Status: StatusNotifyOnly, ConflictAt: c}, nil, nil
 		}
-		if err := mark(v, c, r.TS); err != nil {
+		if err := mark(v, c, r.TS, r.Origin); err != nil {
 			return Result{}, nil, err
 		}
 	}
@@ -38,13 +38,14 @@ func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 // counts anew. An entry that is as new stands for a change after the replay was asked
 // for, or for the replay itself: its run covers both, and a late copy must not unpark
 // what has failed since.
-func (e *effects) replay(v View, c Cell, ts Timestamp) error {
-	old, ok, err := v.Notification(c)
-	if err != nil || (ok && old.TS >= ts) {
+func (e *effects) replay(v View, c Cell, ts, origin Timestamp) error {
+	n, ok, err := v.Notification(c)
+	if err != nil || (ok && n.TS >= ts) {
 		return err
 	}
+	n.changed(ts, origin)
 	e.list = append(e.list, Mutation{
-		Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: true},
+		Group: GroupNotify, Cell: c, Notify: &Notify{TS: ts, Replay: true, Origins: n.Origins},
 	})
 	return nil
 }
@@ -52,24 +53,34 @@ func (e *effects) replay(v View, c Cell, ts Timestamp) error {
 // notifyWeak marks the cell for a transaction that has committed. When the observer was
 // retired meanwhile nobody wants to know, and an entry that nobody clears would wait for
 // a later observer of the column.
-func (e *effects) notifyWeak(v View, c Cell, ts Timestamp) error {
+func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 	if !weak(v, c) {
 		return nil
 	}
-	return e.notify(v, c, ts)
+	return e.notify(v, c, ts, origin)
 }
 
 // ClearNotify removes the cell's N entry unless it is newer than UpTo: a change after the
-// run that clears is not forgotten (invariant 12). The status is always StatusOK;
-// CommitTS is the timestamp of the entry that stays, or 0.
+// run that clears is not forgotten (invariant 12). Of one that stays the origins may go
+// that the run has seen. The status is always StatusOK; CommitTS is the timestamp of the
+// entry that stays, or 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	n, there, err := v.Notification(r.Cell)
 	if err != nil || !there {
 		return Result{}, nil, err
 	}
+	// A weak notification that is older than the run may be newer here: the run's effects do
+	// not go back to it.
+	if n.TS <= r.UpTo && n.Origin() < r.Origin {
+		return Result{CommitTS: n.TS}, nil, nil
+	}
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
 	if n.TS > r.UpTo {
-		return Result{CommitTS: n.TS}, nil, nil
+		if !n.covered(r.UpTo) {
+			return Result{CommitTS: n.TS}, nil, nil
+		}
+		return Result{CommitTS: n.TS},
+			[]Mutation{{Group: GroupNotify, Cell: r.Cell, Notify: &n}}, nil
 	}
 	return Result{}, []Mutation{{Group: GroupNotify, Cell: r.Cell, Delete: true}}, nil
 }

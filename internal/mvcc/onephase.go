@@ -96,14 +96,14 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies))}
 	records := make([]Write, 2*len(writes))
 	for i := range writes {
-		res, err := onePhaseWrite(v, &writes[i], r.StartTS, commitTS, lim.Inline,
+		res, err := onePhaseWrite(v, &r, &writes[i], commitTS, lim.Inline,
 			records[2*i:2*i+2], &e)
 		if err != nil || res.Status != StatusOK {
 			return res, nil, err
 		}
 	}
 	for _, c := range r.Notifies {
-		if err := e.notifyWeak(v, c, commitTS); err != nil {
+		if err := e.notifyWeak(v, c, commitTS, r.Origin); err != nil {
 			return Result{}, nil, err
 		}
 	}
@@ -111,8 +111,9 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 }
 
 // onePhaseWrite adds the effects on one cell. Space holds the two records that they may need.
-func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inline int,
-	space []Write, e *effects) (Result, error) {
+func onePhaseWrite(v View, r *OnePhaseRequest, w *CellWriteRequest, commitTS Timestamp,
+	inline int, space []Write, e *effects) (Result, error) {
+	start := r.StartTS
 	if lock, ok := v.Lock(w.Cell); ok && !lock.reserved(start) {
 		return Result{}, fmt.Errorf("%w: one-phase commit without its reservation", ErrInvalid)
 	}
@@ -140,5 +141,5 @@ func onePhaseWrite(v View, w *CellWriteRequest, start, commitTS Timestamp, inlin
 	record := &space[0]
 	*record = Write{CommitTS: commitTS, StartTS: start, Kind: w.Kind}
 	e.value(w.Cell, start, &record.Long, &record.Value, valueOf(w), inline)
-	return Result{}, e.write(v, w.Cell, record, previous)
+	return Result{}, e.write(v, w.Cell, record, previous, r.Origin)
 }

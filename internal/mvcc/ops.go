@@ -76,7 +76,8 @@ type PrewriteRequest struct {
 	Expiry  Timestamp
 	Worker  Worker
 	Writes  []CellWriteRequest
-	Intents []Cell // weak notifications (invariant 12)
+	Intents []Cell    // weak notifications (invariant 12)
+	Origin  Timestamp // what the transaction goes back to; 0: itself
 }
 
 // CommitRequest commits prewritten cells and intents at CommitTS (Figure 6 lines 50 to
@@ -93,6 +94,7 @@ type OnePhaseRequest struct {
 	StartTS  Timestamp
 	Writes   []CellWriteRequest
 	Notifies []Cell
+	Origin   Timestamp // what the transaction goes back to; 0: itself
 }
 
 // RollbackRequest rolls the transaction back at the cells, leaving a record at each (invariant 4).
@@ -137,12 +139,16 @@ type NotifyRequest struct {
 	// Replay makes the observer run once whatever it has acknowledged before TS: strong
 	// columns too, and parked entries.
 	Replay bool
+	Origin Timestamp // what the transaction goes back to; 0: itself
 }
 
-// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12).
+// ClearNotifyRequest removes the N entry if N.ts ≤ UpTo (invariant 12), and, of a run that
+// has written, if the entry goes back no further than what it has written.
 type ClearNotifyRequest struct {
-	Cell Cell
-	UpTo Timestamp
+	Cell   Cell
+	UpTo   Timestamp
+	Origin Timestamp // of the run; 0: there was none
+	Ended  Timestamp // when it committed, or a later time; leaders remember it
 }
 
 // FailNotifyRequest records a failed run: it counts and parks only the N entry it ran for
@@ -191,6 +197,7 @@ type ReadResult struct {
 	StartTS  Timestamp // of the transaction that wrote it
 	Deleted  bool      // the newest record at or below R is a delete: CommitTS and StartTS are its
 	Lock     *LockInfo // if Locked, else nil: most results have none, and are copied often
+	Origin   Timestamp // of the cell's notification, if that was asked for and there is one
 }
 
 // ScanRequest reads cells of a span at R. Columns empty means all data columns. Acks adds

@@ -37,7 +37,7 @@ func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error)
 		case StatusOK:
 			locks[i] = Lock{
 				StartTS: r.StartTS, Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker,
-				Kind: w.Kind,
+				Kind: w.Kind, Origin: r.Origin,
 			}
 			e.prewrite(w.Cell, &locks[i], valueOf(w), lim.Inline)
 		case StatusLocked:
@@ -79,7 +79,8 @@ func prewriteIntents(v View, r *PrewriteRequest, e *effects) (Result, error) {
 		}
 		if !there {
 			e.list = append(e.list, Mutation{Group: GroupIntent, Cell: c, TS: r.StartTS,
-				Intent: &Intent{Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker}})
+				Intent: &Intent{Primary: r.Primary, Expiry: r.Expiry, Worker: r.Worker,
+					Origin: r.Origin}})
 		}
 	}
 	return Result{}, nil

@@ -52,7 +52,8 @@ func TestReplayIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Apply(list)
-	if n, _, _ := m.Notification(c); n != (mvcc.Notify{TS: 4, Replay: true}) {
+	both := mvcc.Origins{First: 1, Until: 1, Later: 4}
+	if n, _, _ := m.Notification(c); n != (mvcc.Notify{TS: 4, Replay: true, Origins: both}) {
 		t.Errorf("after a write: %+v", n)
 	}
 	_, list, err = mvcc.FailNotify(m, mvcc.FailNotifyRequest{Cell: c, TS: 4, Attempts: 1, Error: "again"})
@@ -61,7 +62,7 @@ func TestReplayIsKept(t *testing.T) {
 	}
 	m.Apply(list)
 	if n, _, _ := m.Notification(c); n != (mvcc.Notify{TS: 4, Replay: true, Attempts: 1,
-		Error: "again"}) {
+		Error: "again", Origins: both}) {
 		t.Errorf("after a failed run: %+v", n)
 	}
 }

@@ -82,6 +82,7 @@ type Lock struct {
 	Kind    Kind
 	Long    bool // the value is in D at StartTS
 	Value   []byte
+	Origin  Timestamp // of a run's lock; 0: the transaction is a user's
 	// Token is not zero for the reservation of a one-phase commit. Such a lock lives in
 	// the leader's memory only, is never encoded, and goes by itself: nobody may resolve
 	// it, readers and writers wait for it in the tablet.
@@ -107,6 +108,7 @@ type Notify struct {
 	ParkedTS Timestamp // not zero: given up at that time, waits for a replay or a newer write
 	Replay   bool      // run once even if the ack is newer (back-fill)
 	Error    string    // the last failure, cut to 1 KiB
+	Origins  Origins   // which users' commits it goes back to
 }
 
 // Intent is a weak notification that waits for its transaction's outcome (invariant 12).
@@ -114,6 +116,7 @@ type Intent struct {
 	Primary Cell
 	Expiry  Timestamp
 	Worker  Worker
+	Origin  Timestamp // as in Lock
 }
 
 // Group is a locality group: one of the kinds of keys in the state store (§2.1).

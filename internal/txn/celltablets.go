@@ -163,12 +163,15 @@ func (r *router) mutatePart(
 	})
 }
 
-// notify writes notify entries at ts for the cells of a commit or a replay.
-func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cell,
-	replay bool, trace []byte) error {
+// notify writes notify entries for the cells of a commit or a replay. The request is all but
+// the cells.
+func (r *router) notify(ctx context.Context, as *pb.NotifyRequest, cells []mvcc.Cell,
+	trace []byte) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Notify{
-			Notify: &pb.NotifyRequest{Ts: uint64(ts), Cells: wire.CellsPB(cells), Replay: replay},
+			Notify: &pb.NotifyRequest{
+				Ts: as.Ts, Origin: as.Origin, Replay: as.Replay, Cells: wire.CellsPB(cells),
+			},
 		}, Trace: trace}
 	}, func(res *pb.MutationResult) error {
 		switch {
@@ -176,7 +179,7 @@ func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cel
 			return nil
 		case res.Status != pb.Status_STATUS_NOTIFY_ONLY:
 			return fmt.Errorf("%w: notify answered %v", ErrUnavailable, res.Status)
-		case replay:
+		case as.Replay:
 			cell := wire.Cell(res.ConflictAt)
 			return fmt.Errorf("%w: row %q column %q: nothing observes it", ErrNotifyOnly, cell.Row,
 				cell.Column)
@@ -188,10 +191,12 @@ func (r *router) notify(ctx context.Context, ts mvcc.Timestamp, cells []mvcc.Cel
 // ClearNotifies removes the notify entries of the cells that are not newer than upTo, with
 // one message for each of their tablets. It may be repeated. The error is ErrInvalid as long
 // as the cluster does not use such messages (version.Batches).
-func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell, upTo mvcc.Timestamp) error {
+func (r *router) ClearNotifies(ctx context.Context, cells []mvcc.Cell,
+	as mvcc.ClearNotifyRequest) error {
 	return r.eachTablet(ctx, cells, nil, func(cells, _ []mvcc.Cell) *pb.TabletRequest {
 		return &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
-			Cells: wire.CellsPB(cells), UpTo: uint64(upTo),
+			Cells: wire.CellsPB(cells), UpTo: uint64(as.UpTo), Origin: uint64(as.Origin),
+			Ended: uint64(as.Ended),
 		}}}
 	}, nil)
 }

@@ -120,7 +120,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
 	// One allocation holds the transaction, room for its first writes and its reader.
-	t := &Txn{ctx: ctx, began: metrics.Now()}
+	t := &Txn{ctx: ctx, began: metrics.Now(), origin: originIn(ctx)}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
 		t.limit = o.Bytes
@@ -223,18 +223,8 @@ func (c *Client) SnapshotAt(ctx context.Context, ts mvcc.Timestamp) (*Snapshot, 
 	if c.work.closed.Load() {
 		return nil, ErrClosed
 	}
-	if ts == 0 {
-		return nil, Invalid("timestamp 0")
-	}
-	// Ask the oracle only about timestamps above all that this process has seen.
-	if ts > c.oracle.seen() {
-		now, err := c.oracle.get(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if ts > now {
-			return nil, Invalid("timestamp %d is in the future: the oracle is at %d", ts, now)
-		}
+	if err := c.oracle.givenOut(ctx, ts); err != nil {
+		return nil, err
 	}
 	return c.snapshot(ts, true), nil
 }

@@ -112,7 +112,8 @@ func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = t.c.router.notify(ctx, ts, t.notifies, false, t.span.Sent())
+	err = t.c.router.notify(ctx, &pb.NotifyRequest{Ts: uint64(ts), Origin: uint64(t.origin)},
+		t.notifies, t.span.Sent())
 	if err == nil {
 		return ts, nil
 	}

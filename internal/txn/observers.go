@@ -103,22 +103,30 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 // meanwhile.
 func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
-	at := wire.Position{Table: mvcc.FirstUserTable}
-	for {
-		req := &pb.TabletRequest{
-			Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{Unlinked: unlinked}},
-		}
-		resp, d, err := o.router.call(ctx, at, req, true)
+	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
+	for more {
+		n, end, bounded, err := o.pendingAt(ctx, at, &pb.PendingRequest{Unlinked: unlinked})
 		if err != nil {
 			return err
 		}
-		visit(resp.GetPending())
-		end, bounded := wire.EndOf(d)
-		if !bounded {
-			return nil
-		}
-		at = end
+		visit(n)
+		at, more = end, bounded
 	}
+	return nil
+}
+
+// pendingAt asks the tablet that holds the position, and returns where it ends, if it is not
+// the last.
+func (o *observers) pendingAt(ctx context.Context, at wire.Position,
+	req *pb.PendingRequest) (n *pb.PendingResponse, end wire.Position, bounded bool, err error) {
+	resp, d, err := o.router.call(ctx, at, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Pending{Pending: req},
+	}, true)
+	if err != nil {
+		return nil, end, false, err
+	}
+	end, bounded = wire.EndOf(d)
+	return resp.GetPending(), end, bounded, nil
 }
 
 // PendingObservers counts what waits for each observer of the catalogue, in all tablets

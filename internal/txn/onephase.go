@@ -144,7 +144,7 @@ func (m *onePhaseMessage) request(t *Txn, first bool) *pb.TabletRequest {
 	}
 	b := &onePhaseBody{}
 	m.body = b
-	b.one.StartTs = uint64(t.at)
+	b.one.StartTs, b.one.Origin = uint64(t.at), uint64(t.origin)
 	if len(t.writes) == 1 {
 		w := &t.writes[0]
 		fillCell(&b.cell, w.cell)

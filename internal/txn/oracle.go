@@ -287,3 +287,19 @@ func (o *oracle) stop() {
 	}
 	o.queue = nil
 }
+
+// givenOut returns ErrInvalid if the timestamp is 0 or in the future. It asks only about
+// timestamps above all that this process has seen.
+func (o *oracle) givenOut(ctx context.Context, ts mvcc.Timestamp) error {
+	if ts == 0 {
+		return Invalid("timestamp 0")
+	}
+	if ts <= o.seen() {
+		return nil
+	}
+	now, err := o.get(ctx)
+	if err == nil && ts > now {
+		err = Invalid("timestamp %d is in the future: the oracle is at %d", ts, now)
+	}
+	return err
+}

@@ -109,7 +109,7 @@ func (p *twoPhase) prewriteRequest(part prewritePart) *pb.TabletRequest {
 		StartTs: uint64(p.startTS), Primary: wire.CellPB(p.primary),
 		Expiry: uint64(p.c.oracle.expiry()),
 		Worker: wire.WorkerPB(p.c.worker), Writes: writesPB(part.writes),
-		Intents: wire.CellsPB(part.intents),
+		Intents: wire.CellsPB(part.intents), Origin: uint64(p.t.origin),
 	}
 	return &pb.TabletRequest{
 		Op: &pb.TabletRequest_Prewrite{Prewrite: body}, Trace: p.t.span.Sent(),

@@ -31,6 +31,7 @@ type readBatch struct {
 	origin  []int             // the place of each cell in the caller's order
 	wait    patience          // between attempts
 	opens   bool              // this batch is its reader's first and takes its timestamp
+	origins bool              // those of notifications on the cells are asked for
 
 	cellRoom   [1]mvcc.Cell
 	resultRoom [1]mvcc.ReadResult
@@ -60,7 +61,8 @@ func newReadBatch(cells []mvcc.Cell, which []int) *readBatch {
 // part returns a batch of b's cells from lo to hi, which fills in b's results.
 func (b *readBatch) part(lo, hi int) *readBatch {
 	need := max(0, min(b.need, hi)-lo)
-	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait}
+	return &readBatch{cells: b.cells[lo:hi], results: b.results[lo:hi], need: need, wait: b.wait,
+		origins: b.origins}
 }
 
 // readAll fills in the results with one message for each tablet, in parallel. It waits for
@@ -175,7 +177,7 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 			}
 		}
 		again := newReadBatch(b.cells, which)
-		again.need = 0 // locks come back to this loop
+		again.need, again.origins = 0, b.origins // locks come back to this loop
 		if err := r.readAll(ctx, at, again); err != nil {
 			return err
 		}
@@ -194,13 +196,13 @@ func (r *reader) readLocked(ctx context.Context, at mvcc.Timestamp, b *readBatch
 func (b *readBatch) request(at mvcc.Timestamp) *pb.TabletRequest {
 	// b.message has room for one cell, and a message that was sent is not used again.
 	if len(b.cells) > 1 || b.message.list[0] != nil {
-		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells)}
+		get := &pb.GetRequest{At: uint64(at), Cells: wire.CellsPB(b.cells), Origins: b.origins}
 		return &pb.TabletRequest{Op: &pb.TabletRequest_Get{Get: get}}
 	}
 	m := &b.message
 	fillCell(&m.cell, b.cells[0])
 	m.list[0] = &m.cell
-	m.get.At, m.get.Cells = uint64(at), m.list[:]
+	m.get.At, m.get.Cells, m.get.Origins = uint64(at), m.list[:], b.origins
 	m.op.Get = &m.get
 	m.req.Op = &m.op
 	return &m.req

@@ -50,6 +50,13 @@ func (r *reader) batch() *readBatch {
 // acknowledgment columns and deletions. It does not look at buffered writes. The values
 // are shared with the cache and must not be changed.
 func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
+	return r.getRecords(ctx, cells, false)
+}
+
+// getRecords is GetRecords, with the origins of notifications on the cells if they are asked
+// for and the cells have not been read before.
+func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
+	origins bool) ([]mvcc.ReadResult, error) {
 	// The lock is not held while messages are under way: two concurrent reads of one cell
 	// may both ask for it. They get the same answer, because it is the same snapshot.
 	out := make([]mvcc.ReadResult, len(cells))
@@ -68,6 +75,7 @@ func (r *reader) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.Rea
 		return out, nil
 	}
 	b := newReadBatch(cells, missing)
+	b.origins = origins
 	if err := r.readBatch(ctx, b); err != nil {
 		return nil, err
 	}

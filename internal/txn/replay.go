@@ -24,7 +24,7 @@ func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.
 			return err
 		}
 	}
-	return o.router.notify(ctx, at, cells, true, nil)
+	return o.router.notify(ctx, &pb.NotifyRequest{Ts: uint64(at), Replay: true}, cells, nil)
 }
 
 // ReplayParked replays every notification of the observer that is parked now, and returns

@@ -22,6 +22,8 @@ type Txn struct {
 	ctx   context.Context
 	began metrics.Moment // for its latency
 	alone bool           // span is this transaction's own, and ends with it
+	// origin is what a run's transaction goes back to (docs/adr/0042); 0: it is a user's.
+	origin mvcc.Timestamp
 }
 
 // StartTS is the snapshot that the transaction reads. It asks the oracle if the

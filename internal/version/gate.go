@@ -61,6 +61,14 @@ func (g *Gate) Learn(a Agreed) error {
 // Has reports whether the feature may be used. The zero Feature always may.
 func (g *Gate) Has(f Feature) bool { return f.Since == 0 || Number(g.active.Load()) >= f.Since }
 
+// Writes reports whether records may have the feature. It is Has, but for a node that has
+// started and has yet to reach meta: it goes by its directory, or what it wrote meanwhile
+// would lack what others rely on. Where a finalisation was cut short before, no earlier
+// build is let in either.
+func (g *Gate) Writes(f Feature) bool {
+	return g.Has(f) || (g.active.Load() == 0 && Number(g.minimum.Load()) >= f.Since)
+}
+
 // Check returns nil if the feature may be used, else ErrNotActive with what to do.
 func (g *Gate) Check(f Feature) error {
 	if g.Has(f) {

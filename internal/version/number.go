@@ -46,9 +46,14 @@ var Batches = Feature{"batched observers", 3}
 // a snapshot with such entries.
 var Locks = Feature{"Tx.Lock", 3}
 
+// Origins are those of notifications, weak intents and locks: which users' commits they go
+// back to. A node that does not know them can't read such records, and answers who asks for
+// a commit's effects with what waits for observers at all.
+var Origins = Feature{"waiting for a commit's effects", 3}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
-func Features() []Feature { return []Feature{Backups, Batches, Locks} }
+func Features() []Feature { return []Feature{Backups, Batches, Locks, Origins} }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
 // them.

@@ -11,6 +11,7 @@ func Lock(l *pb.Lock) mvcc.Lock {
 		StartTS: mvcc.Timestamp(l.GetStartTs()), Primary: Cell(l.GetPrimary()),
 		Expiry: mvcc.Timestamp(l.GetExpiry()), Worker: Worker(l.GetWorker()),
 		Kind: mvcc.Kind(l.GetKind()), Long: l.GetLong(), Value: l.GetValue(),
+		Origin: mvcc.Timestamp(l.GetOrigin()),
 	}
 }
 
@@ -19,6 +20,7 @@ func LockPB(l mvcc.Lock) *pb.Lock {
 	return &pb.Lock{
 		StartTs: uint64(l.StartTS), Primary: CellPB(l.Primary), Expiry: uint64(l.Expiry),
 		Worker: WorkerPB(l.Worker), Kind: pb.Kind(l.Kind), Long: l.Long, Value: l.Value,
+		Origin: uint64(l.Origin),
 	}
 }
 
@@ -52,16 +54,20 @@ func NotifyPB(n *mvcc.Notify) *pb.Notify {
 	}
 	return &pb.Notify{
 		Ts: uint64(n.TS), Attempts: n.Attempts, ParkedTs: uint64(n.ParkedTS), Replay: n.Replay,
-		Error: n.Error,
+		Error: n.Error, Origin: uint64(n.Origin()),
 	}
 }
 
 // Notify converts a notify entry.
 func Notify(n *pb.Notify) mvcc.Notify {
-	return mvcc.Notify{
+	out := mvcc.Notify{
 		TS: mvcc.Timestamp(n.GetTs()), Attempts: n.GetAttempts(),
 		ParkedTS: mvcc.Timestamp(n.GetParkedTs()), Replay: n.GetReplay(), Error: n.GetError(),
 	}
+	if n.GetOrigin() != n.GetTs() {
+		out.Origins.First = mvcc.Timestamp(n.GetOrigin())
+	}
+	return out
 }
 
 // IntentPB converts a weak intent; nil stays nil.
@@ -71,6 +77,7 @@ func IntentPB(i *mvcc.Intent) *pb.Intent {
 	}
 	return &pb.Intent{
 		Primary: CellPB(i.Primary), Expiry: uint64(i.Expiry), Worker: WorkerPB(i.Worker),
+		Origin: uint64(i.Origin),
 	}
 }
 
@@ -101,6 +108,7 @@ func FillResult(out *pb.MutationResult, r *mvcc.Result) {
 func FillReadResult(out *pb.ReadResult, r *mvcc.ReadResult) {
 	out.Status, out.Found, out.Value = pb.Status(r.Status), r.Found, r.Value
 	out.CommitTs, out.StartTs, out.Deleted = uint64(r.CommitTS), uint64(r.StartTS), r.Deleted
+	out.Origin = uint64(r.Origin)
 	if r.Status == mvcc.StatusLocked {
 		out.Lock = LockInfoPB(*r.Lock)
 	}
@@ -111,7 +119,7 @@ func ReadResult(r *pb.ReadResult) mvcc.ReadResult {
 	out := mvcc.ReadResult{
 		Status: mvcc.Status(r.Status), Found: r.Found, Value: r.Value,
 		CommitTS: mvcc.Timestamp(r.CommitTs), StartTS: mvcc.Timestamp(r.StartTs),
-		Deleted: r.Deleted,
+		Deleted: r.Deleted, Origin: mvcc.Timestamp(r.Origin),
 	}
 	if out.Status == mvcc.StatusLocked {
 		lock := LockInfo(r.Lock)

@@ -14,7 +14,7 @@ func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
 		StartTS: mvcc.Timestamp(r.GetStartTs()), Primary: Cell(r.GetPrimary()),
 		Expiry: mvcc.Timestamp(r.GetExpiry()),
 		Worker: Worker(r.GetWorker()), Writes: Writes(r.GetWrites()),
-		Intents: Cells(r.GetIntents()),
+		Intents: Cells(r.GetIntents()), Origin: mvcc.Timestamp(r.GetOrigin()),
 	}
 }
 
@@ -30,7 +30,7 @@ func Commit(r *pb.CommitRequest) mvcc.CommitRequest {
 func OnePhase(r *pb.OnePhaseRequest) mvcc.OnePhaseRequest {
 	return mvcc.OnePhaseRequest{
 		StartTS: mvcc.Timestamp(r.GetStartTs()), Writes: Writes(r.GetWrites()),
-		Notifies: Cells(r.GetNotifies()),
+		Notifies: Cells(r.GetNotifies()), Origin: mvcc.Timestamp(r.GetOrigin()),
 	}
 }
 
@@ -71,18 +71,24 @@ func Heartbeat(r *pb.HeartbeatRequest) mvcc.HeartbeatRequest {
 func NotifyCells(r *pb.NotifyRequest) mvcc.NotifyRequest {
 	return mvcc.NotifyRequest{
 		TS: mvcc.Timestamp(r.GetTs()), Cells: Cells(r.GetCells()), Replay: r.GetReplay(),
+		Origin: mvcc.Timestamp(r.GetOrigin()),
 	}
 }
 
 // ClearNotify converts a ClearNotifyRequest, which is one for each of its cells.
 func ClearNotify(r *pb.ClearNotifyRequest) []mvcc.ClearNotifyRequest {
-	upTo := mvcc.Timestamp(r.GetUpTo())
+	one := mvcc.ClearNotifyRequest{
+		UpTo: mvcc.Timestamp(r.GetUpTo()), Origin: mvcc.Timestamp(r.GetOrigin()),
+		Ended: mvcc.Timestamp(r.GetEnded()),
+	}
 	if len(r.GetCells()) == 0 {
-		return []mvcc.ClearNotifyRequest{{Cell: Cell(r.GetCell()), UpTo: upTo}}
+		one.Cell = Cell(r.GetCell())
+		return []mvcc.ClearNotifyRequest{one}
 	}
 	out := make([]mvcc.ClearNotifyRequest, len(r.Cells))
 	for i, c := range r.Cells {
-		out[i] = mvcc.ClearNotifyRequest{Cell: Cell(c), UpTo: upTo}
+		out[i] = one
+		out[i].Cell = Cell(c)
 	}
 	return out
 }

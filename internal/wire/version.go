@@ -45,6 +45,10 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 		return lockFeature(op.Prewrite.GetWrites())
 	case *pb.TabletRequest_OnePhase:
 		return lockFeature(op.OnePhase.GetWrites())
+	case *pb.TabletRequest_Pending:
+		if op.Pending.GetEffects() != nil {
+			return version.Origins
+		}
 	}
 	return version.Feature{}
 }

@@ -38,6 +38,13 @@ type Memory struct {
 	notified  uint64
 	rollbacks entryBound // by start timestamp
 	pastLocks entryBound // by commit timestamp
+	term      uint64     // of the leadership
+	written   writtenOrigins
+	ended     endedRuns
+	// Notifying are the commit timestamps, 0 while they are not known, of the one-phase
+	// commits under way that notify. The tablet sets them before a Capture for those who ask
+	// what a snapshot shows.
+	Notifying []mvcc.Timestamp
 }
 
 // New returns the memory of a replica that does not lead.
@@ -60,11 +67,12 @@ func (m *Memory) clearIndex() {
 	m.changes++
 }
 
-// Lead begins a leadership of the tablet, with the locks that are on disk. All that earlier
-// leaders wrote is visible. The index is loaded later, when it is first needed: a new
+// Lead begins a leadership of the tablet, in a term, with the locks that are on disk. All that
+// earlier leaders wrote is visible. The index is loaded later, when it is first needed: a new
 // leader answers sooner.
-func (m *Memory) Lead(d *pb.TabletDescriptor) error {
+func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 	m.tablet, m.rollbacks, m.pastLocks = d, entryBound{}, entryBound{}
+	m.term, m.written, m.ended = term, writtenOrigins{}, endedRuns{}
 	snap := m.cfg.Store.Snap()
 	defer snap.Close()
 	locked := false
@@ -189,6 +197,7 @@ func (m *Memory) VisibleLocks(effects []mvcc.Mutation) (dirty []mvcc.Cell) {
 			m.locks.put(e.Cell, e.Lock)
 		case e.Group == mvcc.GroupNotify && !e.Delete:
 			m.notified++
+			m.written.note(e.Notify.Origin())
 			// What is parked, or waits after a failed run, is no news for the observers.
 			if e.Notify.ParkedTS == 0 && e.Notify.Attempts == 0 {
 				dirty = append(dirty, e.Cell)

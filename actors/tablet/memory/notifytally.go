@@ -16,6 +16,7 @@ import (
 type tally struct {
 	pending, parked, intents int
 	ages                     ages // of pending ones
+	origins                  ages // of pending ones: the least of each
 }
 
 // countNotify adds n (1 or -1) entries like this one.
@@ -26,6 +27,7 @@ func (t *tally) countNotify(e *mvcc.Notify, n int) {
 	}
 	t.pending += n
 	t.ages.add(e.TS, n)
+	t.origins.add(e.Origin(), n)
 }
 
 // count counts the column's entries in the span, up to most that are not parked, and up to
@@ -51,6 +53,7 @@ func (t *tally) merge(o *tally) {
 	t.parked += o.parked
 	t.intents += o.intents
 	t.ages.merge(&o.ages)
+	t.origins.merge(&o.origins)
 }
 
 // maxAges bounds the buckets of ages; beyond it they get coarser.
@@ -125,6 +128,18 @@ func (a *ages) merge(o *ages) {
 	for len(a.buckets) > maxAges {
 		a.coarsen()
 	}
+}
+
+// counted returns the buckets, each with its least timestamp or an earlier one.
+func (a *ages) counted() []ageBucket {
+	out := make([]ageBucket, 0, len(a.buckets))
+	for at, b := range a.buckets {
+		if b.least == 0 {
+			b.least = mvcc.TimestampAt(at * a.width())
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 // oldest returns the oldest timestamp, or one at most a bucket's width before it; 0 if there

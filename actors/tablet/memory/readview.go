@@ -30,6 +30,7 @@ type ReadView struct {
 	bound, safepoint mvcc.Timestamp
 	notified         uint64
 	columns          map[columnKey]notifyView // those that these reads look at
+	effects          map[*pb.EffectsRequest]effectsNote
 	// Bytes for values in the answer under way, and those that the values in it take.
 	room, taken int
 }
@@ -44,6 +45,7 @@ type notifyView struct {
 	// How many: entries of N that are not parked, that are; entries of I.
 	pending, parked, waiting int
 	oldest                   mvcc.Timestamp
+	origins                  []ageBucket // of the pending ones, for those who ask for effects
 	uncounted                bool
 }
 
@@ -71,13 +73,22 @@ func (m *Memory) Add(to *ReadView, req *pb.TabletRequest) error {
 	if req.GetPending() == nil {
 		return nil
 	}
+	effects := req.GetPending().GetEffects()
+	if effects != nil {
+		if to.effects == nil {
+			to.effects = map[*pb.EffectsRequest]effectsNote{}
+		}
+		to.effects[effects] = m.effectsOf(effects)
+	}
 	for _, o := range m.Catalogue.Message.GetObservers() {
 		key := keyOf(o)
-		if _, there := to.columns[key]; there {
-			continue
-		}
-		if err := m.captureColumn(to, key, false); err != nil {
+		if err := m.captureColumn(to, key, effects != nil); err != nil {
 			return err
+		}
+		if c := m.columns[key]; effects != nil && c != nil {
+			v := to.columns[key]
+			v.origins = c.origins.counted()
+			to.columns[key] = v
 		}
 	}
 	return nil
@@ -92,7 +103,10 @@ func (m *Memory) captureColumn(to *ReadView, key columnKey, walked bool) error {
 	if to.columns == nil {
 		to.columns = map[columnKey]notifyView{}
 	}
-	v := to.columns[key]
+	v, known := to.columns[key]
+	if known && !walked {
+		return nil
+	}
 	v.pending, v.parked, v.waiting, v.oldest, v.uncounted = c.pending, c.parked, c.tally.intents,
 		c.ages.oldest(), c.uncounted
 	if walked && c.notifies != nil {

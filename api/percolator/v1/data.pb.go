@@ -261,7 +261,7 @@ func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReplicaChange_Kind.Descriptor instead.
 func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60, 0}
 }
 
 type Error_Code int32
@@ -346,7 +346,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72, 0}
 }
 
 type Cell struct {
@@ -660,6 +660,7 @@ type Lock struct {
 	Kind          Kind                   `protobuf:"varint,5,opt,name=kind,proto3,enum=percolator.v1.Kind" json:"kind,omitempty"`
 	Long          bool                   `protobuf:"varint,6,opt,name=long,proto3" json:"long,omitempty"`
 	Value         []byte                 `protobuf:"bytes,7,opt,name=value,proto3" json:"value,omitempty"`
+	Origin        uint64                 `protobuf:"varint,8,opt,name=origin,proto3" json:"origin,omitempty"` // the user's commit that a run goes back to; 0: the transaction is a user's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -743,6 +744,13 @@ func (x *Lock) GetValue() []byte {
 	return nil
 }
 
+func (x *Lock) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 type LockInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
@@ -810,7 +818,8 @@ type Notify struct {
 	ParkedTs      uint64                 `protobuf:"varint,3,opt,name=parked_ts,json=parkedTs,proto3" json:"parked_ts,omitempty"`
 	Replay        bool                   `protobuf:"varint,4,opt,name=replay,proto3" json:"replay,omitempty"`
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	Trace         []byte                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"` // in walks, and only as long as it is known: as in TabletRequest, of the transaction that changed the cell
+	Trace         []byte                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`    // in walks, and only as long as it is known: as in TabletRequest, of the transaction that changed the cell
+	Origin        uint64                 `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"` // the oldest of the users' commits that the changes go back to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -887,11 +896,19 @@ func (x *Notify) GetTrace() []byte {
 	return nil
 }
 
+func (x *Notify) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 type Intent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Primary       *Cell                  `protobuf:"bytes,1,opt,name=primary,proto3" json:"primary,omitempty"`
 	Expiry        uint64                 `protobuf:"varint,2,opt,name=expiry,proto3" json:"expiry,omitempty"`
 	Worker        *Worker                `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
+	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in Lock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +962,13 @@ func (x *Intent) GetWorker() *Worker {
 		return x.Worker
 	}
 	return nil
+}
+
+func (x *Intent) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
 }
 
 type TabletDescriptor struct {
@@ -1263,6 +1287,7 @@ type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"` // 0: the tablet takes a fresh timestamp, which becomes the reader's own
 	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	Origins       bool                   `protobuf:"varint,3,opt,name=origins,proto3" json:"origins,omitempty"` // results of cells with a notification say its origin
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1311,6 +1336,13 @@ func (x *GetRequest) GetCells() []*Cell {
 	return nil
 }
 
+func (x *GetRequest) GetOrigins() bool {
+	if x != nil {
+		return x.Origins
+	}
+	return false
+}
+
 type ReadResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
@@ -1320,6 +1352,7 @@ type ReadResult struct {
 	StartTs       uint64                 `protobuf:"varint,5,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
 	Deleted       bool                   `protobuf:"varint,6,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	Lock          *LockInfo              `protobuf:"bytes,7,opt,name=lock,proto3" json:"lock,omitempty"`
+	Origin        uint64                 `protobuf:"varint,8,opt,name=origin,proto3" json:"origin,omitempty"` // of the cell's notification, if it has one and the request asks; it has no lock below at
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,6 +1434,13 @@ func (x *ReadResult) GetLock() *LockInfo {
 		return x.Lock
 	}
 	return nil
+}
+
+func (x *ReadResult) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
 }
 
 type GetResponse struct {
@@ -1749,6 +1789,7 @@ type PrewriteRequest struct {
 	Worker        *Worker                `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
 	Writes        []*CellWrite           `protobuf:"bytes,5,rep,name=writes,proto3" json:"writes,omitempty"`
 	Intents       []*Cell                `protobuf:"bytes,6,rep,name=intents,proto3" json:"intents,omitempty"`
+	Origin        uint64                 `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"` // of a run: the oldest of the users' commits that it goes back to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1825,6 +1866,13 @@ func (x *PrewriteRequest) GetIntents() []*Cell {
 	return nil
 }
 
+func (x *PrewriteRequest) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 type CommitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
@@ -1898,6 +1946,7 @@ type OnePhaseRequest struct {
 	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
 	Writes        []*CellWrite           `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
 	Notifies      []*Cell                `protobuf:"bytes,3,rep,name=notifies,proto3" json:"notifies,omitempty"`
+	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in PrewriteRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1951,6 +2000,13 @@ func (x *OnePhaseRequest) GetNotifies() []*Cell {
 		return x.Notifies
 	}
 	return nil
+}
+
+func (x *OnePhaseRequest) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
 }
 
 type RollbackRequest struct {
@@ -2222,6 +2278,7 @@ type NotifyRequest struct {
 	Ts            uint64                 `protobuf:"varint,1,opt,name=ts,proto3" json:"ts,omitempty"`
 	Replay        bool                   `protobuf:"varint,3,opt,name=replay,proto3" json:"replay,omitempty"` // run once whatever is acknowledged; ts must be fresh. Strong columns too, and parked entries
 	Cells         []*Cell                `protobuf:"bytes,2,rep,name=cells,proto3" json:"cells,omitempty"`
+	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in PrewriteRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2277,11 +2334,20 @@ func (x *NotifyRequest) GetCells() []*Cell {
 	return nil
 }
 
+func (x *NotifyRequest) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 type ClearNotifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cell          *Cell                  `protobuf:"bytes,1,opt,name=cell,proto3" json:"cell,omitempty"`
 	UpTo          uint64                 `protobuf:"varint,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
-	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"` // in place of cell: all of these, at once
+	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`    // in place of cell: all of these, at once
+	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // of the run: a notification that goes back further stays; 0: there was no run
+	Ended         uint64                 `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`   // when the run committed, or, if that is not known, a later time; 0: there was none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2335,6 +2401,20 @@ func (x *ClearNotifyRequest) GetCells() []*Cell {
 		return x.Cells
 	}
 	return nil
+}
+
+func (x *ClearNotifyRequest) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
+func (x *ClearNotifyRequest) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
 }
 
 type FailNotifyRequest struct {
@@ -3302,6 +3382,7 @@ func (x *HistoryResponse) GetEntries() []*HistoryEntry {
 type PendingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unlinked      []string               `protobuf:"bytes,1,rep,name=unlinked,proto3" json:"unlinked,omitempty"` // observers that no process has linked: their work is counted apart
+	Effects       *EffectsRequest        `protobuf:"bytes,2,opt,name=effects,proto3" json:"effects,omitempty"`   // set: this is asked instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3343,6 +3424,219 @@ func (x *PendingRequest) GetUnlinked() []string {
 	return nil
 }
 
+func (x *PendingRequest) GetEffects() *EffectsRequest {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+// Asks what is left to do of what the users' commits up to a timestamp have set off (docs/adr/0042).
+type EffectsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Until         uint64                 `protobuf:"varint,1,opt,name=until,proto3" json:"until,omitempty"`          // all that goes back to a commit at or before this
+	Since         *EffectsMark           `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`           // of the answer before
+	Tables        []uint32               `protobuf:"varint,3,rep,packed,name=tables,proto3" json:"tables,omitempty"` // only of these; none: of all
+	Shown         bool                   `protobuf:"varint,4,opt,name=shown,proto3" json:"shown,omitempty"`          // also: what was done after until, which a snapshot there does not show
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EffectsRequest) Reset() {
+	*x = EffectsRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EffectsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EffectsRequest) ProtoMessage() {}
+
+func (x *EffectsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EffectsRequest.ProtoReflect.Descriptor instead.
+func (*EffectsRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *EffectsRequest) GetUntil() uint64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *EffectsRequest) GetSince() *EffectsMark {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *EffectsRequest) GetTables() []uint32 {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *EffectsRequest) GetShown() bool {
+	if x != nil {
+		return x.Shown
+	}
+	return false
+}
+
+// A moment of a tablet: only the same leader in the same term knows what came after it.
+type EffectsMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        uint64                 `protobuf:"varint,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EffectsMark) Reset() {
+	*x = EffectsMark{}
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EffectsMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EffectsMark) ProtoMessage() {}
+
+func (x *EffectsMark) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EffectsMark.ProtoReflect.Descriptor instead.
+func (*EffectsMark) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *EffectsMark) GetTablet() uint64 {
+	if x != nil {
+		return x.Tablet
+	}
+	return 0
+}
+
+func (x *EffectsMark) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *EffectsMark) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+type EffectsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Waiting       bool                   `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"` // something waits to be run, or is being run, or a transaction is not decided
+	Written       bool                   `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"` // a notification of it was written after the mark, or that is not known
+	Hidden        bool                   `protobuf:"varint,3,opt,name=hidden,proto3" json:"hidden,omitempty"`   // shown was asked for, and something was done after until, or that is not known
+	Mark          *EffectsMark           `protobuf:"bytes,4,opt,name=mark,proto3" json:"mark,omitempty"`
+	Held          []*ObserverPending     `protobuf:"bytes,5,rep,name=held,proto3" json:"held,omitempty"` // nothing waits: what is parked, and what waits for nobody
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EffectsResponse) Reset() {
+	*x = EffectsResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EffectsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EffectsResponse) ProtoMessage() {}
+
+func (x *EffectsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EffectsResponse.ProtoReflect.Descriptor instead.
+func (*EffectsResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *EffectsResponse) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
+func (x *EffectsResponse) GetWritten() bool {
+	if x != nil {
+		return x.Written
+	}
+	return false
+}
+
+func (x *EffectsResponse) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
+}
+
+func (x *EffectsResponse) GetMark() *EffectsMark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+func (x *EffectsResponse) GetHeld() []*ObserverPending {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
 type PendingResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Notifications uint64                 `protobuf:"varint,1,opt,name=notifications,proto3" json:"notifications,omitempty"` // N entries of linked, running observers
@@ -3352,13 +3646,14 @@ type PendingResponse struct {
 	NotifyWritten uint64                 `protobuf:"varint,5,opt,name=notify_written,json=notifyWritten,proto3" json:"notify_written,omitempty"` // N entries applied since the leader began
 	Unlinked      uint64                 `protobuf:"varint,6,opt,name=unlinked,proto3" json:"unlinked,omitempty"`                                // notifications and intents that wait for an observer that nobody has linked
 	Observers     []*ObserverPending     `protobuf:"bytes,7,rep,name=observers,proto3" json:"observers,omitempty"`
+	Effects       *EffectsResponse       `protobuf:"bytes,8,opt,name=effects,proto3" json:"effects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PendingResponse) Reset() {
 	*x = PendingResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3665,7 @@ func (x *PendingResponse) String() string {
 func (*PendingResponse) ProtoMessage() {}
 
 func (x *PendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[44]
+	mi := &file_percolator_v1_data_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3678,7 @@ func (x *PendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResponse.ProtoReflect.Descriptor instead.
 func (*PendingResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PendingResponse) GetNotifications() uint64 {
@@ -3435,6 +3730,13 @@ func (x *PendingResponse) GetObservers() []*ObserverPending {
 	return nil
 }
 
+func (x *PendingResponse) GetEffects() *EffectsResponse {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
 // One observer's work in one tablet.
 type ObserverPending struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3449,7 +3751,7 @@ type ObserverPending struct {
 
 func (x *ObserverPending) Reset() {
 	*x = ObserverPending{}
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3763,7 @@ func (x *ObserverPending) String() string {
 func (*ObserverPending) ProtoMessage() {}
 
 func (x *ObserverPending) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[45]
+	mi := &file_percolator_v1_data_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3776,7 @@ func (x *ObserverPending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverPending.ProtoReflect.Descriptor instead.
 func (*ObserverPending) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ObserverPending) GetName() string {
@@ -3524,7 +3826,7 @@ type CollectRequest struct {
 
 func (x *CollectRequest) Reset() {
 	*x = CollectRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3838,7 @@ func (x *CollectRequest) String() string {
 func (*CollectRequest) ProtoMessage() {}
 
 func (x *CollectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[46]
+	mi := &file_percolator_v1_data_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3851,7 @@ func (x *CollectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectRequest.ProtoReflect.Descriptor instead.
 func (*CollectRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CollectRequest) GetBound() uint64 {
@@ -3585,7 +3887,7 @@ type CollectResponse struct {
 
 func (x *CollectResponse) Reset() {
 	*x = CollectResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3899,7 @@ func (x *CollectResponse) String() string {
 func (*CollectResponse) ProtoMessage() {}
 
 func (x *CollectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[47]
+	mi := &file_percolator_v1_data_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3912,7 @@ func (x *CollectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectResponse.ProtoReflect.Descriptor instead.
 func (*CollectResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CollectResponse) GetBound() uint64 {
@@ -3653,7 +3955,7 @@ type SplitRequest struct {
 
 func (x *SplitRequest) Reset() {
 	*x = SplitRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3967,7 @@ func (x *SplitRequest) String() string {
 func (*SplitRequest) ProtoMessage() {}
 
 func (x *SplitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[48]
+	mi := &file_percolator_v1_data_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3980,7 @@ func (x *SplitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitRequest.ProtoReflect.Descriptor instead.
 func (*SplitRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SplitRequest) GetTable() uint32 {
@@ -3712,7 +4014,7 @@ type SplitResponse struct {
 
 func (x *SplitResponse) Reset() {
 	*x = SplitResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +4026,7 @@ func (x *SplitResponse) String() string {
 func (*SplitResponse) ProtoMessage() {}
 
 func (x *SplitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[49]
+	mi := &file_percolator_v1_data_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +4039,7 @@ func (x *SplitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitResponse.ProtoReflect.Descriptor instead.
 func (*SplitResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SplitResponse) GetLeft() *TabletDescriptor {
@@ -3769,7 +4071,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4083,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[50]
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4096,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -3850,7 +4152,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4164,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[51]
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4177,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TableRange) GetFirst() uint32 {
@@ -3908,7 +4210,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4222,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[52]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4235,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -4001,7 +4303,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4315,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4328,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -4047,7 +4349,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4361,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4374,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -4092,7 +4394,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4104,7 +4406,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4117,7 +4419,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -4145,7 +4447,7 @@ type ChangeReplicasRequest struct {
 
 func (x *ChangeReplicasRequest) Reset() {
 	*x = ChangeReplicasRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4459,7 @@ func (x *ChangeReplicasRequest) String() string {
 func (*ChangeReplicasRequest) ProtoMessage() {}
 
 func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4472,7 @@ func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
@@ -4190,7 +4492,7 @@ type ReplicaChange struct {
 
 func (x *ReplicaChange) Reset() {
 	*x = ReplicaChange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4504,7 @@ func (x *ReplicaChange) String() string {
 func (*ReplicaChange) ProtoMessage() {}
 
 func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4517,7 @@ func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
 func (*ReplicaChange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
@@ -4241,7 +4543,7 @@ type ChangeReplicasResponse struct {
 
 func (x *ChangeReplicasResponse) Reset() {
 	*x = ChangeReplicasResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4555,7 @@ func (x *ChangeReplicasResponse) String() string {
 func (*ChangeReplicasResponse) ProtoMessage() {}
 
 func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4568,7 @@ func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
@@ -4286,7 +4588,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4600,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4613,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TransferLeaderRequest) GetNodeId() uint64 {
@@ -4330,7 +4632,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4644,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4657,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
@@ -4376,7 +4678,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4690,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4703,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChecksumRequest) GetId() uint64 {
@@ -4426,7 +4728,7 @@ type ChecksumResponse struct {
 
 func (x *ChecksumResponse) Reset() {
 	*x = ChecksumResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +4740,7 @@ func (x *ChecksumResponse) String() string {
 func (*ChecksumResponse) ProtoMessage() {}
 
 func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +4753,7 @@ func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
 func (*ChecksumResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChecksumResponse) GetId() uint64 {
@@ -4512,7 +4814,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4524,7 +4826,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4537,7 +4839,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -4559,7 +4861,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4873,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4886,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ReplicaProgress) GetReplica() *Replica {
@@ -4650,7 +4952,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4964,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4977,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -4879,7 +5181,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +5193,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +5206,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -4982,7 +5284,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5296,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5309,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -5488,7 +5790,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5500,7 +5802,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5513,7 +5815,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -5774,7 +6076,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5786,7 +6088,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5799,7 +6101,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -5868,7 +6170,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12'\n" +
 	"\x04kind\x18\x03 \x01(\x0e2\x13.percolator.v1.KindR\x04kind\x12\x12\n" +
 	"\x04long\x18\x04 \x01(\bR\x04long\x12\x14\n" +
-	"\x05value\x18\x05 \x01(\fR\x05value\"\xea\x01\n" +
+	"\x05value\x18\x05 \x01(\fR\x05value\"\x82\x02\n" +
 	"\x04Lock\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
@@ -5876,22 +6178,25 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06worker\x18\x04 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x12'\n" +
 	"\x04kind\x18\x05 \x01(\x0e2\x13.percolator.v1.KindR\x04kind\x12\x12\n" +
 	"\x04long\x18\x06 \x01(\bR\x04long\x12\x14\n" +
-	"\x05value\x18\a \x01(\fR\x05value\"t\n" +
+	"\x05value\x18\a \x01(\fR\x05value\x12\x16\n" +
+	"\x06origin\x18\b \x01(\x04R\x06origin\"t\n" +
 	"\bLockInfo\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12'\n" +
 	"\x04lock\x18\x02 \x01(\v2\x13.percolator.v1.LockR\x04lock\x12\x16\n" +
-	"\x06intent\x18\x03 \x01(\bR\x06intent\"\x95\x01\n" +
+	"\x06intent\x18\x03 \x01(\bR\x06intent\"\xad\x01\n" +
 	"\x06Notify\x12\x0e\n" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\x12\x1b\n" +
 	"\tparked_ts\x18\x03 \x01(\x04R\bparkedTs\x12\x16\n" +
 	"\x06replay\x18\x04 \x01(\bR\x06replay\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x14\n" +
-	"\x05trace\x18\x06 \x01(\fR\x05trace\"~\n" +
+	"\x05trace\x18\x06 \x01(\fR\x05trace\x12\x16\n" +
+	"\x06origin\x18\a \x01(\x04R\x06origin\"\x96\x01\n" +
 	"\x06Intent\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
 	"\x06expiry\x18\x02 \x01(\x04R\x06expiry\x12-\n" +
-	"\x06worker\x18\x03 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\"\xba\x02\n" +
+	"\x06worker\x18\x03 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\xba\x02\n" +
 	"\x10TabletDescriptor\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -5918,11 +6223,12 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\fR\x03end\x12\x17\n" +
-	"\ahas_end\x18\x04 \x01(\bR\x06hasEnd\"G\n" +
+	"\ahas_end\x18\x04 \x01(\bR\x06hasEnd\"a\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x04R\x02at\x12)\n" +
-	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\"\xe6\x01\n" +
+	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12\x18\n" +
+	"\aorigins\x18\x03 \x01(\bR\aorigins\"\xfe\x01\n" +
 	"\n" +
 	"ReadResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x14\n" +
@@ -5931,7 +6237,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x04 \x01(\x04R\bcommitTs\x12\x19\n" +
 	"\bstart_ts\x18\x05 \x01(\x04R\astartTs\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12+\n" +
-	"\x04lock\x18\a \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\"R\n" +
+	"\x04lock\x18\a \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\x12\x16\n" +
+	"\x06origin\x18\b \x01(\x04R\x06origin\"R\n" +
 	"\vGetResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.percolator.v1.ReadResultR\aresults\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x04R\x02at\"\xc0\x02\n" +
@@ -5960,23 +6267,25 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x04last\x18\x03 \x01(\v2\x13.percolator.v1.CellR\x04last\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12+\n" +
 	"\x04lock\x18\x05 \x01(\v2\x17.percolator.v1.LockInfoR\x04lock\x12\x17\n" +
-	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\"\x83\x02\n" +
+	"\alast_ts\x18\x06 \x01(\x04R\x06lastTs\"\x9b\x02\n" +
 	"\x0fPrewriteRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12-\n" +
 	"\aprimary\x18\x02 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x16\n" +
 	"\x06expiry\x18\x03 \x01(\x04R\x06expiry\x12-\n" +
 	"\x06worker\x18\x04 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x120\n" +
 	"\x06writes\x18\x05 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12-\n" +
-	"\aintents\x18\x06 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xa1\x01\n" +
+	"\aintents\x18\x06 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x16\n" +
+	"\x06origin\x18\a \x01(\x04R\x06origin\"\xa1\x01\n" +
 	"\rCommitRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
-	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\"\x8f\x01\n" +
+	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xa7\x01\n" +
 	"\x0fOnePhaseRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x120\n" +
 	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12/\n" +
-	"\bnotifies\x18\x03 \x03(\v2\x13.percolator.v1.CellR\bnotifies\"\x86\x01\n" +
+	"\bnotifies\x18\x03 \x03(\v2\x13.percolator.v1.CellR\bnotifies\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\x86\x01\n" +
 	"\x0fRollbackRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
@@ -5997,15 +6306,18 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x10HeartbeatRequest\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x19\n" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12\x16\n" +
-	"\x06expiry\x18\x03 \x01(\x04R\x06expiry\"b\n" +
+	"\x06expiry\x18\x03 \x01(\x04R\x06expiry\"z\n" +
 	"\rNotifyRequest\x12\x0e\n" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x16\n" +
 	"\x06replay\x18\x03 \x01(\bR\x06replay\x12)\n" +
-	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\"}\n" +
+	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\xab\x01\n" +
 	"\x12ClearNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x13\n" +
 	"\x05up_to\x18\x02 \x01(\x04R\x04upTo\x12)\n" +
-	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\"\x9b\x01\n" +
+	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\x12\x14\n" +
+	"\x05ended\x18\x05 \x01(\x04R\x05ended\"\x9b\x01\n" +
 	"\x11FailNotifyRequest\x12'\n" +
 	"\x04cell\x18\x01 \x01(\v2\x13.percolator.v1.CellR\x04cell\x12\x0e\n" +
 	"\x02ts\x18\x02 \x01(\x04R\x02ts\x12\x1a\n" +
@@ -6075,9 +6387,25 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06intent\x18\a \x01(\v2\x15.percolator.v1.IntentR\x06intent\x12\x14\n" +
 	"\x05value\x18\b \x01(\fR\x05value\"H\n" +
 	"\x0fHistoryResponse\x125\n" +
-	"\aentries\x18\x01 \x03(\v2\x1b.percolator.v1.HistoryEntryR\aentries\",\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.percolator.v1.HistoryEntryR\aentries\"e\n" +
 	"\x0ePendingRequest\x12\x1a\n" +
-	"\bunlinked\x18\x01 \x03(\tR\bunlinked\"\x80\x02\n" +
+	"\bunlinked\x18\x01 \x03(\tR\bunlinked\x127\n" +
+	"\aeffects\x18\x02 \x01(\v2\x1d.percolator.v1.EffectsRequestR\aeffects\"\x86\x01\n" +
+	"\x0eEffectsRequest\x12\x14\n" +
+	"\x05until\x18\x01 \x01(\x04R\x05until\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.percolator.v1.EffectsMarkR\x05since\x12\x16\n" +
+	"\x06tables\x18\x03 \x03(\rR\x06tables\x12\x14\n" +
+	"\x05shown\x18\x04 \x01(\bR\x05shown\"U\n" +
+	"\vEffectsMark\x12\x16\n" +
+	"\x06tablet\x18\x01 \x01(\x04R\x06tablet\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xc1\x01\n" +
+	"\x0fEffectsResponse\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\bR\awaiting\x12\x18\n" +
+	"\awritten\x18\x02 \x01(\bR\awritten\x12\x16\n" +
+	"\x06hidden\x18\x03 \x01(\bR\x06hidden\x12.\n" +
+	"\x04mark\x18\x04 \x01(\v2\x1a.percolator.v1.EffectsMarkR\x04mark\x122\n" +
+	"\x04held\x18\x05 \x03(\v2\x1e.percolator.v1.ObserverPendingR\x04held\"\xba\x02\n" +
 	"\x0fPendingResponse\x12$\n" +
 	"\rnotifications\x18\x01 \x01(\x04R\rnotifications\x12\x16\n" +
 	"\x06parked\x18\x02 \x01(\x04R\x06parked\x12\x14\n" +
@@ -6085,7 +6413,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\aintents\x18\x04 \x01(\x04R\aintents\x12%\n" +
 	"\x0enotify_written\x18\x05 \x01(\x04R\rnotifyWritten\x12\x1a\n" +
 	"\bunlinked\x18\x06 \x01(\x04R\bunlinked\x12<\n" +
-	"\tobservers\x18\a \x03(\v2\x1e.percolator.v1.ObserverPendingR\tobservers\"\x9a\x01\n" +
+	"\tobservers\x18\a \x03(\v2\x1e.percolator.v1.ObserverPendingR\tobservers\x128\n" +
+	"\aeffects\x18\b \x01(\v2\x1e.percolator.v1.EffectsResponseR\aeffects\"\x9a\x01\n" +
 	"\x0fObserverPending\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\rnotifications\x18\x02 \x01(\x04R\rnotifications\x12\x16\n" +
@@ -6333,7 +6662,7 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
 	(NodeState)(0),                 // 1: percolator.v1.NodeState
@@ -6384,32 +6713,35 @@ var file_percolator_v1_data_proto_goTypes = []any{
 	(*HistoryEntry)(nil),           // 46: percolator.v1.HistoryEntry
 	(*HistoryResponse)(nil),        // 47: percolator.v1.HistoryResponse
 	(*PendingRequest)(nil),         // 48: percolator.v1.PendingRequest
-	(*PendingResponse)(nil),        // 49: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 50: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 51: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 52: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 53: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 54: percolator.v1.SplitResponse
-	(*Catalogue)(nil),              // 55: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 56: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 57: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 58: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 59: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 60: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 61: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 62: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 63: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 64: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 65: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 66: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 67: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 68: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 69: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 70: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 71: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 72: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 73: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 74: percolator.v1.Error
+	(*EffectsRequest)(nil),         // 49: percolator.v1.EffectsRequest
+	(*EffectsMark)(nil),            // 50: percolator.v1.EffectsMark
+	(*EffectsResponse)(nil),        // 51: percolator.v1.EffectsResponse
+	(*PendingResponse)(nil),        // 52: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 53: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 54: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 55: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 56: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 57: percolator.v1.SplitResponse
+	(*Catalogue)(nil),              // 58: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 59: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 60: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 61: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 62: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 63: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 64: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 65: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 66: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 67: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 68: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 69: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 70: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 71: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 72: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 73: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 74: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 75: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 76: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 77: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
@@ -6473,72 +6805,77 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	12,  // 58: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
 	13,  // 59: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
 	46,  // 60: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	50,  // 61: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	11,  // 62: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	14,  // 63: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	14,  // 64: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	57,  // 65: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	56,  // 66: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	55,  // 67: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	62,  // 68: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	3,   // 69: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	14,  // 70: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	15,  // 71: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	14,  // 72: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	69,  // 73: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	2,   // 74: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	11,  // 75: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	5,   // 76: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	18,  // 77: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	21,  // 78: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	24,  // 79: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	25,  // 80: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	26,  // 81: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	27,  // 82: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	28,  // 83: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	29,  // 84: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	30,  // 85: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	31,  // 86: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	32,  // 87: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	33,  // 88: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	35,  // 89: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	37,  // 90: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	40,  // 91: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	42,  // 92: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	45,  // 93: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	48,  // 94: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	53,  // 95: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	58,  // 96: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	59,  // 97: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	68,  // 98: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	51,  // 99: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	61,  // 100: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	64,  // 101: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	66,  // 102: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	36,  // 103: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	74,  // 104: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	20,  // 105: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	23,  // 106: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	71,  // 107: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	39,  // 108: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	41,  // 109: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	44,  // 110: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	47,  // 111: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	49,  // 112: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	54,  // 113: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	60,  // 114: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	70,  // 115: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	52,  // 116: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	63,  // 117: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	65,  // 118: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	67,  // 119: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	4,   // 120: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	14,  // 121: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	122, // [122:122] is the sub-list for method output_type
-	122, // [122:122] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	49,  // 61: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	50,  // 62: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	50,  // 63: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	53,  // 64: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	53,  // 65: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	51,  // 66: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	11,  // 67: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	14,  // 68: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	14,  // 69: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	60,  // 70: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	59,  // 71: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	58,  // 72: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	65,  // 73: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	3,   // 74: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	14,  // 75: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	15,  // 76: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	14,  // 77: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	72,  // 78: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	2,   // 79: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	11,  // 80: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	5,   // 81: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	18,  // 82: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	21,  // 83: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	24,  // 84: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	25,  // 85: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	26,  // 86: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	27,  // 87: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	28,  // 88: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	29,  // 89: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	30,  // 90: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	31,  // 91: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	32,  // 92: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	33,  // 93: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	35,  // 94: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	37,  // 95: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	40,  // 96: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	42,  // 97: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	45,  // 98: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	48,  // 99: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	56,  // 100: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	61,  // 101: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	62,  // 102: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	71,  // 103: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	54,  // 104: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	64,  // 105: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	67,  // 106: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	69,  // 107: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	36,  // 108: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	77,  // 109: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	20,  // 110: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	23,  // 111: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	74,  // 112: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	39,  // 113: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	41,  // 114: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	44,  // 115: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	47,  // 116: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	52,  // 117: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	57,  // 118: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	63,  // 119: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	73,  // 120: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	55,  // 121: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	66,  // 122: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	68,  // 123: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	70,  // 124: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	4,   // 125: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	14,  // 126: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	127, // [127:127] is the sub-list for method output_type
+	127, // [127:127] is the sub-list for method input_type
+	127, // [127:127] is the sub-list for extension type_name
+	127, // [127:127] is the sub-list for extension extendee
+	0,   // [0:127] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -6546,7 +6883,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[67].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[70].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -6575,7 +6912,7 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_Checksum)(nil),
 		(*TabletRequest_Restore)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[68].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[71].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -6598,7 +6935,7 @@ func file_percolator_v1_data_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   70,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

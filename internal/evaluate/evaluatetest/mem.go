@@ -16,9 +16,9 @@ import (
 // tablets too. Columns are observed by observers without a name.
 type Mem struct {
 	*mvcctest.MemView
-	Tablet    *pb.TabletDescriptor
-	MaxSizes  mvcc.Limits
-	Notifying uint64 // how many notifications have been written
+	Tablet   *pb.TabletDescriptor
+	MaxSizes mvcc.Limits
+	Origins  []mvcc.Timestamp // of the notifications that have been written, in order
 }
 
 var _ evaluate.View = Mem{}
@@ -30,7 +30,7 @@ func (m Mem) Descriptor() *pb.TabletDescriptor { return m.Tablet }
 func (m Mem) Limits() mvcc.Limits { return m.MaxSizes }
 
 // Notified implements evaluate.View.
-func (m Mem) Notified() uint64 { return m.Notifying }
+func (m Mem) Notified() uint64 { return uint64(len(m.Origins)) }
 
 // Queue implements evaluate.View.
 func (m Mem) Queue(mvcc.TableID, string, uint64) (iter.Seq[evaluate.Queued], bool) { return nil, false }
@@ -84,4 +84,42 @@ func (m Mem) Waiting(o *pb.ObserverInfo) (*pb.ObserverPending, error) {
 		}
 	}
 	return out, nil
+}
+
+// Early implements evaluate.View.
+func (m Mem) Early(o *pb.ObserverInfo, until mvcc.Timestamp) *pb.ObserverPending {
+	out := &pb.ObserverPending{Name: o.Name}
+	span, ok := wire.Clip(m.Tablet, mvcc.Span{Table: mvcc.TableID(o.Table)})
+	if !ok {
+		return out
+	}
+	for n, err := range m.Notifies(span.Table, string(o.Column), span.Start, false) {
+		switch {
+		case err != nil || !span.Contains(n.Cell.Row) || n.Notify.Origin() > until:
+		case n.Notify.ParkedTS != 0:
+			out.Parked++
+		default:
+			out.Notifications++
+		}
+	}
+	for i, err := range m.Intents(span.Table, string(o.Column), span.Start) {
+		if err == nil && span.Contains(i.Cell.Row) && i.Intent.From(i.StartTS) <= until {
+			out.Intents++
+		}
+	}
+	return out
+}
+
+// Noted implements evaluate.View.
+func (m Mem) Noted(req *pb.EffectsRequest) (written, hidden bool, mark *pb.EffectsMark) {
+	mark = &pb.EffectsMark{
+		Tablet: m.Tablet.GetTabletId(), Term: 1, Sequence: uint64(len(m.Origins)),
+	}
+	since := req.GetSince()
+	if since.GetTablet() != mark.Tablet || since.GetSequence() > mark.Sequence {
+		return true, false, mark
+	}
+	return slices.ContainsFunc(m.Origins[since.GetSequence():], func(o mvcc.Timestamp) bool {
+		return uint64(o) <= req.GetUntil()
+	}), false, mark
 }

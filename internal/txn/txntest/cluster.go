@@ -24,7 +24,7 @@ type Cluster struct {
 	dead    map[mvcc.Worker]bool
 	ops     int // operations evaluated
 
-	notified uint64 // notifications written
+	origins  []mvcc.Timestamp // of the notifications written
 	listener func([]mvcc.Cell)
 }
 
@@ -56,7 +56,7 @@ func (c *Cluster) apply(effects []mvcc.Mutation) (after func()) {
 		if m.Group != mvcc.GroupNotify || m.Delete {
 			continue
 		}
-		c.notified++
+		c.origins = append(c.origins, m.Notify.Origin())
 		if m.Notify.Attempts == 0 && m.Notify.ParkedTS == 0 {
 			dirty = append(dirty, m.Cell)
 		}

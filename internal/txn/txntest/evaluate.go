@@ -56,7 +56,7 @@ func (c *Cluster) read(req *pb.TabletRequest, at mvcc.Timestamp) *pb.TabletRespo
 		at = c.next(1)
 	}
 	v := evaluatetest.Mem{
-		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Notifying: c.notified,
+		MemView: c.view, Tablet: c.tablet(req.TabletId), MaxSizes: c.limits, Origins: c.origins,
 	}
 	resp, _, err := evaluate.Read(v, req, at) // there are no reservations
 	if err != nil {

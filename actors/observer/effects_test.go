@@ -1,0 +1,187 @@
+package observer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// slowLink delays some operations, does some twice, and loses replies.
+func slowLink(*pb.TabletRequest) txntest.Fault {
+	var f txntest.Fault
+	switch rand.IntN(20) {
+	case 0:
+		f.Reply = true
+	case 1:
+		f.Twice = true
+	case 2, 3, 4:
+		f.Before = func(ctx context.Context) {
+			_ = txn.Sleep(ctx, rand.N(4*time.Millisecond))
+		}
+	}
+	return f
+}
+
+// TestWaitForWaitsForTheLastEffect: when WaitFor returns, everything is there that the commit
+// has set off through five observers, strong and weak, over several tablets and a link that
+// delays, doubles and loses, while others keep the same observers busy without a pause.
+func TestWaitForWaitsForTheLastEffect(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Register: notifytest.RegisterCascade, Faults: slowLink,
+		LockTTL: 500 * time.Millisecond,
+	})
+	for _, table := range notifytest.CascadeTables() {
+		if err := n.DB.CreateTable(ctx, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy, stop := context.WithCancel(ctx)
+	var others, waiters sync.WaitGroup
+	for i := range 2 { // each goes on until the last waiter is done
+		others.Go(func() {
+			for j := 0; busy.Err() == nil; j++ {
+				_, _, _ = notifytest.Begin(busy, n.DB, fmt.Sprintf("n%d.%d", i, j%8))
+			}
+		})
+	}
+	for i := range 3 {
+		waiters.Go(func() {
+			for j := range 6 {
+				row := fmt.Sprintf("w%d", (i+j)%4) // some rows are others' as well
+				if err := waitAndLook(ctx, n.DB, row); err != nil {
+					t.Errorf("waiter %d, commit %d: %v", i, j, err)
+					return
+				}
+			}
+		})
+	}
+	waiters.Wait()
+	stop()
+	others.Wait()
+}
+
+// waitAndLook begins a cascade and waits for its effects.
+func waitAndLook(ctx context.Context, db *percolator.DB, row string) error {
+	to, at, err := notifytest.Begin(ctx, db, row)
+	if err != nil {
+		return err
+	}
+	left, err := db.WaitFor(ctx, at)
+	if err != nil || len(left) > 0 {
+		return fmt.Errorf("%v left, %w", left, err)
+	}
+	return notifytest.Arrived(ctx, db, row, to)
+}
+
+// TestWaitForFollowsWork: work that moves behind the walk's back, from a tablet that is yet to
+// be asked to one that has answered, is waited for, whether the run has written it or a
+// transaction that the function has made by itself.
+func TestWaitForFollowsWork(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprintf("own transaction %v", own), func(t *testing.T) { followWork(t, own) })
+	}
+}
+
+func followWork(t *testing.T, own bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	behind := percolator.Column{Table: "behind", Name: "in"}
+	ahead := percolator.Column{Table: "front", Name: "in"}
+	var (
+		moving = make(chan struct{}) // the tablet ahead is asked: the run there may go on
+		moved  = make(chan struct{}) // what it has written is being run
+		last   = make(chan struct{}) // and may end
+		done   atomic.Bool
+	)
+	var moves, moveds sync.Once
+	cluster := notifytest.NewCluster()
+	// Walks go by table, in the order in which tables are made.
+	cluster.AddTable(behind.Table)
+	front := cluster.AddTable(ahead.Table)
+	var asked atomic.Int64
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster,
+		Register: func(r *percolator.Registry) {
+			r.Strong("ahead", ahead, func(ctx context.Context, tx *percolator.Tx,
+				n percolator.Notification) error {
+				<-moving
+				if !own {
+					tx.Set(n.Row, behind, []byte("moved"))
+					return nil
+				}
+				return percolator.DBFrom(ctx).Transact(ctx,
+					func(_ context.Context, tx *percolator.Tx) error {
+						tx.Set(n.Row, behind, []byte("moved"))
+						return nil
+					})
+			})
+			r.Strong("behind", behind, func(ctx context.Context, _ *percolator.Tx,
+				_ percolator.Notification) error {
+				moveds.Do(func() { close(moved) })
+				<-last
+				done.Store(true)
+				return ctx.Err()
+			})
+		},
+		Faults: func(req *pb.TabletRequest) txntest.Fault {
+			if req.GetPending().GetEffects() == nil {
+				return txntest.Fault{}
+			}
+			select {
+			case <-moved:
+				if asked.Add(1) == 20 { // all that has waited has looked by now
+					close(last)
+				}
+			default:
+			}
+			return txntest.Fault{Before: func(ctx context.Context) {
+				if holds(cluster, req.TabletId, front) {
+					moves.Do(func() { close(moving) })
+					<-moved
+				}
+			}}
+		},
+	})
+	var at percolator.Timestamp
+	if err := n.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("r", ahead, []byte("begun"))
+		return nil
+	}, percolator.CommittedAt(&at)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.DB.WaitFor(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	if !done.Load() {
+		t.Error("EFFECT-MISSING: what has moved to a tablet that had answered still runs")
+	}
+	select {
+	case <-last:
+	default:
+		close(last)
+	}
+}
+
+// holds reports whether the tablet begins with the table.
+func holds(c *notifytest.Cluster, tablet uint64, table mvcc.TableID) bool {
+	for _, d := range c.Tablets() {
+		if d.TabletId == tablet {
+			return mvcc.TableID(d.StartTable) == table
+		}
+	}
+	return false
+}

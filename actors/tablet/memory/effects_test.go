@@ -1,0 +1,66 @@
+package memory
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// TestWrittenOrigins: what was written since a mark is told from what was written before,
+// and what is forgotten counts as written.
+func TestWrittenOrigins(t *testing.T) {
+	type write struct {
+		at     int // marks given out before it
+		origin mvcc.Timestamp
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var w writtenOrigins
+	w.note(1) // nobody has asked yet
+	marks := []uint64{w.now()}
+	var writes []write
+	for range 3 * maxParts {
+		for range r.IntN(3) {
+			origin := mvcc.Timestamp(1 + r.IntN(1000))
+			w.note(origin)
+			writes = append(writes, write{len(marks), origin})
+		}
+		marks = append(marks, w.now())
+		i, until := r.IntN(len(marks)), mvcc.Timestamp(r.IntN(1000))
+		want := false
+		for _, wr := range writes {
+			want = want || (wr.at > i && wr.origin <= until)
+		}
+		got := w.since(marks[i], until)
+		if want && !got {
+			t.Fatalf("written since mark %d of %d up to %d, and not known", i, len(marks), until)
+		}
+		if got && !want && len(marks)-i < maxParts/2 {
+			t.Fatalf("nothing was written since mark %d of %d up to %d", i, len(marks), until)
+		}
+	}
+	if !w.since(0, 1) || !w.since(w.mark+1, 1) || !w.since(1, 1) {
+		t.Error("marks that are none, or are forgotten, say that nothing was written")
+	}
+}
+
+// TestEndedRuns: a run that was under way at a timestamp is found, or forgotten and then
+// counted all the same.
+func TestEndedRuns(t *testing.T) {
+	var e endedRuns
+	e.add(endedRun{table: 16, origin: 10, end: 20})
+	for at, want := range map[mvcc.Timestamp]bool{9: false, 10: true, 19: true, 20: false} {
+		if got := e.after(at, nil); got != want {
+			t.Errorf("at %d: %v", at, got)
+		}
+	}
+	if e.after(15, []uint32{17}) || !e.after(15, []uint32{16, 17}) {
+		t.Error("tables are mistaken for each other")
+	}
+	for i := range mvcc.Timestamp(maxEnded) {
+		e.add(endedRun{table: 16, origin: 100 + i, end: 100 + i})
+	}
+	if !e.after(15, nil) || !e.after(15, []uint32{17}) || e.after(50, nil) {
+		t.Error("what is forgotten does not count")
+	}
+}

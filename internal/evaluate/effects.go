@@ -1,0 +1,61 @@
+package evaluate
+
+import (
+	"slices"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// effects says what is left to do of what commits up to a timestamp have set off
+// (docs/adr/0042): notifications and intents that go back to one of them, and locks on
+// observed columns, of which notifications may come.
+func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
+	asked, out := req.Effects, &pb.EffectsResponse{}
+	until := mvcc.Timestamp(asked.Until)
+	out.Written, out.Hidden, out.Mark = v.Noted(asked)
+	var tables []mvcc.TableID // of observed columns
+	for _, o := range v.Observers() {
+		if len(asked.Tables) > 0 && !slices.Contains(asked.Tables, o.Table) {
+			continue
+		}
+		if table := mvcc.TableID(o.Table); !slices.Contains(tables, table) {
+			tables = append(tables, table)
+		}
+		p := v.Early(o, until)
+		idle := o.Retired || o.Paused || slices.Contains(req.GetUnlinked(), o.Name)
+		if !idle && p.Notifications+p.Intents > 0 {
+			out.Waiting = true
+		}
+		if p.Parked > 0 || (idle && p.Notifications+p.Intents > 0) {
+			out.Held = append(out.Held, p)
+		}
+	}
+	out.Waiting = out.Waiting || slices.ContainsFunc(tables, func(t mvcc.TableID) bool {
+		return undecided(v, t, until, asked.Shown)
+	})
+	if out.Waiting {
+		out.Held = nil
+	}
+	return out
+}
+
+// undecided reports whether an observed column of the table has a lock from the timestamp or
+// before. Reserved ones count too where it matters that a commit may be about to be
+// answered; whoever waits for a commit has its answer.
+func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) bool {
+	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
+	if !ok {
+		return false
+	}
+	for c, l := range v.Locks(span, false) {
+		if v.Observed(c.Table, c.Column) == mvcc.NotObserved || c.Class != mvcc.ClassData {
+			continue
+		}
+		if l.Token == 0 && l.From() <= until || l.Token != 0 && reserved && l.CommitTS <= until {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package mvcc
+
+import "cmp"
+
+// This file says to which users' commits what is pending goes back (docs/adr/0042). The
+// origin of a user's transaction is its own commit. Whatever a run of an observer writes
+// has the least origin of the changes that the run was for, so that all that a commit has
+// set off, directly or not, is found as what has its timestamp or a lower one as origin.
+// An origin may be too low, which makes somebody wait longer, and never too high.
+
+// Origins are those of the changes that a notification stands for. Two halves of them are
+// enough: what a run has seen must go from the least one, or a cell that changes all the
+// time would keep it for ever. The first half takes no more changes, so that the next run
+// has seen all of it; the other half is then the first.
+type Origins struct {
+	First Timestamp // the least of the changes up to Until; 0: the notification's TS
+	Until Timestamp // 0: the notification's TS, there is one half only
+	Later Timestamp // the least of the changes after Until; 0: there are none
+}
+
+// Origin returns the least origin of the changes that the notification stands for.
+func (n *Notify) Origin() Timestamp {
+	first := cmp.Or(n.Origins.First, n.TS)
+	if n.Origins.Later == 0 {
+		return first
+	}
+	return min(first, n.Origins.Later)
+}
+
+// changed adds a change at ts, which may be older than the newest. Origin 0 is its own.
+func (n *Notify) changed(ts, origin Timestamp) {
+	origin = min(cmp.Or(origin, ts), ts)
+	o := n.Origins
+	switch {
+	case n.TS == 0:
+		o = Origins{First: origin}
+	case ts <= cmp.Or(o.Until, n.TS):
+		o.First = min(cmp.Or(o.First, n.TS), origin)
+	case o.Later == 0:
+		o = Origins{First: cmp.Or(o.First, n.TS), Until: n.TS, Later: origin}
+	default:
+		o.Later = min(o.Later, origin)
+	}
+	n.TS, n.Origins = max(n.TS, ts), o
+	n.shorten()
+}
+
+// staleOrigin is by how many milliseconds an origin must be older than the newest change to
+// be taken out by itself: until then whoever waits for it waits as long for other reasons,
+// and a cell that changes all the time is not written once more after each run.
+const staleOrigin = 20
+
+// covered takes out the changes up to a timestamp below TS, as far as it is known which
+// those are. It reports whether that is worth a write.
+func (n *Notify) covered(upTo Timestamp) bool {
+	if n.Origins.Later == 0 || upTo < n.Origins.Until ||
+		n.TS.Millis()-n.Origins.First.Millis() < staleOrigin {
+		return false
+	}
+	n.Origins = Origins{First: n.Origins.Later}
+	n.shorten()
+	return true
+}
+
+// shorten leaves out what the notification says anyway, as nearly all of them do.
+func (n *Notify) shorten() {
+	if n.Origins.Later == 0 && n.Origins.First == n.TS {
+		n.Origins.First = 0
+	}
+}
+
+// From returns the origin of what the lock becomes, or, of a user's transaction, whose
+// commit is not known, its start.
+func (l *Lock) From() Timestamp { return min(cmp.Or(l.Origin, l.StartTS), l.StartTS) }
+
+// From returns the origin of what the intent of a transaction becomes, as Lock.From does.
+func (i *Intent) From(start Timestamp) Timestamp { return min(cmp.Or(i.Origin, start), start) }

@@ -1,0 +1,121 @@
+package mvcc_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
+)
+
+// TestOriginsAreNeverTooHigh: what a notification says it goes back to is no later than what
+// any of its changes does, in whatever order changes, copies and clearings come, and it does
+// not keep an origin for ever on a cell that changes all the time.
+func TestOriginsAreNeverTooHigh(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		m := mvcctest.NewMemView()
+		m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+		c := parseCell("a.doc")
+		type change struct{ ts, origin mvcc.Timestamp }
+		var pending []change
+		now := mvcc.Timestamp(1 << 30)
+		for range 40 {
+			now += mvcc.Timestamp(r.IntN(30)) << mvcc.LogicalBits
+			switch r.IntN(3) {
+			case 0, 1:
+				now++
+				ch := change{ts: now, origin: now}
+				if r.IntN(2) == 0 {
+					ch.origin = now - mvcc.Timestamp(r.Int64N(1<<29))
+				}
+				// An intent is committed late, but not later than a run that clears it.
+				if n, there, _ := m.Notification(c); there && r.IntN(4) == 0 {
+					ch.ts = n.TS - 1
+					ch.origin = min(ch.origin, ch.ts)
+				}
+				req := mvcc.NotifyRequest{TS: ch.ts, Cells: []mvcc.Cell{c}, Origin: ch.origin}
+				_, list, err := mvcc.NotifyCells(m, req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Apply(list)
+				pending = append(pending, ch)
+			case 2:
+				upTo := now - mvcc.Timestamp(r.Int64N(1<<24))
+				_, list, err := mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: upTo})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Apply(list)
+				left := pending[:0]
+				for _, ch := range pending {
+					if ch.ts > upTo {
+						left = append(left, ch)
+					}
+				}
+				pending = left
+			}
+			n, there, _ := m.Notification(c)
+			for _, ch := range pending {
+				if !there || n.Origin() > ch.origin {
+					t.Fatalf("ORIGIN-TOO-HIGH: seed %d: a change at %d goes back to %d, and its notification to %d: %+v",
+						seed, ch.ts, ch.origin, n.Origin(), n)
+				}
+			}
+		}
+	}
+}
+
+// TestOriginsDoNotStick: a cell that changes during each of its runs leaves an old origin
+// behind after a few of them.
+func TestOriginsDoNotStick(t *testing.T) {
+	m := mvcctest.NewMemView()
+	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	c := parseCell("a.doc")
+	second := mvcc.TimestampAt(1000)
+	notify := func(ts, origin mvcc.Timestamp) {
+		_, list, err := mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: ts, Cells: []mvcc.Cell{c}, Origin: origin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	notify(5*second, second)
+	for run := mvcc.Timestamp(6); run < 9; run++ {
+		start := run * second
+		notify(start+second/4, 0) // during the run
+		notify(start+second/2, 0)
+		_, list, err := mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+	}
+	if n, _, _ := m.Notification(c); n.Origin() < 6*second {
+		t.Errorf("after three runs the cell still goes back to %v: %+v", n.Origin().Millis(), n)
+	}
+}
+
+// TestRunClearsNoOlderOrigin: a weak notification that is older than the run, and came after
+// the run had looked, is not cleared with it: what the run has written goes back to other
+// commits.
+func TestRunClearsNoOlderOrigin(t *testing.T) {
+	m := mvcctest.NewMemView()
+	m.Columns[mvcc.ObservedColumn{testTable, "doc"}] = mvcc.ObservedWeak
+	c := parseCell("a.doc")
+	m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: c, Notify: &mvcc.Notify{TS: 20}}})
+	_, list, err := mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: 10, Cells: []mvcc.Cell{c}}) // late
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Apply(list)
+	res, list, err := mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: 30, Origin: 20})
+	if err != nil || len(list) > 0 || res.CommitTS != 20 {
+		t.Errorf("ORIGIN-CLEARED: %+v, %d effects, %v", res, len(list), err)
+	}
+	res, list, err = mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: 31, Origin: 10})
+	if err != nil || len(list) != 1 || res.CommitTS != 0 {
+		t.Errorf("the next run's: %+v, %d effects, %v", res, len(list), err)
+	}
+}

@@ -1,0 +1,200 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file waits for all that a commit has set off (docs/adr/0042). A wait belongs to its
+// caller's goroutine and keeps nothing in the client.
+
+// Waits between questions about effects that are not there yet. They begin short, as most
+// cascades take milliseconds, and stay short, as the last run may end at any time; what
+// they cost is bounded by the time that the questions themselves take.
+const (
+	effectsPause    = time.Millisecond
+	effectsPauseMax = 20 * time.Millisecond
+	// relinkEvery is how often a wait looks again which observers no process runs.
+	relinkEvery = time.Second
+)
+
+// errNoEffects is the answer of a node that does not know what is asked.
+var errNoEffects = fmt.Errorf("%w: the node that leads a tablet is of a release that can't wait for a commit's "+
+	"effects: start a later build on every node, and then run `percolator cluster finalize`", ErrInvalid)
+
+// effectsWait is one wait for the effects of commits up to a timestamp.
+type effectsWait struct {
+	o        *observers
+	until    mvcc.Timestamp
+	unlinked []string
+	asked    time.Time // when unlinked was
+	pause    time.Duration
+}
+
+// effectsWalk is what a walk over the tablets has found while nothing waited there.
+type effectsWalk struct {
+	seen  map[wire.Position]*pb.EffectsResponse // by where tablets begin
+	again bool                                  // something has happened since the walk before
+}
+
+// WaitFor returns when all that goes back to commits up to the timestamp has been run or
+// waits for nobody: then it returns what does, by observer. ErrInvalid if the timestamp has
+// not been given out yet.
+//
+// One walk over the tablets is not one moment: a run may move work from a tablet that is yet
+// to be asked to one that has answered. So there are two, each of which waits at a tablet
+// until it has nothing. Had anything been left at a moment between the two, its notification
+// had either been met by one of them or been written after the first walk's mark, and the
+// second would know.
+func (o *observers) WaitFor(ctx context.Context,
+	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
+	if err := o.oracle.givenOut(ctx, until); err != nil {
+		return nil, err
+	}
+	w := &effectsWait{o: o, until: until, pause: effectsPause}
+	if err := w.relink(ctx); err != nil {
+		return nil, err
+	}
+	before := &effectsWalk{}
+	for {
+		now, err := w.walk(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		held, linked := now.held(), w.unlinked
+		if !now.again && slices.ContainsFunc(linked, func(name string) bool {
+			return held[name] != nil
+		}) {
+			// Somebody may run it by now.
+			if err := w.relink(ctx); err != nil {
+				return nil, err
+			}
+			now.again = !slices.Equal(w.unlinked, linked)
+		}
+		if !now.again {
+			return held, nil
+		}
+		before = now
+	}
+}
+
+// relink asks which observers no process runs.
+func (w *effectsWait) relink(ctx context.Context) (err error) {
+	w.unlinked, err = w.o.unlinked(ctx)
+	w.asked = time.Now()
+	return err
+}
+
+// walk asks every tablet, again and again while something waits there, and goes on where the
+// tablet ends that has answered.
+func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
+	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
+	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
+	for more {
+		began, last := time.Now(), before.seen[at]
+		n, end, bounded, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
+			Unlinked: w.unlinked,
+			Effects:  &pb.EffectsRequest{Until: uint64(w.until), Since: last.GetMark()},
+		})
+		if err != nil {
+			return nil, err
+		}
+		effects := n.GetEffects()
+		if effects == nil {
+			return nil, errNoEffects
+		}
+		if effects.Waiting {
+			now.again = true
+			if err := w.sleep(ctx, time.Since(began)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		// What waits for nobody may have been run all the same, and what it has set off
+		// may be anywhere.
+		now.again = now.again || effects.Written || !slices.EqualFunc(effects.Held, last.GetHeld(),
+			func(a, b *pb.ObserverPending) bool { return proto.Equal(a, b) })
+		now.seen[at] = effects
+		at, more = end, bounded
+	}
+	return now, nil
+}
+
+// sleep pauses before the next question, at least as long as the last took.
+func (w *effectsWait) sleep(ctx context.Context, took time.Duration) error {
+	if err := Sleep(ctx, max(w.pause, took)); err != nil {
+		return err
+	}
+	w.pause = min(2*w.pause, effectsPauseMax)
+	if time.Since(w.asked) < relinkEvery {
+		return nil
+	}
+	return w.relink(ctx)
+}
+
+// held sums up what waits for nobody.
+func (w *effectsWalk) held() map[string]*pb.ObserverPending {
+	sum := map[string]*pb.ObserverPending{}
+	for _, tablet := range w.seen {
+		for _, p := range tablet.Held {
+			s := sum[p.Name]
+			if s == nil {
+				s = &pb.ObserverPending{Name: p.Name}
+				sum[p.Name] = s
+			}
+			s.Notifications += p.Notifications
+			s.Parked += p.Parked
+			s.Intents += p.Intents
+		}
+	}
+	return sum
+}
+
+// Settled reports whether the tables' observers had committed by the snapshot's timestamp
+// all that they do for commits up to there; no table: all observers. False may also mean that
+// it is not known. One walk is enough: the timestamp is one moment, and a tablet knows what
+// has ended after it.
+func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) {
+	if s.ended.Load() {
+		return false, fmt.Errorf("%w: snapshot", ErrClosed)
+	}
+	ids := make([]uint32, len(tables))
+	for i, name := range tables {
+		id, err := s.c.meta.TableID(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		ids[i] = uint32(id)
+	}
+	unlinked, err := s.c.observers.unlinked(ctx)
+	if err != nil {
+		return false, err
+	}
+	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
+	for more {
+		n, end, bounded, err := s.c.observers.pendingAt(ctx, at, &pb.PendingRequest{
+			Unlinked: unlinked,
+			Effects:  &pb.EffectsRequest{Until: uint64(s.at), Tables: ids, Shown: true},
+		})
+		if err != nil {
+			return false, err
+		}
+		effects := n.GetEffects()
+		if effects == nil {
+			return false, errNoEffects
+		}
+		if effects.Waiting || effects.Hidden {
+			return false, nil
+		}
+		at, more = end, bounded
+	}
+	return true, nil
+}
