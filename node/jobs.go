@@ -14,11 +14,13 @@ import (
 	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
+	"github.com/percolator-go/percolator/actors/timers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // job is background work of the node that leads meta; each job is an actor of its own.
@@ -30,7 +32,7 @@ type job interface {
 }
 
 // leaderJobs are the jobs that run while this node leads meta: placement, collection of
-// history, splits and back-fills. It owns which of them run, and by which policy. The
+// history, splits, back-fills and timers. It owns which of them run, and by which policy. The
 // worker of changes starts and ends them, and so may wait for them; any goroutine may
 // wake one or ask for its status. A job that did not end in time may still be in its turn
 // while the node leads no more; none starts beside it.
@@ -44,6 +46,9 @@ type leaderJobs struct {
 	statuses *statusCache
 	known    *clusterPolicy
 	clocks   oracle.Offsets // as placement has found them, which uses it
+
+	gate   *version.Gate
+	timers timers.Stats // of all timers jobs; any goroutine reads
 
 	// The worker's own.
 	started bool
@@ -128,7 +133,8 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	}
 	// All are tried, so that the log names everything that cannot start. One that the
 	// policy or the configuration forbids returns nil and does not run.
-	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement())
+	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement(),
+		l.startTimers())
 	if err != nil {
 		// Not under ctx, which may be what has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
@@ -154,6 +160,7 @@ func (l *leaderJobs) end(ctx context.Context) error {
 	l.backfills, l.collector, l.placement = nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
+	l.timers.Pending.Store(0)
 	var late []job
 	var errs []error
 	for _, j := range slices.Backward(l.running) {

@@ -99,6 +99,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	m.collectLog(out, status)
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
+	m.collectTimers(out, &m.status.jobs.timers)
 	m.collectObservers(out, status.Observers)
 	m.collectCluster(out)
 	exposition.Transactions(out, m.client)

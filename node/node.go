@@ -285,7 +285,7 @@ func (n *Node) openParts() {
 	// statuses is set below: the cache of statuses asks this node's, which has the jobs'.
 	n.jobs = &leaderJobs{
 		cfg: n.cfg, system: n.system, meta: n.meta, client: n.client, known: n.policy,
-		send: n.carrier.Sender(), members: n.others.members,
+		send: n.carrier.Sender(), members: n.others.members, gate: n.gate,
 	}
 	n.observers = &observers{
 		cfg: n.cfg, self: n.identity, worker: workerOf(n.identity), life: n.life, system: n.system,

@@ -1,6 +1,9 @@
 package percolatortest_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,6 +35,71 @@ func TestDebounceSurvives(t *testing.T) {
 				if got, _ := n.Get(t, row, heard); got != want {
 					t.Errorf("%s: %q, want %q", row, got, want)
 				}
+			}
+		})
+	}
+}
+
+// TestTimersSurvive: a timer fires after its time, whatever becomes of the node meanwhile, and
+// none of a transaction that was given up.
+func TestTimersSurvive(t *testing.T) {
+	wake := percolator.Column{Table: "guests", Name: "wake"}
+	const d = 700 * time.Millisecond
+	for name, end := range map[string]func(*percolatortest.Node, testing.TB){
+		"restart": (*percolatortest.Node).Restart, "crash": (*percolatortest.Node).Crash,
+		"neither": func(*percolatortest.Node, testing.TB) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := percolatortest.Start(t, func(r *percolator.Registry) {
+				r.Weak("awake", wake, func(_ context.Context, tx *percolator.Tx,
+					n percolator.Notification) error {
+					tx.Set(n.Row, heard, []byte(fmt.Sprint(n.TS)))
+					return nil
+				})
+			})
+			var committed percolator.Timestamp
+			began := time.Now()
+			err := n.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+				tx.Set("ann", said, []byte("later"))
+				tx.NotifyAfter("ann", wake, d)
+				return nil
+			}, percolator.CommittedAt(&committed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			givenUp := errors.New("given up")
+			err = n.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+				tx.NotifyAfter("ben", wake, 0)
+				return givenUp
+			})
+			if !errors.Is(err, givenUp) {
+				t.Fatal(err)
+			}
+			n.RunUntilIdle(t) // does not wait for timers
+			end(n, t)
+			value, tick := "", time.NewTicker(5*time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.After(time.Minute); value == ""; {
+				select {
+				case <-tick.C:
+					value, _ = n.Get(t, "ann", heard)
+				case <-deadline:
+					t.Fatal("the timer has not fired")
+				}
+			}
+			var at percolator.Timestamp
+			if _, err := fmt.Sscan(value, &at); err != nil {
+				t.Fatal(err)
+			}
+			if passed := at.Time().Sub(committed.Time()); passed < d {
+				t.Errorf("it fired after %v of the cluster's time, want %v", passed, d)
+			}
+			if passed := time.Since(began); passed < d {
+				t.Errorf("it fired after %v of our time, want %v", passed, d)
+			}
+			if value, ok := n.Get(t, "ben", heard); ok {
+				t.Errorf("a timer of a transaction that was given up has fired: %q", value)
 			}
 		})
 	}

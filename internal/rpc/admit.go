@@ -25,6 +25,8 @@ type admission struct {
 const (
 	forNodes = "this operation is for nodes only"
 	ofMeta   = "this operation is for nodes only: the table is the cluster's own"
+	ofTimers = "timers are set by transactions (Tx.NotifyAfter), and read by the nodes alone"
+	noTimer  = "the table of timers takes timers of users' tables only"
 	ofAcks   = "acknowledgments are written by observers' runs only"
 	notRaw   = "raw cells are the nodes' own, and no scan would show them: write in a transaction"
 )
@@ -66,6 +68,9 @@ func (a *admission) request(req *pb.TabletRequest) {
 	a.cells(op.Clients, s.Intents...)
 	// A span is only read, so nothing but its table matters.
 	a.highest = max(a.highest, s.Span.GetTable())
+	if readsTimers(req, &s) {
+		a.forbid(ofTimers)
+	}
 	switch op := req.Op.(type) {
 	case *pb.TabletRequest_ResolveLock:
 		// Whoever says "committed" of an acknowledgment's lock is believed by the tablet,
@@ -90,6 +95,10 @@ func (a *admission) request(req *pb.TabletRequest) {
 func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 	for _, c := range cells {
 		a.need(c != nil)
+		if mvcc.TableID(c.GetTable()) == mvcc.TimerTable {
+			a.timer(access, c)
+			continue
+		}
 		a.highest = max(a.highest, c.GetTable())
 		// Whatever the cell is, it may be read.
 		if access == wire.AccessRead {
@@ -102,6 +111,32 @@ func (a *admission) cells(access wire.Access, cells ...*pb.Cell) {
 			a.forbid(ofAcks)
 		}
 	}
+}
+
+// timer admits the access to a cell of the table of timers, which says in its row which table
+// it is for: that is the table that counts, for grants too (tablesOf). To read one would be to
+// read the rows of that table.
+func (a *admission) timer(access wire.Access, c *pb.Cell) {
+	table, ok := mvcc.TimerTarget(wire.Cell(c))
+	switch {
+	case access == wire.AccessRead:
+		a.forbid(ofTimers)
+	case !ok:
+		a.forbid(noTimer)
+	}
+	a.highest = max(a.highest, uint32(table))
+}
+
+// readsTimers reports whether the request reads a range of the table of timers.
+func readsTimers(req *pb.TabletRequest, s *wire.Subject) bool {
+	table := s.Span.GetTable()
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Walk:
+		table = op.Walk.GetTable()
+	case *pb.TabletRequest_History:
+		table = op.History.GetTable()
+	}
+	return mvcc.TableID(table) == mvcc.TimerTable
 }
 
 // forbid keeps the first reason to refuse the request.

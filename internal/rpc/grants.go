@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -96,20 +97,28 @@ func (g *grants) refuse(who Caller, req *pb.TabletRequest) *pb.Error {
 }
 
 // tablesOf returns the tables whose rows the request reads or changes, some of them
-// several times.
+// several times. A timer counts for the table that it notifies.
 func tablesOf(req *pb.TabletRequest) (ids []uint32) {
 	s := wire.SubjectOf(req)
+	cell := func(c *pb.Cell) {
+		id := c.GetTable()
+		if mvcc.TableID(id) == mvcc.TimerTable {
+			target, _ := mvcc.TimerTarget(wire.Cell(c))
+			id = uint32(target)
+		}
+		ids = append(ids, id)
+	}
 	if s.HasCell && !s.Elsewhere {
-		ids = append(ids, s.Cell.GetTable())
+		cell(s.Cell)
 	}
 	for _, w := range s.Writes {
-		ids = append(ids, w.GetCell().GetTable())
+		cell(w.GetCell())
 	}
 	for _, c := range s.Cells {
-		ids = append(ids, c.GetTable())
+		cell(c)
 	}
 	for _, c := range s.Intents {
-		ids = append(ids, c.GetTable())
+		cell(c)
 	}
 	if s.Span != nil {
 		ids = append(ids, s.Span.GetTable())

@@ -67,6 +67,7 @@ type writeBuffer struct {
 	// unresolved are writes to tables whose ids are not known yet, and all later ones, in
 	// order.
 	unresolved []unresolvedWrite
+	timers     []unsetTimer
 	first      [2]pending
 }
 
@@ -120,7 +121,7 @@ func (t *Txn) buffer(k Key, kind mvcc.Kind, value []byte) {
 	if t.size += len(k.Row) + len(k.Column) + len(value) + cellCost; t.size > t.limit {
 		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
 		// It will never commit, so its writes need not be kept.
-		t.writes, t.index, t.notifies, t.unresolved = nil, nil, nil, nil
+		t.writes, t.index, t.notifies, t.unresolved, t.timers = nil, nil, nil, nil, nil
 		return
 	}
 	if kind == mvcc.KindPut {

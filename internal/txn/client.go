@@ -32,6 +32,7 @@ type Client struct {
 	beats      *heartbeats
 	leases     *leases
 
+	weak    weakColumns
 	learned prefetcher
 	stats   counters
 	warned  atomic.Int64 // of a late write, last, in seconds since 1970

@@ -24,6 +24,9 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if err == nil {
 		err = t.resolveRest(ctx)
 	}
+	if err == nil {
+		err = t.setTimers(ctx)
+	}
 	if err != nil {
 		t.record(Undecided, outcomeOf(err))
 		return 0, notCommitted(err)

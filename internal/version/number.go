@@ -51,9 +51,13 @@ var Locks = Feature{"Tx.Lock", 3}
 // a commit's effects with what waits for observers at all.
 var Origins = Feature{"waiting for a commit's effects", 3}
 
+// Timers are in a table of which earlier builds know nothing: they would let any client
+// write there, and fire none.
+var Timers = Feature{"durable timers", 3}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
-func Features() []Feature { return []Feature{Backups, Batches, Locks, Origins} }
+func Features() []Feature { return []Feature{Backups, Batches, Locks, Origins, Timers} }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
 // them.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/version"
 )
 
@@ -42,9 +43,9 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 			return version.Batches
 		}
 	case *pb.TabletRequest_Prewrite:
-		return lockFeature(op.Prewrite.GetWrites())
+		return featureOfWrites(op.Prewrite.GetWrites())
 	case *pb.TabletRequest_OnePhase:
-		return lockFeature(op.OnePhase.GetWrites())
+		return featureOfWrites(op.OnePhase.GetWrites())
 	case *pb.TabletRequest_Pending:
 		if op.Pending.GetEffects() != nil {
 			return version.Origins
@@ -53,11 +54,15 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 	return version.Feature{}
 }
 
-// lockFeature is Locks if one of the writes is a lock.
-func lockFeature(writes []*pb.CellWrite) version.Feature {
+// featureOfWrites is Locks if one of the writes is a lock, and Timers if one sets a timer: all
+// features of one number, so the first that is found will do.
+func featureOfWrites(writes []*pb.CellWrite) version.Feature {
 	for _, w := range writes {
-		if w.GetKind() == pb.Kind_KIND_LOCK {
+		switch {
+		case w.GetKind() == pb.Kind_KIND_LOCK:
 			return version.Locks
+		case mvcc.TableID(w.GetCell().GetTable()) == mvcc.TimerTable:
+			return version.Timers
 		}
 	}
 	return version.Feature{}

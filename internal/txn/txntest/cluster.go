@@ -14,15 +14,16 @@ import (
 
 // Cluster is a repository in memory. All its methods may be used concurrently.
 type Cluster struct {
-	mu      sync.Mutex
-	view    *mvcctest.MemView
-	limits  mvcc.Limits
-	tablets []*pb.TabletDescriptor // sorted by start
-	tables  []*pb.Table
-	last    mvcc.Timestamp // given out by the oracle
-	skew    time.Duration  // of the oracle's clock
-	dead    map[mvcc.Worker]bool
-	ops     int // operations evaluated
+	mu        sync.Mutex
+	view      *mvcctest.MemView
+	announced []*pb.ObserverInfo // in the catalogue
+	limits    mvcc.Limits
+	tablets   []*pb.TabletDescriptor // sorted by start
+	tables    []*pb.Table
+	last      mvcc.Timestamp // given out by the oracle
+	skew      time.Duration  // of the oracle's clock
+	dead      map[mvcc.Worker]bool
+	ops       int // operations evaluated
 
 	origins  []mvcc.Timestamp // of the notifications written
 	listener func([]mvcc.Cell)
@@ -151,6 +152,15 @@ func (c *Cluster) Observe(table mvcc.TableID, column string, how mvcc.Observed) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view.Columns[mvcc.ObservedColumn{Table: table, Column: column}] = how
+}
+
+// Announce puts a weak observer of the column into the catalogue.
+func (c *Cluster) Announce(table mvcc.TableID, column string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.announced = append(c.announced, &pb.ObserverInfo{
+		Table: uint32(table), Column: wire.Bytes(column), Weak: true,
+	})
 }
 
 // SetBound sets the bound below which nothing is read.

@@ -156,8 +156,12 @@ func (p *Process) Tables(context.Context) ([]*pb.Table, error) {
 	return slices.Clone(p.cluster.tables), nil
 }
 
-// Catalogue is empty.
-func (p *Process) Catalogue(context.Context) (*pb.Catalogue, error) { return &pb.Catalogue{}, nil }
+// Catalogue has what was announced.
+func (p *Process) Catalogue(context.Context) (*pb.Catalogue, error) {
+	p.cluster.mu.Lock()
+	defer p.cluster.mu.Unlock()
+	return &pb.Catalogue{Observers: slices.Clone(p.cluster.announced)}, nil
+}
 
 // SplitTablet splits a tablet.
 func (p *Process) SplitTablet(_ context.Context, table, row string) error {

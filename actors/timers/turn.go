@@ -1,0 +1,392 @@
+package timers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file has what a turn does. It runs on the actor's goroutine.
+
+const (
+	page        = 128 // timers in one firing transaction
+	pages       = 8   // such transactions for a shard in one turn
+	turnTimeout = time.Minute
+	// late is how far behind the present the job reads again, for timers of transactions that
+	// took so long to commit; wholeEvery is how often it reads all, for those that took longer.
+	late       = 2 * time.Second
+	wholeEvery = time.Minute
+	// mostCounted is how many waiting timers of each shard are counted then.
+	mostCounted = 1250
+	retry       = time.Second // after an error
+	idlePauses  = 5           // in a pause where there are no timers
+	// Each transaction has attemptTimeout. Timers of a tablet that nobody serves are set anew for
+	// postponed later, and without an attempt as long as it counts as silent.
+	attemptTimeout = time.Second
+	postponed      = 5 * time.Second
+	silentFor      = 15 * time.Second
+)
+
+// work is what the job keeps between its turns.
+type work struct {
+	cfg     Config
+	tablets []Tablet                 // when it last looked at the timers
+	next    time.Time                // when the first timer that it knows is due; zero: it knows of none
+	whole   time.Time                // when it last read all timers
+	shards  [mvcc.TimerShards]string // the row from which on it reads
+	apart   bool                     // it has tried to give the timers a tablet of their own
+	partly  bool                     // it has looked for new timers since, but not read all
+	failing bool                     // the last turn ended in an error
+	silent  map[uint64]time.Time     // tablets that have not answered, and until when that counts
+}
+
+func newWork(cfg Config) *work { return &work{cfg: cfg, silent: map[uint64]time.Time{}} }
+
+// turn fires what is due, if there is anything.
+func (w *work) turn(ctx context.Context) time.Duration {
+	if !w.cfg.Ready() {
+		return retry
+	}
+	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	more, err := w.look(ctx)
+	if err != nil {
+		if ctx.Err() == nil && !w.failing {
+			w.cfg.Logger.Warn("timers could not be looked at; it is tried again", "error", err)
+		}
+		w.failing = true
+		return retry
+	}
+	w.failing = false
+	switch {
+	case more:
+		return 0
+	case w.next.IsZero(): // nothing waits, and mostly nothing ever has
+		return idlePauses * w.cfg.Pause
+	}
+	return w.cfg.Pause
+}
+
+// look reads the timers, unless it knows that none is due. more reports whether there are more
+// that are due.
+func (w *work) look(ctx context.Context) (more bool, err error) {
+	tablets, err := w.cfg.Tablets(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	changed := !slices.Equal(tablets, w.tablets)
+	whole := (changed || w.partly) && now.Sub(w.whole) >= wholeEvery
+	if !changed && !whole && (w.next.IsZero() || now.Before(w.next)) {
+		return false, nil
+	}
+	w.partly = !whole && (w.partly || changed)
+	if whole {
+		w.shards, w.whole = [mvcc.TimerShards]string{}, now
+	}
+	var weak map[mvcc.ObservedColumn]bool
+	first := int64(-1) // when the first one is due that is not yet
+	at, err := w.cfg.Client.Timestamp(ctx)
+	if err != nil {
+		return false, err
+	}
+	present := presentAt(at)
+	for shard := range mvcc.TimerShards {
+		due, there, err := w.head(ctx, shard, at)
+		if err != nil {
+			return false, err
+		}
+		if there && due < present {
+			if weak == nil {
+				catalogue, err := w.cfg.Meta.Catalogue(ctx)
+				if err != nil {
+					return false, err
+				}
+				weak = txn.WeakColumns(catalogue)
+			}
+			left, err := w.fire(ctx, shard, weak)
+			if err != nil {
+				return false, err
+			}
+			more = more || left
+			due = present // what follows is looked at in the next turn
+		}
+		if there && (first < 0 || due < first) {
+			first = due
+		}
+	}
+	if whole {
+		if err := w.countPending(ctx, at); err != nil {
+			return false, err
+		}
+	}
+	w.tablets, w.next = tablets, time.Time{}
+	if first >= 0 {
+		w.next = now.Add(time.Duration(first+1-present) * time.Millisecond)
+		w.separate(ctx)
+	}
+	return more, nil
+}
+
+// presentAt returns the present in milliseconds, when ts is fresh: by the oracle, which timers
+// are set by, and by this node's clock. The oracle's time leaps when meta gets another leader,
+// and then nothing may be taken for due that is not.
+func presentAt(ts mvcc.Timestamp) int64 { return min(ts.Millis(), time.Now().UnixMilli()) }
+
+// head returns when the first timer of the shard is due. Behind what has been fired it begins
+// to read, and if nothing is due the next time will begin there as well.
+func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int64, there bool,
+	err error) {
+	span := mvcc.TimerSpan(shard, 0, 1<<63-1)
+	span.Start = max(span.Start, w.shards[shard])
+	w.cfg.Stats.Reads.Add(1)
+	for r, err := range w.cfg.Client.Records(ctx, txn.RecordScan{Span: span, At: at, Limit: 1}) {
+		if err != nil {
+			return 0, false, err
+		}
+		t, ok := mvcc.TimerOf(r.Cell, r.Value)
+		if !ok { // it goes at once
+			return 0, true, nil
+		}
+		due, there = t.Due, true
+		break
+	}
+	if present := presentAt(at); !there || due >= present {
+		w.shards[shard] = mvcc.TimerSpan(shard, present-late.Milliseconds(), 0).Start
+	}
+	return due, there, nil
+}
+
+// fire fires timers of the shard that are due, in bounded transactions. left reports whether
+// there may be more.
+func (w *work) fire(ctx context.Context, shard int,
+	weak map[mvcc.ObservedColumn]bool) (left bool, err error) {
+	for range pages {
+		n, err := w.firePage(ctx, shard, weak)
+		if err != nil {
+			return false, err
+		}
+		if n < page {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// firePage fires up to a page of timers of the shard, and returns how many it has found.
+func (w *work) firePage(ctx context.Context, shard int,
+	weak map[mvcc.ObservedColumn]bool) (n int, err error) {
+	b := batch{from: max(mvcc.TimerSpan(shard, 0, 0).Start, w.shards[shard]), weak: weak}
+	rows, now, err := w.fireBatch(ctx, &b)
+	switch {
+	case err != nil && len(rows) == 0:
+		return 0, err
+	case err != nil:
+		if err := w.eachTablet(ctx, rows, weak); err != nil {
+			return 0, err
+		}
+	}
+	if len(rows) == page {
+		w.shards[shard] = rows[page-1] + "\x00"
+	} else {
+		w.shards[shard] = mvcc.TimerSpan(shard, now-late.Milliseconds(), now).Start
+	}
+	return len(rows), nil
+}
+
+// eachTablet fires the timers of rows, which could not be fired together, once for each tablet
+// that has targets of them. Where that fails, too, nobody serves the tablet: its timers are set
+// anew for a while later, so that they do not keep the others from firing.
+func (w *work) eachTablet(ctx context.Context, rows []string,
+	weak map[mvcc.ObservedColumn]bool) error {
+	b := batch{from: rows[0], to: rows[len(rows)-1], weak: weak, seen: map[uint64]bool{}}
+	b.only = noTablet
+	if _, _, err := w.fireBatch(ctx, &b); err != nil {
+		return err
+	}
+	for id := range b.seen {
+		b.only, b.later = id, w.isSilent(id)
+		_, _, err := w.fireBatch(ctx, &b)
+		if err != nil && !b.later {
+			w.silent[id] = time.Now().Add(silentFor)
+			b.later = true
+			_, _, err = w.fireBatch(ctx, &b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isSilent reports whether the tablet has lately not answered.
+func (w *work) isSilent(tablet uint64) bool {
+	until, there := w.silent[tablet]
+	if there && time.Now().After(until) {
+		delete(w.silent, tablet)
+		return false
+	}
+	return there
+}
+
+// Ids of no tablet, and of all that are not known.
+const (
+	noTablet      uint64 = 1<<64 - 1
+	unknownTablet uint64 = 1<<64 - 2
+)
+
+// batch says which timers one transaction fires.
+type batch struct {
+	from, to string // rows, both included; to is empty: to the end of the shard
+	weak     map[mvcc.ObservedColumn]bool
+	only     uint64          // if not 0, timers of that tablet alone
+	later    bool            // they are set anew for later instead
+	seen     map[uint64]bool // collects the tablets, unless nil
+	tx       *txn.Txn
+	now      int64 // in milliseconds
+	done     Stats
+}
+
+// fireBatch fires up to a page of timers that are due, in one transaction. It returns the rows
+// of all that are due, and the time in milliseconds.
+func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	b.done = Stats{}
+	if b.tx, err = w.cfg.Client.Begin(ctx, txn.Options{Name: "timers"}); err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = b.tx.Rollback(ctx) }() // changes nothing after the commit
+	b.now = presentAt(b.tx.StartTS())
+	span := mvcc.TimerSpan(int(b.from[0]), 0, b.now)
+	if span.Start = b.from; b.to != "" {
+		span.End = b.to + "\x00"
+	}
+	w.cfg.Stats.Reads.Add(1)
+	scan := txn.RecordScan{Span: span, At: b.tx.StartTS(), Limit: page}
+	for r, err := range w.cfg.Client.Records(ctx, scan) {
+		if err != nil {
+			return nil, 0, err
+		}
+		w.one(b, r)
+		if rows = append(rows, r.Cell.Row); len(rows) == page {
+			break
+		}
+	}
+	if _, err := b.tx.Commit(ctx); err != nil {
+		return rows, b.now, fmt.Errorf("timers: fire %d of them: %w", len(rows), err)
+	}
+	w.count(&b.done)
+	return rows, b.now, nil
+}
+
+// one does what is to be done with one timer that is due, in the batch's transaction.
+func (w *work) one(b *batch, r mvcc.ReadCell) {
+	t, ok := mvcc.TimerOf(r.Cell, r.Value)
+	if !ok || !b.weak[mvcc.ObservedColumn{Table: t.Target.Table, Column: t.Target.Column}] {
+		b.tx.Fire(r.Cell, nil, nil)
+		b.done.Dropped.Add(1)
+		return
+	}
+	due, later := r.CommitTS.Millis()+t.After, b.later
+	if b.seen != nil || len(w.silent) > 0 { // else it does not matter where it is
+		id := cmp.Or(w.cfg.Client.TabletOf(t.Target), unknownTablet)
+		if b.seen != nil {
+			b.seen[id] = true
+		}
+		if b.only != 0 && b.only != id {
+			return
+		}
+		later = later || w.isSilent(id)
+	}
+	switch {
+	case t.After > 0 && due >= b.now: // its transaction took until after its start to commit
+		b.tx.Fire(r.Cell, &mvcc.Timer{Target: t.Target, Due: due}, nil)
+		b.done.Moved.Add(1)
+	case later:
+		b.tx.Fire(r.Cell, &mvcc.Timer{
+			Target: t.Target, Due: b.now + postponed.Milliseconds(),
+		}, nil)
+		b.done.Moved.Add(1)
+	default:
+		b.tx.Fire(r.Cell, nil, &t.Target)
+		b.done.Fired.Add(1)
+		b.done.Lag.Store(b.now - max(t.Due, due))
+	}
+}
+
+func (w *work) count(done *Stats) {
+	s := w.cfg.Stats
+	s.Fired.Add(done.Fired.Load())
+	s.Moved.Add(done.Moved.Load())
+	s.Dropped.Add(done.Dropped.Load())
+	if done.Fired.Load() > 0 {
+		s.Lag.Store(done.Lag.Load())
+	}
+}
+
+// countPending counts the timers that wait, up to a bound for each shard.
+func (w *work) countPending(ctx context.Context, at mvcc.Timestamp) error {
+	n := int64(0)
+	for shard := range mvcc.TimerShards {
+		span := mvcc.TimerSpan(shard, 0, 1<<63-1)
+		span.Start = max(span.Start, w.shards[shard])
+		w.cfg.Stats.Reads.Add(1)
+		here := 0
+		scan := txn.RecordScan{Span: span, At: at, Limit: mostCounted}
+		for _, err := range w.cfg.Client.Records(ctx, scan) {
+			if err != nil {
+				return err
+			}
+			if here++; here == mostCounted {
+				break
+			}
+		}
+		n += int64(here)
+	}
+	w.cfg.Stats.Pending.Store(n)
+	return nil
+}
+
+// separate gives the timers a tablet of their own, so that the writes of other tables are not
+// taken for theirs, and so that it is split when they are many. It is tried once in each
+// leadership: they fire without it, too.
+func (w *work) separate(ctx context.Context) {
+	if w.apart || !slices.ContainsFunc(w.tablets, func(t Tablet) bool { return t.Shared }) {
+		return
+	}
+	w.apart = true
+	if err := w.cfg.Meta.SplitAt(ctx, mvcc.TimerTable, ""); err != nil {
+		w.cfg.Logger.Warn("timers have no tablet of their own: they slow others down, and "+
+			"others them", "error", err)
+	}
+}
+
+// tablets asks the leaders of the tablets that hold timers how far they are. They answer from
+// memory, and one that rests goes on resting.
+func tablets(ctx context.Context, c *txn.Client) (out []Tablet, err error) {
+	for at := (wire.Position{Table: mvcc.TimerTable}); ; {
+		resp, d, err := c.Send(ctx, at,
+			&pb.TabletRequest{Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}}})
+		if err != nil {
+			return nil, err
+		}
+		s := resp.GetStatus()
+		out = append(out, Tablet{
+			ID: d.GetTabletId(), Applied: s.GetAppliedIndex(),
+			Shared: wire.StartOf(d).Table != mvcc.TimerTable,
+		})
+		end, bounded := wire.EndOf(d)
+		if !bounded || end.Table > mvcc.TimerTable {
+			return out, nil
+		}
+		at = end
+	}
+}

@@ -1,0 +1,89 @@
+package mvcc
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// This file has the form of durable timers. A timer is a cell of a table of its own, in the
+// order of the times at which they are due; what notifies the timer's target deletes the
+// cell in the same transaction. It keeps nothing.
+
+// TimerTable is the table of timers. It has no name, and exists from the beginning: its rows
+// are behind those of all users' tables.
+const TimerTable TableID = 1<<32 - 2
+
+// TimerShards is how many parts the table has, each in the order of due times, so that
+// timers that are set at the same time for the same time are not all written at one place.
+const TimerShards = 8
+
+// Timer is one timer. Of the same target and due time there is at most one.
+type Timer struct {
+	Target Cell  // of a weak column: it is notified
+	Due    int64 // not before, in milliseconds since the Unix epoch by the oracle's time
+	// After is how many milliseconds it is due after the commit of its own record, which is
+	// not known when it is written; 0: Due says all.
+	After int64
+}
+
+const (
+	timerColumn = "t"
+	dueAt       = 1           // a row is the shard, the due time,
+	tableAt     = dueAt + 8   // the target's table,
+	targetAt    = tableAt + 4 // and a hash of its row and column, which may be long
+	timerRow    = targetAt + 16
+)
+
+// Write returns the timer's cell and its value.
+func (t Timer) Write() (Cell, []byte) {
+	value := binary.AppendUvarint(nil, uint64(t.After))
+	at := len(value)
+	value = binary.AppendUvarint(value, uint64(len(t.Target.Row)))
+	value = append(append(value, t.Target.Row...), t.Target.Column...)
+	hash := sha256.Sum256(value[at:])
+	row := append(make([]byte, 0, timerRow), hash[31]%TimerShards)
+	row = binary.BigEndian.AppendUint64(row, uint64(t.Due))
+	row = binary.BigEndian.AppendUint32(row, uint32(t.Target.Table))
+	row = append(row, hash[:timerRow-targetAt]...)
+	return Cell{Table: TimerTable, Row: string(row), Column: timerColumn}, value
+}
+
+// TimerOf returns the timer that the cell with the value is; ok is false if it is none.
+func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
+	after, n := binary.Uvarint(value)
+	if n <= 0 {
+		return t, false
+	}
+	value = value[n:]
+	length, n := binary.Uvarint(value)
+	if n <= 0 || length > uint64(len(value)-n) {
+		return t, false
+	}
+	value = value[n:]
+	t.Target.Row, t.Target.Column = string(value[:length]), string(value[length:])
+	t.Target.Table, ok = TimerTarget(c)
+	if !ok {
+		return t, false
+	}
+	t.Due, t.After = int64(binary.BigEndian.Uint64([]byte(c.Row[dueAt:tableAt]))), int64(after)
+	return t, true
+}
+
+// TimerTarget returns the table of the cell that a timer notifies: whoever may write that may
+// set the timer. ok is false if the cell is none of a timer.
+func TimerTarget(c Cell) (table TableID, ok bool) {
+	if c.Table != TimerTable || c.Class != ClassData || c.Column != timerColumn ||
+		len(c.Row) != timerRow || c.Row[0] >= TimerShards {
+		return 0, false
+	}
+	table = TableID(binary.BigEndian.Uint32([]byte(c.Row[tableAt:targetAt])))
+	return table, table >= FirstUserTable && table < TimerTable
+}
+
+// TimerSpan is the range of a shard's timers that are due from and before the times.
+func TimerSpan(shard int, from, before int64) Span {
+	at := func(due int64) string {
+		return string(binary.BigEndian.AppendUint64([]byte{byte(shard)}, uint64(max(due, 0))))
+	}
+	return Span{Table: TimerTable, Start: at(from), End: at(before), HasEnd: true}
+}

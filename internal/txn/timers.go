@@ -1,0 +1,144 @@
+package txn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file sets durable timers: cells of mvcc.TimerTable, which a transaction writes like any
+// other of its cells. When they are due, actors/timers has them notify. Timers wait in the
+// transaction's buffer until its commit begins, because their due times count from there; and
+// by then there is a context to ask meta whether anything observes their columns.
+
+// unsetTimer is a timer that waits for the commit.
+type unsetTimer struct {
+	key   Key
+	after time.Duration
+}
+
+// NotifyAfter makes the weak observer of the column run for the row, not before d after the
+// commit, if the transaction commits.
+func (t *Txn) NotifyAfter(k Key, d time.Duration) {
+	if err := t.c.cfg.checkAddress(k.Row, k.Column); err != nil {
+		t.Refuse(err)
+		return
+	}
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if t.tooLate() || t.size > t.limit {
+		return
+	}
+	if t.size += len(k.Row) + len(k.Column) + cellCost; t.size > t.limit {
+		t.failWith(&LimitError{Limit: "transaction", Size: t.size, Max: t.limit})
+		return
+	}
+	t.timers = append(t.timers, unsetTimer{k, max(d, 0)})
+}
+
+// setTimers buffers the timers' cells, for Commit.
+func (t *Txn) setTimers(ctx context.Context) error {
+	if len(t.timers) == 0 {
+		return nil
+	}
+	// How long ago the start timestamp is, at most: the function may have taken long.
+	var age time.Duration
+	if t.begun() != 0 {
+		age = t.began.Elapsed()
+	}
+	start, err := t.start(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range t.timers {
+		id, err := t.c.meta.TableID(ctx, one.key.Table)
+		if err != nil {
+			return err
+		}
+		target := mvcc.Cell{Table: id, Row: one.key.Row, Column: one.key.Column}
+		if err := t.c.weak.check(ctx, t.c.meta, target); err != nil {
+			return err
+		}
+		cell, value := mvcc.Timer{
+			Target: target, Due: start.Millis() + millisUp(age+one.after),
+			After: millisUp(one.after),
+		}.Write()
+		t.put(cell, mvcc.KindPut, value)
+	}
+	t.timers = nil
+	return nil
+}
+
+// millisUp rounds up.
+func millisUp(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Fire deletes the cell of a timer, for actors/timers, and sets the one that takes its place, or
+// notifies its target, or neither. The caller has read it in this transaction's snapshot, and
+// nobody fires it twice: another commit that has deleted it is a conflict.
+func (t *Txn) Fire(timer mvcc.Cell, later *mvcc.Timer, notify *mvcc.Cell) {
+	t.guard.Lock()
+	defer t.guard.Unlock()
+	if t.tooLate() {
+		return
+	}
+	t.put(timer, mvcc.KindDelete, nil)
+	if later != nil {
+		cell, value := later.Write()
+		t.put(cell, mvcc.KindPut, value)
+	}
+	if notify != nil {
+		t.put(*notify, 0, nil)
+	}
+}
+
+// WeakColumns returns the columns that weak observers of the catalogue observe.
+func WeakColumns(c *pb.Catalogue) map[mvcc.ObservedColumn]bool {
+	out := map[mvcc.ObservedColumn]bool{}
+	for _, o := range c.GetObservers() {
+		if o.Weak && !o.Retired {
+			out[mvcc.ObservedColumn{
+				Table: mvcc.TableID(o.Table), Column: wire.String(o.Column),
+			}] = true
+		}
+	}
+	return out
+}
+
+// weakColumns remembers columns that were found to have a weak observer. A timer of a column
+// whose observer was removed meanwhile fires in vain.
+type weakColumns struct {
+	mu    sync.Mutex
+	found map[mvcc.ObservedColumn]bool
+}
+
+// check returns ErrNotifyOnly if no weak observer is registered for the cell's column. Only
+// columns that it does not know cost a question to meta.
+func (w *weakColumns) check(ctx context.Context, m *meta, c mvcc.Cell) error {
+	column := mvcc.ObservedColumn{Table: c.Table, Column: c.Column}
+	w.mu.Lock()
+	known := w.found[column]
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	catalogue, err := m.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	found := WeakColumns(catalogue)
+	w.mu.Lock()
+	w.found = found
+	w.mu.Unlock()
+	if !found[column] {
+		return fmt.Errorf("%w: row %q column %q: only a column with a weak observer can be notified",
+			ErrNotifyOnly, c.Row, c.Column)
+	}
+	return nil
+}
