@@ -56,8 +56,9 @@
 // the target, unless that had a record then. If before, the record's spread saw the edge,
 // and the target had a record from then on at least. If that was deleted later, the run
 // that did it queued a derivation, for a later run, which saw both the edge and the source's
-// record, or one of them came later still, and so did its observer or its spread. A spread or a derivation that takes several runs, as the node has many edges, is
-// no exception: what changes behind it has an observer of its own.
+// record, or one of them came later still, and so did its observer or its spread. A spread
+// or a derivation that takes several runs, as the node has many edges, is no exception:
+// what changes behind it has an observer of its own.
 //
 // It ends: once changes cease, a record is made only while no cut is left, is justified
 // then, and stays so until an older one that it rests on is cut; of those there are no more

@@ -194,7 +194,8 @@ func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure,
 	}
 	for i := 1; i < len(path); i++ {
 		if !g.edges[[2]string{path[i-1], path[i]}] {
-			t.Errorf("the path from %s to %s has an edge that does not exist: %v", to.Mark, to.Node, path)
+			t.Errorf("the path from %s to %s has an edge that does not exist: %v", to.Mark,
+				to.Node, path)
 		}
 	}
 }

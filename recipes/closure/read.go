@@ -51,7 +51,8 @@ func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
 
 // Path returns a path from a seed of the mark to the node, both among it; nil if the mark
 // does not reach it, or if the path is just being cut.
-func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark, node string) ([]string, error) {
+func (c *Closure) Path(ctx context.Context, r percolator.Reader, mark,
+	node string) ([]string, error) {
 	var back []string
 	depth := -1
 	for {
@@ -79,7 +80,8 @@ type Progress struct {
 
 // Progress tells how far a mark has come. The zero Progress is also that of a mark that
 // never was.
-func (c *Closure) Progress(ctx context.Context, r percolator.Reader, mark string) (Progress, error) {
+func (c *Closure) Progress(ctx context.Context, r percolator.Reader,
+	mark string) (Progress, error) {
 	s, _, err := c.states.Get(ctx, r, tuple.Pack(rowMark, mark))
 	p := Progress{Size: s.Size}
 	for _, q := range s.Queues {

@@ -1,0 +1,176 @@
+// Supplychain keeps which packages of a distribution an advisory affects, through all that
+// depends on them, while packages and advisories change.
+//
+//	supplychain figures [--verify]           load apt's lists into a throw-away node, and measure
+//	supplychain dev --page 127.0.0.1:7820    a throw-away node with a page
+//	supplychain import                       apt's lists, the release's first, then its increments
+//	supplychain import testdata/Packages     a list of one's own
+//	supplychain advise DSA-1 libssl3 3.1-1   it affects older versions
+//	supplychain affected DSA-1               the names that it reaches
+//	supplychain path DSA-1 curl              by which path
+//	supplychain compare                      with a batch computation
+//
+// It is a program of package node: all other commands are there as well. schema.go has the
+// tables and observers. A package's cell is written by import. The observer link keeps the
+// edges of the graph, from a name to the packages that depend on it, all alternatives among
+// them; what a package provides is a node of its own, before the name. The observer judge
+// compares versions, and marks the packages that an advisory holds for; the graph and the
+// spreading of marks are recipes/closure. A name that both a package has and another
+// provides is reached by either.
+//
+// The page shows advisories spreading: text alone, which loads itself each second.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/node"
+)
+
+var errDiffers = errors.New("they differ")
+
+func main() {
+	var page string
+	var verifying bool
+	node.Main(register,
+		node.Flags(func(flags *flag.FlagSet) {
+			flags.StringVar(&page, "page", "", "serve the page at this address; default: no page")
+		}),
+		node.OnStart(func(ctx context.Context, n *node.Node) error {
+			if page == "" {
+				return nil
+			}
+			return serve(ctx, n.DB(), page)
+		}),
+		node.Command("import [FILE...]", "Load lists of packages; without any, apt's",
+			func(ctx context.Context, call *node.Invocation) error {
+				db, err := call.DB(ctx)
+				if err != nil {
+					return err
+				}
+				return loadFiles(ctx, db, call)
+			}),
+		node.Command("advise ID PACKAGE [FIXED]", "Publish an advisory on a package below a version",
+			func(ctx context.Context, call *node.Invocation) error {
+				version := strings.Join(call.Args[2:], "")
+				return change(ctx, call, func(tx *percolator.Tx) {
+					advise(tx, call.Args[0], call.Args[1], version)
+				})
+			}),
+		node.Command("withdraw ID PACKAGE", "Take an advisory on a package back",
+			func(ctx context.Context, call *node.Invocation) error {
+				return change(ctx, call, func(tx *percolator.Tx) {
+					withdraw(tx, call.Args[0], call.Args[1])
+				})
+			}),
+		node.Command("affected ID", "List what an advisory reaches", listAffected),
+		node.Command("path ID PACKAGE", "Show how an advisory reaches a package", showPath),
+		node.Command("compare", "Compare with a batch computation, when nothing is left to run",
+			runVerify),
+		node.Command("figures [FILE...]", "Load a throw-away node and measure cascades", func(
+			ctx context.Context, call *node.Invocation) error {
+			return figures(ctx, call, verifying)
+		}, func(flags *flag.FlagSet) {
+			flags.BoolVar(&verifying, "verify", false, "compare each settled state with a batch's")
+		}),
+	)
+}
+
+func loadFiles(ctx context.Context, db *percolator.DB, call *node.Invocation) (err error) {
+	files := call.Args
+	if len(files) == 0 {
+		if files, err = lists(); err != nil {
+			return err
+		}
+	}
+	for _, file := range files {
+		count, err := load(ctx, db, file)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(call.Stdout, "%d packages in %s\n", count, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func change(ctx context.Context, call *node.Invocation, fn func(tx *percolator.Tx)) error {
+	db, err := call.DB(ctx)
+	if err != nil {
+		return err
+	}
+	return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		fn(tx)
+		return nil
+	})
+}
+
+func reading(ctx context.Context, call *node.Invocation,
+	fn func(*percolator.Snapshot) error) (err error) {
+	db, err := call.DB(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return fn(s)
+}
+
+func listAffected(ctx context.Context, call *node.Invocation) error {
+	return reading(ctx, call, func(s *percolator.Snapshot) error {
+		for r, err := range affects.Reached(ctx, s, call.Args[0]) {
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(call.Stdout, "%s\t%d\t%s\n", r.Node, r.Depth, r.Parent); err != nil {
+				return err
+			}
+		}
+		p, err := affects.Progress(ctx, s, call.Args[0])
+		if err == nil && p.Waiting > 0 {
+			_, err = fmt.Fprintf(call.Stderr, "not all of it: %d names are waiting\n", p.Waiting)
+		}
+		return err
+	})
+}
+
+func showPath(ctx context.Context, call *node.Invocation) error {
+	return reading(ctx, call, func(s *percolator.Snapshot) error {
+		path, err := affects.Path(ctx, s, call.Args[0], call.Args[1])
+		if err != nil {
+			return err
+		}
+		if path == nil {
+			return fmt.Errorf("%s does not reach %s", call.Args[0], call.Args[1])
+		}
+		_, err = fmt.Fprintln(call.Stdout, strings.Join(path, " → "))
+		return err
+	})
+}
+
+func runVerify(ctx context.Context, call *node.Invocation) error {
+	db, err := call.DB(ctx)
+	if err != nil {
+		return err
+	}
+	if err := db.WaitIdle(ctx); err != nil {
+		return err
+	}
+	return reading(ctx, call, func(s *percolator.Snapshot) error {
+		advised, names, err := verify(ctx, s)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(call.Stdout, "%d advisories, %d affected names: equal\n", advised, names)
+		return err
+	})
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/percolatortest"
+)
+
+// settle waits until nothing is left to run, compares with the batch, and returns what an
+// advisory reaches.
+func settle(t *testing.T, n *percolatortest.Node, id string) []string {
+	t.Helper()
+	n.RunUntilIdle(t)
+	s, err := n.DB().Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if _, _, err := verify(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r, err := range affects.Reached(t.Context(), s, id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, r.Node)
+	}
+	return names
+}
+
+func loadList(t *testing.T, n *percolatortest.Node, file string) {
+	t.Helper()
+	if _, err := load(t.Context(), n.DB(), file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func publish(t *testing.T, n *percolatortest.Node, id, name, version string) {
+	t.Helper()
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		advise(tx, id, name, version)
+		return nil
+	})
+}
+
+// TestEqualsBatch follows advisories while packages come, change, and are fixed, with and
+// without a crash of the node in the middle of each step.
+func TestEqualsBatch(t *testing.T) {
+	for name, crash := range map[string]bool{"undisturbed": false, "crashes": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := percolatortest.Start(t, register, percolatortest.WithDuplicateHints())
+			disturb := func() {
+				if crash {
+					n.Crash(t)
+				}
+			}
+			want := func(id string, names ...string) {
+				t.Helper()
+				disturb()
+				if got := settle(t, n, id); !slices.Equal(got, names) {
+					t.Fatalf("%s reaches %v, want %v", id, got, names)
+				}
+			}
+			publish(t, n, "SSL", "libssl3", "3.0.17-1~deb12u1") // before there are packages
+			publish(t, n, "PNG", "libpng16-16", "")
+			loadList(t, n, "testdata/Packages")
+			want("SSL", "curl", "libcurl4", "libssl3")
+			want("PNG", "libpng16-16", "viewer", "viewer-data")
+			publish(t, n, "CDEBCONF", "cdebconf", "")
+			want("CDEBCONF", "cdebconf", "curl", "debconf-2.0", "libcurl4", "libssl3",
+				"provided:debconf-2.0")
+			// It fixes libssl3, and cuts the cycle of viewer and viewer-data off.
+			loadList(t, n, "testdata/Packages-security")
+			want("SSL")
+			want("PNG", "libpng16-16")
+			publish(t, n, "SSL", "libssl3", "3.0.18-1")
+			want("SSL", "curl", "libcurl4", "libssl3")
+			n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+				withdraw(tx, "SSL", "libssl3")
+				return nil
+			})
+			want("SSL")
+		})
+	}
+}
+
+// TestPage asks for the pages while an advisory has spread.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	n := percolatortest.Start(t, register)
+	loadList(t, n, "testdata/Packages")
+	publish(t, n, "<b>", "zlib1g", "")
+	settle(t, n, "<b>")
+	h := handler(n.DB())
+	for path, text := range map[string]string{
+		"/":                   "zlib1g: affected; reaches 6 names, 0 waiting",
+		"/advisory/%3Cb%3E":   "viewer through libpng16-16, depth 2",
+		"/advisory/elsewhere": "It reaches 0 names",
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), text) ||
+			strings.Contains(w.Body.String(), "<b>") ||
+			w.Header().Get("Content-Security-Policy") != contentPolicy {
+			t.Errorf("%s: %d %v\n%s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+func TestCompareVersions(t *testing.T) {
+	t.Parallel()
+	inOrder := []string{
+		"0~~", "0~~a", "0~", "0", "0a", "0+", "1.0~rc1-1", "1.0-1", "1.0-1+b1", "1.0-1.1", "1.0a-1",
+		"1.0+dfsg-1", "1.2", "1.10", "1:0.1", "1:0.1-1-2", "1:0.2-1", "2:0",
+	}
+	for i, a := range inOrder {
+		for j, b := range inOrder {
+			got, want := compareVersions(a, b), 0
+			if i < j {
+				want = -1
+			} else if i > j {
+				want = 1
+			}
+			if got != want {
+				t.Errorf("%q and %q: %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
