@@ -183,7 +183,8 @@ func (g *graph) check(t *testing.T, n *percolatortest.Node, c *closure.Closure) 
 }
 
 // checkPath checks that the path to a node begins at a seed and goes along edges.
-func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure, to closure.Reached) {
+func (g *graph) checkPath(t *testing.T, r percolator.Reader, c *closure.Closure,
+	to closure.Reached) {
 	t.Helper()
 	path, err := c.Path(t.Context(), r, to.Mark, to.Node)
 	if err != nil {
