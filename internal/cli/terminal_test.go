@@ -165,6 +165,7 @@ var evilLines = [][]string{
 	{"backup", "create", "@" + strings.ReplaceAll(evilName, "/", ""), "--table", evilName},
 	{"backup", "ls", "@" + strings.ReplaceAll(evilName, "/", "")},
 	{"backup", "verify", "@" + strings.ReplaceAll(evilName, "/", ""), evilName},
+	{"backup", "release", evilName},
 	{"restore", "@" + strings.ReplaceAll(evilName, "/", ""), "--backup", evilName},
 	{"export", evilName, "--quiet"}, {
 		"export", evilName, "@" + strings.ReplaceAll(evilName, "/", ""),
