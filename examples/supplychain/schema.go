@@ -33,6 +33,9 @@ var (
 	linked = percolator.Typed(percolator.Column{Table: "packages", Name: "linked"},
 		percolator.JSON[[]edge]())
 
+	// provide notifies that there is a package that provides a name: rows are names.
+	provide = percolator.Column{Table: "packages", Name: "provide"}
+
 	// advisories holds the version in which an advisory is fixed, empty if in none: rows
 	// are tuples of the package and the advisory.
 	advisories = percolator.Typed(percolator.Column{Table: "advisories", Name: "fixed"},
@@ -50,6 +53,7 @@ var (
 // register adds the observers and tables.
 func register(r *percolator.Registry) {
 	r.StrongBatch("link", packages.Column, link)
+	r.WeakBatch("provide", provide, linkProvided)
 	r.WeakBatch("judge", judge, judgeAll)
 	affects.Register(r)
 }
@@ -117,10 +121,19 @@ func relink(tx *percolator.Tx, name string, old []edge, p Package) {
 		}
 	}
 	for _, v := range p.Provides {
-		// It stays for good: without one that provides the name it leads nowhere from.
-		affects.AddEdge(tx, provided(v), v)
+		tx.Notify(v, provide)
 	}
 	linked.Set(tx, name, edges)
+}
+
+// linkProvided adds the edges to names from their nodes. They stay for good: nothing
+// reaches the node of a name that no package provides any more. If link added them, the
+// packages that provide one name would conflict over its edge.
+func linkProvided(_ context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
+	for _, n := range changes {
+		affects.AddEdge(tx, provided(n.Row), n.Row)
+	}
+	return nil
 }
 
 // advise publishes an advisory on a package, or changes the version that fixes it.
