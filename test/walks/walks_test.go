@@ -1,6 +1,7 @@
 // Package walks runs what the documents tell a new user to type, as it stands there: the
 // fenced blocks after a line <!-- walk: NAME -->, all of one name in one shell. A comment
-// "# prints TEXT" is part of what the shell must print.
+// "# prints TEXT" is part of what the shell must print, and a block ```text that follows is
+// what the block before it prints (output_test.go).
 package walks
 
 import (
@@ -17,10 +18,12 @@ import (
 )
 
 // documents are looked through for walks.
-var documents = []string{"README.md", "docs/operating.md", "docs/reference/command-line.md"}
+var documents = []string{"README.md", "docs/operating.md", "docs/reference/command-line.md",
+	"docs/guide/tour.md"}
 
 var (
-	block  = regexp.MustCompile("(?s)<!-- walk: ([a-z-]+) -->\n```sh\n(.*?)\n```\n")
+	block = regexp.MustCompile("(?s)<!-- walk: ([a-z-]+) -->\n```sh\n(.*?)\n```\n" +
+		"(?:\n```text\n(.*?)\n```\n)?")
 	prints = regexp.MustCompile(`(?m)# prints (.*)$`)
 )
 
@@ -41,11 +44,9 @@ func TestWalks(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(bin, "percolator"),
-		"./cmd/node")
-	build.Dir = top
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	goBuild(t, top, "-o", filepath.Join(bin, "percolator"), "./cmd/node")
+	for _, arguments := range guideBuilds(t, top) {
+		goBuild(t, top, append([]string{"-o", bin + "/"}, arguments...)...)
 	}
 	walks := 0
 	for _, document := range documents {
@@ -53,13 +54,13 @@ func TestWalks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		scripts := map[string]string{}
+		steps := map[string][]step{}
 		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
-			scripts[m[1]] += m[2] + "\n"
+			steps[m[1]] = append(steps[m[1]], step{script: m[2], output: m[3]})
 		}
-		for name, script := range scripts {
+		for name := range steps {
 			walks++
-			t.Run(name, func(t *testing.T) { walk(t, bin, script) })
+			t.Run(name, func(t *testing.T) { walk(t, bin, steps[name]) })
 		}
 	}
 	if walks < 2 {
@@ -68,7 +69,8 @@ func TestWalks(t *testing.T) {
 }
 
 // walk runs one script. `make build` finds a Makefile whose work is done.
-func walk(t *testing.T, bin, script string) {
+func walk(t *testing.T, bin string, steps []step) {
+	script := join(steps)
 	dir := t.TempDir()
 	must(t, os.Symlink(bin, filepath.Join(dir, "bin")))
 	must(t, os.WriteFile(filepath.Join(dir, "Makefile"), []byte("build:\n"), 0o600))
@@ -90,6 +92,18 @@ func walk(t *testing.T, bin, script string) {
 			regexp.QuoteMeta(m[1])).Match(out) {
 			t.Errorf("%q is not in what was printed:\n%s", m[1], out)
 		}
+	}
+	for _, fault := range compare(steps, string(out)) {
+		t.Errorf("%s\n%s", fault, out)
+	}
+}
+
+func goBuild(t *testing.T, top string, arguments ...string) {
+	t.Helper()
+	build := exec.Command("go", append([]string{"build", "-buildvcs=false"}, arguments...)...)
+	build.Dir = top
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 

@@ -1,0 +1,70 @@
+package walks
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A step is one block of a walk, with what the document says that it prints.
+type step struct{ script, output string }
+
+// join makes one script of the steps. A line between them tells their outputs apart.
+func join(steps []step) string {
+	var script strings.Builder
+	for i, s := range steps {
+		fmt.Fprintf(&script, "echo '%s'\n%s\n", mark(i), s.script)
+	}
+	return script.String()
+}
+
+func mark(step int) string { return fmt.Sprintf("=== step %d ===", step) }
+
+// compare looks for each line of a step's documented output in what the step has printed, in
+// their order. Others may stand between them. "…" stands for anything in a line, and space
+// for any space.
+func compare(steps []step, printed string) (faults []string) {
+	for i, s := range steps {
+		_, rest, _ := strings.Cut(printed, "\n"+mark(i)+"\n")
+		rest, _, _ = strings.Cut(rest, "\n"+mark(i+1)+"\n")
+		lines := strings.Split(rest, "\n")
+		for want := range strings.Lines(s.output) {
+			like := pattern(want)
+			for len(lines) > 0 && (strings.HasPrefix(lines[0], "+") || !like.MatchString(lines[0])) {
+				lines = lines[1:]
+			}
+			if len(lines) == 0 {
+				faults = append(faults, fmt.Sprintf("after\n%s\nthere is no line, or not in its order, like %q",
+					s.script, want))
+				break
+			}
+			lines = lines[1:]
+		}
+	}
+	return faults
+}
+
+func pattern(line string) *regexp.Regexp {
+	like := regexp.QuoteMeta(strings.Join(strings.Fields(line), " "))
+	return regexp.MustCompile(strings.NewReplacer(" … ", `\s.*`, "…", ".*", " ", `\s+`).Replace(like))
+}
+
+func TestCompareFindsWrongOutput(t *testing.T) {
+	printed := "x\n" + mark(0) + "\n+ echo a\na   1 b\nc\n" + mark(1) + "\nd\n"
+	for _, c := range []struct {
+		first, second string
+		faults        int
+	}{
+		{"a … b\nc\n", "d\n", 0},
+		{"a 1 b\n", "", 0},
+		{"c\na … b\n", "d\n", 1}, // the other order
+		{"d\n", "c\n", 2},        // another step's
+		{"echo\n", "", 1},        // the command, not its output
+	} {
+		got := compare([]step{{"one", c.first}, {"two", c.second}}, printed)
+		if len(got) != c.faults {
+			t.Errorf("%q, %q: %d faults, not %d: %q", c.first, c.second, len(got), c.faults, got)
+		}
+	}
+}
