@@ -164,6 +164,7 @@ var layers = []layer{
 		root, "node", "examples/...", "recipes/...", "test/cluster", "tuple",
 	}},
 	{of: "examples/...", may: []string{root, "node", "examples/...", "recipes/...", "tuple"}},
+	{of: "docs/guide/...", may: []string{root, "node", "recipes/...", "tuple"}},
 }
 
 // never lists what a package must not link, however indirectly.

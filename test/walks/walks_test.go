@@ -19,7 +19,7 @@ import (
 
 // documents are looked through for walks.
 var documents = []string{"README.md", "docs/operating.md", "docs/reference/command-line.md",
-	"docs/guide/tour.md"}
+	"docs/guide/tour.md", "docs/guide/debugging.md"}
 
 var (
 	block = regexp.MustCompile("(?s)<!-- walk: ([a-z-]+) -->\n```sh\n(.*?)\n```\n" +
