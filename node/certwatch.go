@@ -43,7 +43,10 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	return out
 }
 
-// roleless returns the certificates of clients that carry no role, as far as the node knows.
+// roleless returns the certificates of clients that carry no role, as far as the node knows:
+// those that have called it within a day, and the one beside its own files. They are of
+// before there were roles and count as an operator's, which is more than their holders
+// should have, so doctor names them until they are replaced.
 func (c certificates) roleless() (out []*pb.RolelessCertificate) {
 	if c.files == nil {
 		return nil

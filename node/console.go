@@ -31,6 +31,8 @@ var _ httpd.Operators = (*consoleUsers)(nil)
 // Identify implements httpd.Operators.
 func (c *consoleUsers) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {
+	// Before the node serves there may be no meta to look a token up in. A certificate would
+	// do, but what could be done with it needs the cluster as well.
 	if !c.node.serving.Load() {
 		return httpd.User{}, unavailable(cmp.Or(c.node.ready(ctx), errStarting))
 	}
@@ -79,6 +81,8 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 // network: the same table says what the call takes, and it is audited.
 func (c *consoleUsers) Act(ctx context.Context, who httpd.User, from, method string,
 	req, resp proto.Message) error {
+	// Splits are of the service Percolator, not of Admin, and need no operator elsewhere. The
+	// rest is Admin's, called in the process by the connection that it makes of itself.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
 	t := c.node.transport
 	_, err := rpc.Call(ctx, c.node.cfg.Logger, caller, method, req, func() (any, error) {
@@ -90,7 +94,9 @@ func (c *consoleUsers) Act(ctx context.Context, who httpd.User, from, method str
 	return asRefusal(err)
 }
 
-// asRefusal is the error of a call as HTTP answers it.
+// asRefusal is the error of a call as HTTP answers it: what the asker did wrong by a status of
+// 4xx and the error's own text, what may be tried again by 503. Texts go to the page as
+// they are, which shows them as text.
 func asRefusal(err error) error {
 	var refused *txn.ServerError
 	switch {

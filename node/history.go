@@ -27,6 +27,8 @@ func (l *leaderJobs) startCollector() error {
 	}
 	// Statuses half an interval old are newer than the collector's last turn.
 	age := cmp.Or(tune.Interval, min(collector.DefaultInterval, history/10)) / 2
+	// MaxHold bounds what leases of open snapshots and of backups may hold back, also against
+	// a program that never lets go.
 	c, err := collector.Spawn(l.system, collector.Config{
 		Client: l.client, Record: l.meta.History,
 		Drops:    drops{l.meta.Schema, l.meta.Observers, l.client},

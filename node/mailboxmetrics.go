@@ -52,6 +52,8 @@ func readMailboxes(tablets *tablets, oracle *localOracle,
 	all := mailbox{
 		actor: "tablet", batches: measured.Batches.Read(), waits: measured.Waits.Read(),
 	}
+	// The depth is each replica's own, added up here: a gauge for each of a thousand tablets
+	// would be a thousand series.
 	for _, id := range tablets.router.Held() {
 		// The replica may have been removed since Held.
 		if port := tablets.router.Port(id); port != nil {

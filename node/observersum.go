@@ -66,6 +66,7 @@ func (obs *observers) sum(ctx context.Context) *observerSums {
 		})
 	}
 	asking.Wait()
+	// In order, so that two answers can be compared and a page does not jump.
 	slices.Sort(sums.silent)
 	for _, nodes := range sums.nodes {
 		slices.Sort(nodes)

@@ -32,7 +32,8 @@ type others struct {
 // errAlone is the error of requests on a node without others.
 var errAlone = errors.New("node: there are no other nodes")
 
-// alive returns the other nodes that gossip believes alive.
+// alive returns the other nodes that gossip believes alive. It may be some heartbeats old:
+// whoever asks a node of the list still bounds the wait for it.
 func (o *others) alive() (ids []uint64) {
 	if o.peers == nil {
 		return nil
@@ -59,6 +60,7 @@ func (o *others) call(ctx context.Context, node uint64,
 	if o.peers == nil {
 		return nil, errAlone
 	}
+	// ctx's deadline goes along, so that the other node drops what nobody waits for any more.
 	r, err := o.peers.Call(ctx, node, req)
 	// The other node has answered, with a refusal: the code says whether anything was
 	// done.

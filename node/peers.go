@@ -128,6 +128,8 @@ func (t *tablets) onMember(e cluster.MemberEvent) {
 		return
 	}
 	// Only a node that has peers watches the members, so peers is set.
+	// An event is news of one incarnation. It may be late: a node that died and came back
+	// is told of in the right order by gossip, which numbers incarnations.
 	if e.Alive {
 		t.others.peers.Down(id, incarnation-1) // earlier incarnations have ended
 		t.ticker.Alive(id)
@@ -189,6 +191,8 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 		}
 		// The whole status takes replicas' answers, and those of meta.
 		h.waiting.add(deadline, req, reply)
+	// The three that follow are nearly all there are: each goes straight into the mailbox of
+	// an actor, which answers by calling reply on a goroutine of its own.
 	case *wire.PeerRequest_Tablet:
 		h.tablet(deadline, body.Tablet, reply)
 	case *wire.PeerRequest_Timestamps:
@@ -232,6 +236,8 @@ func (h *peerHandler) tablet(deadline time.Time, req *pb.TabletRequest,
 		answer(h.router.Elsewhere(req.GetTabletId()))
 		return
 	}
+	// The tablet drops what it gets to after the deadline, surely undone. It came as a
+	// duration, so the two nodes' clocks need not agree.
 	// What finishes a transaction, or keeps it alive, bypasses the queue's limit.
 	err := port.Tell(req, deadline, wire.OperationOf(req).Has(wire.Finishes),
 		func(r actorkit.Result[*pb.TabletResponse]) {

@@ -24,6 +24,9 @@ func (l *leaderJobs) startPlacement() error {
 	if tune.Off {
 		return nil
 	}
+	// What the policy says is given once: a change of it ends the job, and the worker of
+	// changes starts another (follow). The rest is this node's own configuration, so that
+	// it may differ by which node leads meta.
 	p, err := placement.Spawn(l.system, placement.Config{
 		Meta: struct {
 			*meta.NodeTable
@@ -115,12 +118,16 @@ func (p placedCluster) DamagedStores() []uint64 { return p.damaged }
 
 // Statuses implements placement.Cluster. It polls all nodes at once and waits for them.
 func (p placedCluster) Statuses(ctx context.Context) ([]*pb.StatusResponse, error) {
+	// What is said of a node that does not answer this time is not kept from the last: it
+	// may have been replaced by one with another disk and another clock.
 	p.clocks.Forget()
 	p.full, p.damaged = nil, nil
 	leading := p.polls%wholePoll != 0
 	p.polls++
 	return p.jobs.statuses.poll(ctx, leading,
 		func(node uint64, s *pb.NodeStatusResponse, began, ended time.Time) {
+			// The other clock is read somewhere between the sending and the answer; the
+			// longer that took, the less is known of it.
 			p.clocks.Saw(node, s.GetUnixMs(), began, ended, p.jobs.cfg.MaxClockAhead)
 			if s.GetWriteBlocked() != "" {
 				p.full = append(p.full, node)

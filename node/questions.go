@@ -24,10 +24,16 @@ import (
 	"github.com/percolator-go/percolator/node/config"
 )
 
-// What the console's pages ask for beside how the cluster is. Requests call this on their
-// goroutines, from before the node serves; nothing here keeps anything.
+// What the console's pages ask for beside how the cluster is: each is a GET of
+// /api/v1/NAME, whose form has the parameters that are named below, and whose answer is
+// encoded as JSON. Requests call this on their goroutines, from before the node serves;
+// nothing here keeps anything. What reads rows goes by the node's own client, as a remote
+// client would, and so sees a consistent snapshot whichever nodes lead the tablets. What is
+// about the node is read here, and what is about all nodes is asked of each of them
+// (recently). Every answer is bounded, in rows by package inspect and in nodes by gossip.
 
-// questions are those that the node answers.
+// questions are those that the node answers. Data marks what shows rows, keys or values:
+// httpd answers those to people who have logged in only, or where mayRead allows it.
 func (n *Node) questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
 		"rows":   {Data: true, Answer: n.asked(n.ungranted(n.rows, false))},
@@ -57,6 +63,9 @@ func (n *Node) ungranted(answer func(context.Context, url.Values) (any, error),
 
 // refuseGranted is an error if the table is for some clients only or, with all, any table is.
 func (n *Node) refuseGranted(table string, all bool) error {
+	// The policy as this node has read it last: a grant made since then counts within the
+	// interval at which nodes read it, as it does for clients. Without certificates nobody
+	// can be told from anybody, and grants mean nothing.
 	known, _ := n.policy.lastRead()
 	for _, g := range known.GetGrants() {
 		if n.certs.files != nil && (all || g.TableName == table) {
@@ -75,6 +84,8 @@ func (n *Node) asked(answer func(context.Context, url.Values) (any, error)) func
 			return nil, cmp.Or(n.ready(ctx), errStarting)
 		}
 		out, err := answer(ctx, form)
+		// These the page shows beside the field that was filled in wrongly. Any other error
+		// is the cluster's, and the page says that it could not be asked.
 		for _, own := range []error{percolator.ErrInvalid, percolator.ErrNoTable,
 			percolator.ErrSnapshotTooOld, inspect.ErrNoChange} {
 			if errors.Is(err, own) {
@@ -85,7 +96,10 @@ func (n *Node) asked(answer func(context.Context, url.Values) (any, error)) func
 	}
 }
 
-// rows is a page of a table's rows: table, prefix, after, at.
+// rows is a page of a table's rows: table, prefix, after, at. Rows and prefixes are in the
+// form that httpd.Bytes takes, so that bytes which are no text survive an address. after is
+// the last row of the page before; at is a time in Unix milliseconds, which must be within
+// the history that is kept.
 func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 	q := inspect.RowsQuery{Table: form.Get("table")}
 	var err error
@@ -105,7 +119,8 @@ func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadRows(ctx, handle.NewDB(n.client), q)
 }
 
-// row is all that one row holds: table, row.
+// row is all that one row holds, with the versions of each cell that history still has, its
+// lock and its notification: table, row. It is what `percolator history` and `why` print.
 func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
@@ -114,7 +129,8 @@ func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
 	return inspect.ReadRow(ctx, n.client, form.Get("table"), row)
 }
 
-// parked is a page of what is parked of one observer: observer, after.
+// parked is a page of what is parked of one observer: observer, after. The table, and so
+// whether the asker may see its rows, follows from the observer.
 func (n *Node) parked(ctx context.Context, form url.Values) (any, error) {
 	of, err := inspect.Observer(ctx, n.client, form.Get("observer"))
 	if err != nil {
@@ -138,6 +154,8 @@ func (n *Node) parked(ctx context.Context, form url.Values) (any, error) {
 const traceLimit, traceDepth = 100, 16
 
 // trace is the chain that the newest change of a row belongs to: table, row, column, at.
+// The answer says where it was cut off: after traceLimit steps, at a depth of traceDepth, or
+// where one change has set off more runs than are shown.
 func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
@@ -163,6 +181,8 @@ func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The chain is followed through records of other rows and tables, step by step, each a
+	// read of its own at the timestamp of the change: what was collected meanwhile ends it.
 	chain := &inspect.Chain{
 		Client: n.client, Names: names, Catalogue: catalogue, Table: table,
 		Limit: traceLimit, Depth: traceDepth,
@@ -189,6 +209,8 @@ func timestampOf(text string) (uint64, error) {
 
 // lastHour is the lines over the last hour, of this node or, with scope=cluster, of all.
 func (n *Node) lastHour(ctx context.Context, form url.Values) (any, error) {
+	// A node's own points cost nothing. Those of all nodes are added up by their times, and
+	// silent names the nodes whose part of the sum lacks.
 	points, silent, nodes := n.past.points.Read(), []string{}, 1
 	if form.Get("scope") == "cluster" {
 		var answers []nodeRecent
@@ -212,7 +234,11 @@ func (n *Node) lastHour(ctx context.Context, form url.Values) (any, error) {
 	}, nil
 }
 
-// heat is the heat map of the cluster, of the table with the number table, or of all.
+// heat is the heat map of the cluster, of the table with the number table, or of all: a
+// column for each minute, a line for each range of keys, and in each field the operations
+// that the tablets of the range have counted. A tablet whose leader has moved is counted
+// by both nodes, each for its part of the time. Keys are not in it, so that it takes no
+// login; the page asks for those of a line by "rows".
 func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
 	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
 	if err != nil {
@@ -230,7 +256,9 @@ func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
 	}{recent.NewGrid(all, uint32(table)), silent}, nil
 }
 
-// mailboxes are those of all nodes.
+// mailboxes are those of all nodes, each by itself: how batches are tuned is a node's own
+// configuration, and a mean over nodes would hide the one that is behind. Counts go since
+// the start of the process, and over the last lately_ms.
 func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	type nodeMailboxes struct {
 		Node      uint64            `json:"node_id"`
@@ -254,7 +282,9 @@ func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 }
 
 // contended are the rows of the whole cluster where transactions stood in each other's way
-// most in the last minutes, then those since the start, without those of tables that only some clients may use: see ungranted.
+// most in the last minutes, then those since the start, without those of tables that only
+// some clients may use: see ungranted. A tablet remembers the few worst rows only, so the
+// counts are a lower bound; each comes with how much too low it may be.
 func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
 	answers, silent := n.recently(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
@@ -303,7 +333,9 @@ func timeOf(text string) (mvcc.Timestamp, error) {
 var errNoReader = errors.New("node: rows and values are shown to who has logged in, or, by a node " +
 	"without certificates, on a loopback address: use `percolator scan` and `percolator history`")
 
-// mayRead refuses who may not see rows and values.
+// mayRead refuses who may not see rows and values and has not logged in. A node without
+// certificates can't tell people apart, so it goes by the address that it listens at: who
+// reaches a loopback address can read the node's files as well.
 func (n *Node) mayRead(*http.Request) error {
 	if n.certs.files == nil && config.IsLoopback(n.cfg.HTTPAddr()) {
 		return nil

@@ -68,7 +68,10 @@ func (p *past) sample(ctx context.Context) {
 	p.heat.Sample(p.now(), p.tablets.statuses(ctx, true))
 }
 
-// figures returns this process's own counters, which ask nobody anything.
+// figures returns this process's own counters, which ask nobody anything. They only grow,
+// but for the backlog and the findings; recent.Points makes rates of them. Operations are
+// those of remote clients, and transactions those that this process coordinates, so the
+// sum over all nodes counts nothing twice.
 func (p *past) figures() (out recent.Figures) {
 	if p.servers.grpc != nil {
 		for _, took := range p.servers.grpc.Stats().Operations {
@@ -81,13 +84,16 @@ func (p *past) figures() (out recent.Figures) {
 	for _, s := range p.observers.runs.Load().status() {
 		out.Backlog += uint64(s.Queued) + uint64(s.Waiting) + uint64(s.Running)
 	}
+	// Nobody judges the cluster for the line's sake: the point is missing where nobody has
+	// looked since the one before.
 	if f := p.found.Load(); f != nil && p.now().Sub(f.at) <= recent.Every {
 		out.Findings = &f.n
 	}
 	return out
 }
 
-// answer returns what is asked for of this node.
+// answer returns what is asked for of this node, by its own console or by another node's. A
+// part that was not asked for is left out, because histograms and heat are not small.
 func (p *past) answer(ctx context.Context, req *wire.RecentRequest) *wire.Recent {
 	out := &wire.Recent{}
 	if req.GetPoints() {
@@ -135,10 +141,13 @@ type nodeRecent struct {
 	*wire.Recent
 }
 
-// recentPatience bounds the question to each node.
+// recentPatience bounds the question to each node. A page is drawn without those that take
+// longer, and says so, rather than wait for a node that is stopped or cut off.
 const recentPatience = 2 * time.Second
 
-// recently asks all live nodes at once. silent names those that did not answer, with why.
+// recently asks all live nodes at once, and answers for this one by itself. The answers are
+// in the order of the nodes; silent names those that did not answer, with why. A node
+// that gossip takes for dead is not asked and not named: the overview tells of it.
 func (n *Node) recently(ctx context.Context, req *wire.RecentRequest) (answers []nodeRecent,
 	silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, recentPatience)

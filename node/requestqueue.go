@@ -72,6 +72,8 @@ func (r *responder) run(ctx context.Context) {
 
 // respond answers one request, within its deadline.
 func (r *responder) respond(ctx context.Context, p peerRequest) *wire.PeerResponse {
+	// A request that has waited past its deadline is answered all the same, by whatever fails
+	// first: its reply frees what the connection holds for it.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline)
 	defer cancel()
 	switch body := p.req.Body.(type) {

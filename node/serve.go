@@ -66,6 +66,8 @@ func (n *Node) openHTTP() (err error) {
 			return status
 		},
 	}
+	// A browser's certificate is asked for and not demanded: pages and probes go without, and
+	// who has none logs in by a token.
 	if n.cfg.HTTPTLS {
 		options.TLS = n.certs.files.Browsers(certs.AllRoles()...)
 	}

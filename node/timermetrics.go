@@ -21,7 +21,9 @@ var (
 		"Durable timers that wait, on the node that leads meta: counted at most once a minute, up to 10,000.")
 )
 
-// collectTimers exports the figures of the timers' jobs.
+// collectTimers exports the figures of the timers' jobs. They are atomics of all jobs that
+// this process has run, one after another, so counters do not go back when the leadership
+// goes and comes.
 func (m exporter) collectTimers(out chan<- prometheus.Metric, s *timers.Stats) {
 	send(out, timersFired, s.Fired.Load())
 	send(out, timersDropped, s.Dropped.Load())

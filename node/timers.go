@@ -8,6 +8,11 @@ import (
 	"github.com/percolator-go/percolator/internal/version"
 )
 
+// Durable timers (Tx.NotifyAfter) are cells of a table of the cluster's own, and the job that
+// fires them is one of those of meta's leader: it moves with the leadership, and what is due
+// meanwhile waits. Two such jobs at once, for a moment, are harmless: each timer is deleted
+// and its row notified in one transaction (ADR 0044).
+
 // startTimers starts the job that fires durable timers. It keeps nothing here but its figures,
 // which metrics read. The worker of changes calls it.
 func (l *leaderJobs) startTimers() error {
@@ -17,6 +22,8 @@ func (l *leaderJobs) startTimers() error {
 			*meta.Schema
 		}{l.meta.Observers, l.meta.Schema},
 		Client: l.client, Stats: &l.timers, Logger: l.cfg.Logger,
+		// A build that knows no timers would take their table for damage, so nothing is
+		// fired, and no client sets one, before all nodes know them.
 		Ready: func() bool { return l.gate.Has(version.Timers) },
 	})
 	if err != nil {

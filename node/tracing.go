@@ -63,6 +63,8 @@ func openTracing(cfg Config, parts Parts, self join.Identity) (spans, error) {
 	if err != nil {
 		return spans{}, fmt.Errorf("node: the environment describes traces wrongly: %w", err)
 	}
+	// The parent decides, so that a trace is whole: a node samples the traces that begin on
+	// it only, and at most maxRoots of them a second.
 	s := spans{exporter: &spanExporter{SpanExporter: otlp, logger: cfg.Logger}}
 	s.provider = trace.NewTracerProvider(
 		trace.WithResource(about),
