@@ -10,7 +10,7 @@ import (
 )
 
 // fence finds a block of a document of the guide, with the marker above it.
-var fence = regexp.MustCompile("(?ms)(?:^<!-- ([^\n]*) -->\n)?^```([a-z]*)\n(.*?)^```$")
+var fence = regexp.MustCompile("(?m)^(?:<!-- ([^\n]*) -->\n)?```([a-z]*)\n((?:[^\n]*\n)*?)```$")
 
 // TestGuideShowsWhatRuns: a block of Go in the guide is the file that its marker names, or
 // FILE#NAME, a top-level declaration of it with its comment; such files are compiled with all
