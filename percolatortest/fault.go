@@ -157,6 +157,20 @@ func (x *faults) take(observer string, start uint64, kinds ...Kind) *Fault {
 	return nil
 }
 
+// giveBack says that a fault that was taken has not happened to the transaction after all.
+func (x *faults) giveBack(f *Fault, start uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, i := range x.list {
+		if &i.fault == f {
+			i.mu.Lock()
+			i.count--
+			delete(i.hit, start)
+			i.mu.Unlock()
+		}
+	}
+}
+
 // unused fails the test of faults that never happened.
 func (x *faults) unused(t testing.TB) {
 	t.Helper()

@@ -128,8 +128,14 @@ func (l *life) decide(ctx context.Context, d *pb.TabletDescriptor, req *pb.Table
 		l.mu.Unlock()
 	}
 	if f.Kind != CommitLost {
-		if _, err := l.Transport.Send(ctx, d, req); err != nil {
-			return nil, err
+		// A tablet that is not the right one any more has done nothing: the client asks
+		// another, and the fault is yet to happen.
+		if r, err := l.Transport.Send(ctx, d, req); err != nil || r.GetError() != nil {
+			l.mu.Lock()
+			delete(l.unknown, start)
+			l.mu.Unlock()
+			l.faults.giveBack(f, start)
+			return r, err
 		}
 	}
 	return nil, errNoReply

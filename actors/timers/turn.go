@@ -3,6 +3,7 @@ package timers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -98,10 +99,14 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	present := presentAt(at)
+	// A shard that cannot be read, as while a lock waits for a tablet that nobody serves, does
+	// not hold up the others.
+	var failed error
 	for shard := range mvcc.TimerShards {
 		due, there, err := w.head(ctx, shard, at)
 		if err != nil {
-			return false, err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		if there && due < present {
 			if weak == nil {
@@ -113,7 +118,8 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 			}
 			left, err := w.fire(ctx, shard, weak)
 			if err != nil {
-				return false, err
+				failed = errors.Join(failed, err)
+				continue
 			}
 			more = more || left
 			due = present // what follows is looked at in the next turn
@@ -121,6 +127,9 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 		if there && (first < 0 || due < first) {
 			first = due
 		}
+	}
+	if failed != nil {
+		return false, failed
 	}
 	if whole {
 		if err := w.countPending(ctx, at); err != nil {
@@ -144,6 +153,8 @@ func presentAt(ts mvcc.Timestamp) int64 { return min(ts.Millis(), time.Now().Uni
 // to read, and if nothing is due the next time will begin there as well.
 func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int64, there bool,
 	err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
 	span := mvcc.TimerSpan(shard, 0, 1<<63-1)
 	span.Start = max(span.Start, w.shards[shard])
 	w.cfg.Stats.Reads.Add(1)

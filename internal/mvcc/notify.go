@@ -71,7 +71,7 @@ func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
 	}
 	// A weak notification that is older than the run may be newer here: the run's effects do
 	// not go back to it.
-	if n.TS <= r.UpTo && n.Origin() < r.Origin {
+	if n.Origin() < r.Origin {
 		return Result{CommitTS: n.TS}, nil, nil
 	}
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.

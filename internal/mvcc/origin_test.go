@@ -114,7 +114,20 @@ func TestRunClearsNoOlderOrigin(t *testing.T) {
 	if err != nil || len(list) > 0 || res.CommitTS != 20 {
 		t.Errorf("ORIGIN-CLEARED: %+v, %d effects, %v", res, len(list), err)
 	}
-	res, list, err = mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: 31, Origin: 10})
+	// Nor is it taken out for a change that has come since.
+	newer := mvcc.TimestampAt(1000)
+	_, list, err = mvcc.NotifyCells(m, mvcc.NotifyRequest{TS: newer, Cells: []mvcc.Cell{c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Apply(list)
+	res, list, err = mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: 30, Origin: 20})
+	if err != nil || len(list) > 0 || res.CommitTS != newer {
+		t.Errorf("ORIGIN-CLEARED: %+v, %d effects, %v", res, len(list), err)
+	}
+	res, list, err = mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{
+		Cell: c, UpTo: newer + 1, Origin: 10,
+	})
 	if err != nil || len(list) != 1 || res.CommitTS != 0 {
 		t.Errorf("the next run's: %+v, %d effects, %v", res, len(list), err)
 	}

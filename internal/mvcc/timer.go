@@ -66,7 +66,9 @@ func TimerOf(c Cell, value []byte) (t Timer, ok bool) {
 		return t, false
 	}
 	t.Due, t.After = int64(binary.BigEndian.Uint64([]byte(c.Row[dueAt:tableAt]))), int64(after)
-	return t, true
+	// What a client has written by itself is no timer unless it is as Write makes it.
+	written, _ := t.Write()
+	return t, written == c
 }
 
 // TimerTarget returns the table of the cell that a timer notifies: whoever may write that may

@@ -8,9 +8,13 @@
 // transaction of its own, what a step has returned, so that a repeated run goes on after
 // the last step that has ended and does not call again.
 //
-// Between the end of a call and the writing down of its result the process may die: then,
-// and only then, the call is made again, with the same key. A service that knows no keys
-// is called at least once.
+// Between the end of a call and the writing down of its result the process may die, or the
+// writing fail; and two runs for one change may overlap. Then the call is made again, with
+// the same key. A service that knows no keys is called at least once.
+//
+// The key is of the change: a newer change of the row, another weak notification, and the
+// replay of what was parked are changes of their own, whose steps are done anew. Where
+// that must not be, put the operation's own id into the row and give that to the service.
 package calls
 
 import (

@@ -45,8 +45,7 @@ func New(table string) Constraint {
 	return Constraint{owner: percolator.Typed(col, percolator.Text[string]())}
 }
 
-// Claim makes the owner that of the value, if the transaction commits. It does nothing if
-// that is so already. The error is a *TakenError if the value is another's.
+// Claim makes the owner that of the value, if the transaction commits; it may be that already. The error is a *TakenError if the value is another's.
 func (c Constraint) Claim(ctx context.Context, tx *percolator.Tx, value, owner string) error {
 	if owner == "" {
 		return fmt.Errorf("%w: unique: %q is claimed for nobody", percolator.ErrInvalid, value)
@@ -57,9 +56,9 @@ func (c Constraint) Claim(ctx context.Context, tx *percolator.Tx, value, owner s
 		return err
 	case taken && has != owner:
 		return &TakenError{Value: value, Owner: has}
-	case !taken:
-		c.owner.Set(tx, value, owner)
 	}
+	// Written also if it is the owner's already: a release at the same time conflicts then.
+	c.owner.Set(tx, value, owner)
 	return nil
 }
 

@@ -251,8 +251,6 @@ var properties = []property{
 	{tag: "restore_beside_plan", pkg: "backup", test: "^TestPlannedBeforeRestore$",
 		assertion: "HALF: .*"},
 	{tag: "restore_unbound", pkg: "backup", test: "^TestTargetNotEmpty$", assertion: "UNBOUND: .*"},
-	{tag: "restore_unmarked", pkg: "backup", test: "^TestUnfinishedRestore$",
-		assertion: "HALF-RESTORED: .*"},
 	{tag: "increment_gap", pkg: "backup", test: "^TestTargetNotEmpty$", assertion: "UNBOUND: .*"},
 	{tag: "increment_newest", pkg: "backup", test: "^TestChain$", assertion: "DIFFERENT: .*"},
 	{tag: "backup_unchecked", pkg: "backup", test: "^TestDamage$", assertion: "UNNOTICED: .*"},
