@@ -322,6 +322,10 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 		return fmt.Errorf("backup: %s was interrupted and is another backup than this one: run its command again, or begin anew with --restart",
 			head.Name)
 	}
+	if m.options.Hold && head.Hold == "" {
+		return fmt.Errorf("backup: %s was begun without --hold: run it without, or begin anew with --restart",
+			head.Name)
+	}
 	m.plan, m.done = p, map[int]File{}
 	for _, at := range []uint64{head.At, head.Since} {
 		if at == 0 {

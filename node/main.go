@@ -59,7 +59,8 @@ type MainOption func(*mainOptions)
 type mainOptions struct{ app *cli.App }
 
 // OnStart has fn run, on a goroutine of its own, beside the node of the commands start and
-// dev: it is called when the node serves, its tables and observers there. It may return
+// dev: it is called when the node serves. Its tables and observers are there, unless meta has
+// not answered for ten seconds; then an operation may fail with ErrNoTable. It may return
 // nil at once, or stay, as a server does, until ctx ends: that is when the node is about
 // to be drained, which waits for fn to return. An error ends the node and the process.
 func OnStart(fn func(ctx context.Context, n *Node) error) MainOption {

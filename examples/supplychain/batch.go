@@ -61,8 +61,9 @@ func (b *batch) reach(seeds ...string) map[string]bool {
 	return found
 }
 
-// verify compares what observers have made with a batch, in one snapshot. It counts what
-// it has compared.
+// verify compares what observers have made of the advisories that there are with a batch,
+// in one snapshot. It counts what it has compared. It does not look for names that an
+// advisory which was withdrawn has left behind.
 func verify(ctx context.Context, r percolator.Reader) (advised, names int, err error) {
 	b, err := compute(ctx, r)
 	if err != nil {
@@ -90,8 +91,11 @@ func verify(ctx context.Context, r percolator.Reader) (advised, names int, err e
 				continue
 			}
 			path, err := affects.Path(ctx, r, id, reached.Node)
-			if err != nil || len(path) < 2 {
-				return 0, 0, fmt.Errorf("%s: no path to %s: %w", id, reached.Node, err)
+			if err != nil {
+				return 0, 0, err
+			}
+			if len(path) < 2 {
+				return 0, 0, fmt.Errorf("%s: no path to %s: %w", id, reached.Node, errDiffers)
 			}
 		}
 		want := b.reach(b.seeds[id]...)

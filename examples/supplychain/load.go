@@ -57,9 +57,9 @@ type named struct {
 // read calls fn with each package of a file.
 func read(ctx context.Context, file string, fn func(named) error) (err error) {
 	if !slices.Contains([]string{".lz4", ".gz", ".xz", ".zst", ".bz2"}, filepath.Ext(file)) {
-		plain, err := os.Open(file)
-		if err != nil {
-			return err
+		plain, failed := os.Open(file)
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, plain.Close()) }()
 		return parse(plain, fn)

@@ -99,7 +99,9 @@ func addFlags(to *pflag.FlagSet, define func(*flag.FlagSet)) {
 	}
 	own := flag.NewFlagSet("", flag.ContinueOnError)
 	define(own)
-	to.AddGoFlagSet(own)
+	// AddGoFlagSet would pass over a name that is taken, and leave the program's variable as
+	// it is.
+	own.VisitAll(func(f *flag.Flag) { to.AddFlag(pflag.PFlagFromGoFlag(f)) })
 }
 
 // withDefault puts the program's default command in front of a command line that names

@@ -105,9 +105,17 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 	if err != nil {
 		return func() error { return nil }, err
 	}
+	// What the caller's environment says of another cluster is not for these nodes; an empty
+	// variable is none.
+	env := []string{}
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PERCOLATOR_") {
+			env = append(env, name+"=")
+		}
+	}
 	d.nodes, err = cluster.New(cluster.Config{
 		Nodes: d.count, Spare: maxNodes - d.count, Dir: dir, Binary: self,
-		Env:  []string{nodeOfDemo + "=1"},
+		Env:  append(env, nodeOfDemo+"=1"),
 		Args: []string{"--log-level", "warn", "--memtable-size", "8388608"},
 	})
 	if err != nil {
