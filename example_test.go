@@ -176,7 +176,7 @@ func ExampleSnapshot_Settled() {
 // inMemory opens a node in memory, as a program of its own does with a directory.
 func inMemory(ctx context.Context, observers func(*percolator.Registry)) (*node.Node, error) {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "", true, true
 	cfg.Logger, cfg.Observers = slog.New(slog.DiscardHandler), observers
 	return node.Open(ctx, cfg)
 }
