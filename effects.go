@@ -32,6 +32,10 @@ type Unfinished struct {
 // context and have ended when its function returns. A timer of Tx.NotifyAfter is not waited
 // for before it is due.
 //
+// A weak observer may run twice at once for one notification. What the first of the two runs
+// has committed is waited for; the second may still commit after WaitFor has returned, and
+// write what the first has written once more.
+//
 // WaitFor asks the tablets again and again until ctx ends, whose error it returns then. Other
 // errors: ErrInvalid if ts is 0 or in the future, or if some nodes are of a release that does
 // not know it, for which the text says what to do. Of commits from before the cluster was

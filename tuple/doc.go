@@ -7,8 +7,8 @@
 //	all := percolator.Rows("reports").Prefix(tuple.Prefix("vienna", 2010))
 //
 // Elements are strings, byte slices, integers of every size, signed or not, bools,
-// float32, float64 and time.Time; and whatever has one of those as its underlying type,
-// as time.Duration and percolator.Timestamp have.
+// float32, float64 and time.Time; and, but for time.Time, whatever has one of those as its
+// underlying type, as time.Duration and percolator.Timestamp have.
 //
 // The order, and the encoding but for zero bytes, is that of FoundationDB's tuple layer:
 // byte slices, then strings, integers, float32, float64, false, true, and times.

@@ -146,8 +146,9 @@ func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader, bucket uint
 	return found, nil
 }
 
-// Drain is the queue's observer, for programs that register it by themselves. Two runs for a bucket delete the same rows, so that one
-// of them commits.
+// Drain is the queue's observer, for programs that register it by themselves. Two runs for
+// a bucket delete the same rows, so that one of them commits. A value that cannot be decoded
+// parks its bucket's notification.
 func (q *Queue[V]) Drain(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
 	var bucket uint64
 	if err := tuple.Unpack(n.Row, &bucket); err != nil {
