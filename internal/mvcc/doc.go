@@ -44,8 +44,8 @@
 //
 //  13. A lock without a write conflicts as a write does, and changes nothing that a read sees: no reader waits for it, and
 //     when it is committed it leaves the newest commit_ts of its kind in K, which Prewrite and CheckOnePhase compare with
-//     start_ts as they do that of the newest record. A transaction's primary is always a write. [Prewrite, CheckOnePhase,
-//     OnePhaseCommit, ResolveLock, CollectCells]
+//     start_ts as they do that of the newest record. A transaction's primary is a write: a lock is refused. [Prewrite,
+//     CheckOnePhase, OnePhaseCommit, ResolveLock, CollectCells]
 //
 // # A transaction's life
 //

@@ -14,6 +14,7 @@ import (
 func TestInvalidRequests(t *testing.T) {
 	m := mvcctest.NewMemView()
 	c := mvcc.Cell{Table: testTable, Row: "a", Column: "x"}
+	other := mvcc.Cell{Table: testTable, Row: "b", Column: "x"}
 	lim := mvcc.DefaultLimits()
 	calls := map[string]func() error{
 		"kind of a prewrite": func() error {
@@ -36,6 +37,21 @@ func TestInvalidRequests(t *testing.T) {
 			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{StartTS: mvcc.MaxTimestamp}, lim)
 			return err
 		},
+		"primary of a prewrite": func() error {
+			_, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{StartTS: 1, Primary: c,
+				Writes: []mvcc.CellWriteRequest{
+					{Cell: other, Kind: mvcc.KindPut}, {Cell: c, Kind: mvcc.KindLock},
+				}}, lim)
+			return err
+		},
+		"first write of a one-phase commit": func() error {
+			_, err := mvcc.CheckOnePhase(m, mvcc.OnePhaseRequest{StartTS: 1,
+				Writes: []mvcc.CellWriteRequest{
+					{Cell: c, Kind: mvcc.KindPut}, {Cell: other, Kind: mvcc.KindPut},
+					{Cell: c, Kind: mvcc.KindLock}, // the last write of a cell counts
+				}})
+			return err
+		},
 		"kind of a raw write": func() error {
 			_, _, err := mvcc.RawWrite(m, mvcc.RawWriteRequest{Writes: []mvcc.CellWriteRequest{{Cell: c}}})
 			return err
@@ -56,7 +72,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, mvcc.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
+			t.Errorf("INVALID: %s: %v, want ErrInvalid", name, err)
 		}
 	}
 }

@@ -11,9 +11,17 @@ import "fmt"
 //     of this very request in flight: join it.
 //   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack, StatusNotifyOnly: permanent.
 //   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the safepoint (invariant 11).
+//
+// The first write is where a client asks what has become of the transaction: as a primary,
+// it must not be a lock (invariant 13).
 func CheckOnePhase(v View, r OnePhaseRequest) (Result, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, err
+	}
+	if len(r.Writes) > 0 {
+		if err := checkPrimary(r.Writes[0].Cell, r.Writes); err != nil {
+			return Result{}, err
+		}
 	}
 	var blocking []LockInfo
 	for i := range r.Writes {

@@ -1,5 +1,7 @@
 package mvcc
 
+import "fmt"
+
 // Prewrite locks the cells and leaves the intents of one tablet's part of a transaction:
 // all or none (§2.2, Figure 6 lines 27 to 40). Values longer than lim.Inline go to D. A
 // request of intents alone is allowed: its primary is elsewhere. If a cell is named
@@ -94,7 +96,23 @@ func checkPrewrite(r PrewriteRequest, lim Limits) error {
 	if err := lim.CheckCell(r.Primary); err != nil {
 		return err
 	}
+	if err := checkPrimary(r.Primary, r.Writes); err != nil {
+		return err
+	}
 	return lim.Check(r.Writes, r.Intents)
+}
+
+// checkPrimary refuses a primary that is a lock without a write. What such a cell keeps of a
+// commit is replaced by the next one's: asked afterwards it would not know the transaction,
+// and a secondary be rolled back of what has committed (invariant 13).
+func checkPrimary(primary Cell, writes []CellWriteRequest) error {
+	for i := range writes {
+		if writes[i].Kind == KindLock && writes[i].Cell == primary {
+			return fmt.Errorf("%w: the primary, row %q column %q, is a lock without a write",
+				ErrInvalid, primary.Row, primary.Column)
+		}
+	}
+	return nil
 }
 
 // valueOf is the value that a write leaves: a delete and a lock have none.

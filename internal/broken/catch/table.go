@@ -140,6 +140,8 @@ var properties = []property{
 		assertion: "UNAPPLIED-READ: .*"},
 	{tag: "split_loses_locks", pkg: "actors/tablet", test: "^TestSplitKeepsDataAndLocks$",
 		assertion: "the split lost a lock: .*"},
+	{tag: "lock_as_primary", pkg: "internal/mvcc", test: "^TestInvalidRequests$",
+		assertion: "INVALID: primary of a prewrite: .*"},
 	{tag: "lock_without_trace", pkg: "internal/txn", test: "^TestGuardedSkew$",
 		assertion: "one of them is on: false"},
 	{tag: "forget_past_lock", pkg: "actors/tablet", test: "^TestPastLockStays$",
