@@ -121,6 +121,44 @@ func TestRowRange(t *testing.T) {
 	}
 }
 
+// TestWritesAfterTheEnd: of a transaction that has ended nothing is written any more, and who
+// asks for it hears that it has ended.
+func TestWritesAfterTheEnd(t *testing.T) {
+	ctx, db, _ := open(t)
+	for name, end := range map[string]func(*percolator.Tx) error{
+		"committed": func(tx *percolator.Tx) error {
+			tx.Set("before", column, nil)
+			_, err := tx.Commit(ctx)
+			return err
+		},
+		"rolled back": func(tx *percolator.Tx) error { return tx.Rollback(ctx) },
+	} {
+		tx, err := db.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(tx); err != nil {
+			t.Fatal(err)
+		}
+		tx.Set("after", column, []byte(name))
+		tx.Delete("before", column)
+		tx.Lock("after", column)
+		if _, err := tx.Commit(ctx); !errors.Is(err, percolator.ErrTxDone) {
+			t.Errorf("%s: the commit of a write after it ended with %v", name, err)
+		}
+	}
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := s.Get(ctx, "after", column); ok || err != nil {
+		t.Errorf("the write after the end is there: %v", err)
+	}
+	if _, ok, err := s.Get(ctx, "before", column); !ok || err != nil {
+		t.Errorf("the delete after the end was done: %v", err)
+	}
+}
+
 func TestManagedTx(t *testing.T) {
 	ctx, db, _ := open(t)
 	err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {

@@ -114,12 +114,15 @@ const (
 // It returns how far it has come, together with an error too: of ctx, which is how to bound
 // the time that it takes, or after ErrCommitUnknown, when the last transaction may have
 // deleted more than it says. Either way a later call, of another process too, may go on at
-// Next. Rows(…).Limit(n) deletes n rows, so that a caller can pause in between. A range in
-// Reverse is refused with ErrInvalid.
+// Next. Rows(…).Limit(n) deletes n rows, so that a caller can pause in between, and Limit(0)
+// none. A range in Reverse is refused with ErrInvalid.
 func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	all := Deleted{Next: rows.from}
 	if rows.reverse {
 		return all, txn.Invalid("a range is deleted from its first row on, not in reverse")
+	}
+	if rows.nothing {
+		return all, nil
 	}
 	for limit := rows.limit; !all.Done && (limit == 0 || all.Rows < limit); {
 		step := rows.From(all.Next)

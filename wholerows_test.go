@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -206,6 +207,39 @@ func TestDeleteRangeByTheNumber(t *testing.T) {
 			t.Errorf("deleted %+v, %v; left %s, want %s", d, err, got, want)
 		}
 		all = all.From(d.Next)
+	}
+}
+
+// TestDeleteRangeOfNone: a limit of no rows deletes none, and does not say that none is left.
+func TestDeleteRangeOfNone(t *testing.T) {
+	w := newWide(t)
+	w.fill(t, names("r%d", 3), []string{"a"})
+	d, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From("r1").Limit(0))
+	if want := (percolator.Deleted{Next: "r1"}); err != nil || d != want {
+		t.Errorf("%+v, %v; want %+v", d, err, want)
+	}
+	if got := fmt.Sprint(w.keys(t, w.db)); got != "[r0:1 r1:1 r2:1]" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// TestDeleteRangeBehindTheLongestRow: Next behind a row of the greatest length is no row, but
+// a call goes on there.
+func TestDeleteRangeBehindTheLongestRow(t *testing.T) {
+	w := newWide(t)
+	longest := "r" + strings.Repeat("x", 4<<10-1)
+	w.fill(t, []string{longest, "s"}, []string{"a"})
+	all := percolator.Rows("t").Limit(1)
+	for range 2 {
+		d, err := w.db.DeleteRange(t.Context(), all)
+		if err != nil || d.Rows != 1 {
+			t.Fatalf("%d rows: %v", d.Rows, err)
+		}
+		all = all.From(d.Next)
+	}
+	_, err := w.db.DeleteRange(t.Context(), percolator.Rows("t").From(longest+"xy"))
+	if !errors.Is(err, percolator.ErrTooLarge) {
+		t.Errorf("from a row that cannot be: %v", err)
 	}
 }
 

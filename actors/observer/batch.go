@@ -258,9 +258,13 @@ func (b *batch) fail(err error) {
 		out.kind = interrupted
 	}
 	for _, i := range b.due {
-		if b.outs[i] = out; out.kind == interrupted {
-			b.runs[i].uncharge()
-		}
+		b.outs[i] = out
+	}
+	if out.kind == interrupted {
+		_ = each(len(b.due), func(i int) error {
+			b.runs[b.due[i]].uncharge()
+			return nil
+		})
 	}
 }
 

@@ -20,6 +20,12 @@ const unfinished = "observer: a run was begun and has not ended: its process die
 
 var errUnfinished = errors.New(unfinished)
 
+// recorded is an attempt that was recorded before its run.
+type recorded struct {
+	ts       mvcc.Timestamp // of the change
+	attempts uint32         // of the change, with this one
+}
+
 // isUnfinished reports whether the entry's last attempt was recorded before a run that is not
 // known to have ended.
 func isUnfinished(n *mvcc.Notify) bool {
@@ -29,7 +35,7 @@ func isUnfinished(n *mvcc.Notify) bool {
 // charge records an attempt before the run for the change at ts, if that is necessary. Unless
 // goOn the run ends with the outcome.
 func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out outcome) {
-	if ts > r.suspect || r.charged != 0 {
+	if ts > r.suspect || r.charged.attempts != 0 {
 		return true, outcome{}
 	}
 	n, there, err := r.client.Notification(ctx, r.cell)
@@ -55,17 +61,17 @@ func (r *run) charge(ctx context.Context, ts mvcc.Timestamp) (goOn bool, out out
 	if end {
 		return false, outcome{kind: parked, ts: n.TS, attempts: n.Attempts, err: errUnfinished}
 	}
-	r.charged = req.Attempts
+	r.charged = recorded{n.TS, req.Attempts}
 	return true, outcome{}
 }
 
 // uncharge removes the recorded attempt when the process stops in an orderly way before the run
 // has ended. An attempt that follows others stays.
 func (r *run) uncharge() {
-	if r.charged != 1 {
+	if r.charged.attempts != 1 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.base), r.grace)
 	defer cancel()
-	_ = r.client.FailNotify(ctx, mvcc.FailNotifyRequest{Cell: r.cell, TS: r.known.TS})
+	_ = r.client.FailNotify(ctx, mvcc.FailNotifyRequest{Cell: r.cell, TS: r.charged.ts})
 }

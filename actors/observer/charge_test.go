@@ -200,3 +200,76 @@ func TestChargedRunsCountOnce(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestInterruptedBatchCountsNothing: a batch that ends with its process in an orderly way takes
+// back the attempts that were recorded before it, of all rows at once, also if an earlier run
+// recorded them and the rows are known from hints alone.
+func TestInterruptedBatchCountsNothing(t *testing.T) {
+	const rows = 8
+	cluster := notifytest.NewCluster()
+	released, inside := make(chan struct{}), make(chan int, 1)
+	var takingBack sync.WaitGroup
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: -1, NoSweep: true,
+		Faults: func(req *pb.TabletRequest) txntest.Fault {
+			if f := req.GetFailNotify(); f == nil || f.Attempts != 0 {
+				return txntest.Fault{}
+			}
+			return txntest.Fault{Before: func(context.Context) {
+				takingBack.Done()
+				takingBack.Wait() // none is done before all are sent
+			}}
+		},
+		Observer: func(c *observer.Config) {
+			quick(c)
+			c.Grace = 20 * time.Second
+			c.Suspect = func() mvcc.Timestamp { return mvcc.MaxTimestamp }
+		},
+		Register: func(r *percolator.Registry) {
+			r.StrongBatch("reader", raw, func(ctx context.Context, _ *percolator.Tx,
+				changes []percolator.Notification) error {
+				switch {
+				case changes[0].Row == "first":
+					<-released
+					return nil
+				case len(changes) == rows:
+					return percolator.ErrConflict
+				}
+				takingBack.Add(len(changes))
+				inside <- len(changes)
+				<-ctx.Done()
+				return ctx.Err()
+			}, percolator.Batch(rows), percolator.Concurrency(1))
+		},
+	})
+	set(t, n, "first", raw)
+	notifytest.Eventually(t, 20*time.Second, "the first runs", func() bool {
+		return n.Stats("reader").Running == 1
+	})
+	for i := range rows {
+		set(t, n, fmt.Sprint("row", i), raw)
+	}
+	notifytest.Eventually(t, 20*time.Second, "the others wait", func() bool {
+		return n.Stats("reader").Queued == rows
+	})
+	close(released)
+	interrupted := <-inside
+	attempts := func() (counted int) {
+		for i := range rows {
+			e, _ := cluster.Notification(n.Cell(table, fmt.Sprint("row", i), raw.Name))
+			counted += int(e.Attempts)
+		}
+		return counted
+	}
+	if got := attempts(); got != rows {
+		t.Fatalf("%d attempts were recorded before their runs, want %d", got, rows)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Dispatcher.Stop(gone); err != nil && !errors.Is(err, observer.ErrStillRunning) {
+		t.Error(err)
+	}
+	notifytest.Eventually(t, 20*time.Second, "the batch takes its attempts back", func() bool {
+		return attempts() == rows-interrupted
+	})
+}

@@ -155,13 +155,11 @@ type entry struct {
 	// has to wait in line with them.
 	backlog bool
 
-	retries   int  // conflicts and unavailable nodes in a row
-	contended bool // retries are so many that they were logged; counted in stats
-	// charged is the number of the change's attempts including the recorded one of the next
-	// run, or 0 if that is not recorded.
-	charged uint32
-	tablet  uint64 // that is believed to hold the cell, when it was queued; 0: not known
-	most    int    // largest batch that it may be in; 0: its observer's
+	retries   int      // conflicts and unavailable nodes in a row
+	contended bool     // retries are so many that they were logged; counted in stats
+	charged   recorded // of the next run; zero if that is not recorded
+	tablet    uint64   // that is believed to hold the cell, when it was queued; 0: not known
+	most      int      // largest batch that it may be in; 0: its observer's
 
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed

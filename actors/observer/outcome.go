@@ -146,8 +146,8 @@ func (r *run) failed(start mvcc.Timestamp, cause error) outcome {
 		return out
 	}
 	out.ts, out.attempts = n.TS, n.Attempts+1
-	if r.charged != 0 && n.Attempts == r.charged { // charge has counted this run
-		out.attempts = r.charged
+	if r.charged.attempts != 0 && n.Attempts == r.charged.attempts { // this run is counted
+		out.attempts = r.charged.attempts
 	}
 	req := mvcc.FailNotifyRequest{
 		Cell: r.cell, TS: n.TS, Attempts: out.attempts, Error: cause.Error(),

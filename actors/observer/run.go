@@ -31,17 +31,16 @@ type run struct {
 	rest     time.Duration  // how old the change has to be; 0: it may be new
 	began    time.Time      // when the dispatcher began it
 	suspect  mvcc.Timestamp // up to it changes may have been met before
-	// attempts of the change with this run's; 0: it is not counted before it has failed
-	charged uint32
-	client  Client
-	timeout time.Duration // of each step around the user's function
-	grace   time.Duration
-	base    context.Context // ends when the dispatcher gives up; carries the database
-	phase   *atomic.Int32
-	tx      Txn            // nil before it has begun
-	origin  mvcc.Timestamp // what the changes go back to that the run is for, once checked
-	traces  *tracing.Book
-	span    *tracing.Span // of the user's function and the commit; nil: not traced
+	charged  recorded       // zero: it is not counted before it has failed
+	client   Client
+	timeout  time.Duration // of each step around the user's function
+	grace    time.Duration
+	base     context.Context // ends when the dispatcher gives up; carries the database
+	phase    *atomic.Int32
+	tx       Txn            // nil before it has begun
+	origin   mvcc.Timestamp // what the changes go back to that the run is for, once checked
+	traces   *tracing.Book
+	span     *tracing.Span // of the user's function and the commit; nil: not traced
 	// overdue is called, once, when the function has not returned a grace after its
 	// deadline.
 	overdue func()

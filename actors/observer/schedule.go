@@ -130,7 +130,7 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 		a.divide(e, out)
 	case failed:
 		a.log("observer: run failed", e, out)
-		e.charged = 0
+		e.charged = recorded{}
 		e.attempts, e.failedTS, e.known = out.attempts, max(out.ts, 1), nil
 		e.settled()
 		e.release()
@@ -157,7 +157,7 @@ func (a *dispatcherActor) ran(e *entry, out outcome) {
 	newer := out.left != 0 || e.hint || (e.known != nil && e.known.TS > out.start)
 	again := e.retries
 	e.settled()
-	e.attempts, e.failedTS, e.known, e.charged = 0, 0, nil, 0
+	e.attempts, e.failedTS, e.known, e.charged = 0, 0, nil, recorded{}
 	switch {
 	case !newer || len(a.draining) > 0 || e.backlog:
 		a.forget(e) // a newer change is dirty and will be found in its turn

@@ -62,6 +62,11 @@ func TestDiagnose(t *testing.T) {
 		{`error reading server preface: EOF`, "certificates", false},
 		{`tls: failed to verify certificate: x509: certificate is valid for localhost, not n1`,
 			"lacks that host", true},
+		{`tls: failed to verify certificate: x509: certificate is not valid for any names, but ` +
+			`wanted to match n1`, "lacks that host", true},
+		{`tls: failed to verify certificate: x509: certificate signed by unknown authority`,
+			"the certificates do not match", false}, // the node may be given another one
+		{`remote error: tls: certificate required`, "the certificates do not match", false},
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
 	} {

@@ -259,9 +259,10 @@ func (r *reader) scan(ctx context.Context, spec ScanSpec,
 	}
 }
 
-// checkScan applies the limits. An end beyond the limit of rows is harmless.
+// checkScan applies the limits. An end beyond the limit of rows is harmless, and a scan may
+// begin just behind the longest row: at the row with a zero byte added.
 func (c *Config) checkScan(s ScanSpec) error {
-	if err := c.checkAddress(s.From, ""); err != nil {
+	if err := c.checkAddress(strings.TrimSuffix(s.From, "\x00"), ""); err != nil {
 		return err
 	}
 	for _, column := range s.Columns {
