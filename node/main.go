@@ -62,7 +62,8 @@ type mainOptions struct{ app *cli.App }
 // dev: it is called when the node serves. Its tables and observers are there, unless meta has
 // not answered for ten seconds; then an operation may fail with ErrNoTable. It may return
 // nil at once, or stay, as a server does, until ctx ends: that is when the node is about
-// to be drained, which waits for fn to return. An error ends the node and the process.
+// to be drained, which waits for fn to return, for half of the drain's timeout at most. An
+// error ends the node and the process.
 func OnStart(fn func(ctx context.Context, n *Node) error) MainOption {
 	return func(o *mainOptions) {
 		o.app.OnStart = append(o.app.OnStart, func(ctx context.Context, n cli.RunningNode) error {

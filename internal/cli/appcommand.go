@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,6 +115,9 @@ func (a *App) withDefault(args []string) []string {
 	return append([]string{a.Default}, args...)
 }
 
+// errLingers: a function beside the node ignores that its context has ended.
+var errLingers = errors.New("a function beside the node has not returned")
+
 // companions are the functions that run beside a node, each on a goroutine.
 type companions struct {
 	group *errgroup.Group
@@ -140,8 +144,16 @@ func accompany(ctx context.Context, node RunningNode,
 	return c
 }
 
-// stop ends them, waits, and returns the first failure.
-func (c *companions) stop() error {
+// stop ends them and returns the first failure. Those that have not returned in time are left
+// to end with the process.
+func (c *companions) stop(within time.Duration) error {
 	c.end()
-	return c.group.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- c.group.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(within):
+		return errLingers
+	}
 }

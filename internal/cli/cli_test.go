@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,6 +227,34 @@ func TestSignals(t *testing.T) {
 				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
 					stderr)
 			}
+		})
+	})
+	t.Run("a function beside the node that hangs", func(t *testing.T) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			node, hung := &fakeNode{}, make(chan struct{})
+			var told atomic.Bool
+			hangs := func(ctx context.Context, _ RunningNode) error {
+				<-ctx.Done()
+				told.Store(true)
+				<-hung
+				return nil
+			}
+			node.drain = func(ctx context.Context) error {
+				if !told.Load() || ctx.Err() != nil {
+					t.Errorf("drained with %v; was the function told? %v", ctx.Err(), told.Load())
+				}
+				return nil
+			}
+			code, _, stderr := startBeside(t, node,
+				[]func(context.Context, RunningNode) error{hangs}, nil, []func(){func() {}},
+				"--dir", dir, "--insecure", "--drain-timeout", "10s")
+			if code != ExitDone || !node.drained || !node.closed ||
+				!strings.Contains(stderr, "has not returned") {
+				t.Errorf("exit code %d, drained %v, closed %v: %s", code, node.drained, node.closed,
+					stderr)
+			}
+			close(hung)
 		})
 	})
 	t.Run("slow drain is cut off", func(t *testing.T) {

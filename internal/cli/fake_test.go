@@ -376,12 +376,20 @@ func (n *fakeNode) Close(context.Context) error { n.closed = true; return nil }
 func startApp(t *testing.T, node *fakeNode, environ []string, before []func(),
 	args ...string) (code int, cfg config.Config, stderr string) {
 	t.Helper()
+	return startBeside(t, node, nil, environ, before, args...)
+}
+
+// startBeside is startApp of a program with functions that run beside its node.
+func startBeside(t *testing.T, node *fakeNode,
+	beside []func(context.Context, RunningNode) error, environ []string, before []func(),
+	args ...string) (code int, cfg config.Config, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	signals := make(chan os.Signal)
 	up := make(chan struct{})
 	app := &App{
 		Name: "percolator", Version: "v0.1.0", Environ: environ, Signals: signals,
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, OnStart: beside,
 		Start: func(_ context.Context, c config.Config) (RunningNode, error) {
 			cfg = c
 			close(up)

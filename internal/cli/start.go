@@ -136,7 +136,7 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	}
 	beside := accompany(context.WithoutCancel(ctx), node, app.OnStart)
 	if err := announce(out, node, n.cfg.HTTPTLS, n.ready); err != nil {
-		return errors.Join(err, beside.stop(), node.Close(ctx))
+		return errors.Join(err, beside.stop(n.cfg.DrainTimeout), node.Close(ctx))
 	}
 	tellManager(logger, daemon.SdNotifyReady+"\nSTATUS=serving clients on "+node.Addr())
 	var failed error
@@ -209,9 +209,13 @@ func stop(ctx context.Context, out *printer, node RunningNode, beside *companion
 	defer cancel(nil)
 	done := make(chan error, 1)
 	go func() { // ends with Close, or with the process after a second signal
-		failed := beside.stop()
 		drain, end := context.WithTimeout(ctx, cfg.DrainTimeout)
 		defer end()
+		failed := beside.stop(cfg.DrainTimeout / 2) // the other half is for the drain
+		if errors.Is(failed, errLingers) {
+			cfg.Logger.Warn("draining without it", "err", failed, "waited", cfg.DrainTimeout/2)
+			failed = nil
+		}
 		err := node.Drain(drain)
 		if err != nil && errors.Is(err, context.DeadlineExceeded) {
 			cfg.Logger.Warn("drain did not finish in time; closing", "timeout", cfg.DrainTimeout)
