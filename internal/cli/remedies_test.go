@@ -1,21 +1,25 @@
 package cli
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // verb is a place of a format.
 var verb = regexp.MustCompile(`%[a-z]`)
 
 // TestRemediesParse: every command line in the texts of package health, which `percolator
-// doctor` and the console show for somebody to type, is one of this program.
+// doctor` and the console show for somebody to paste, is one of this program, whole.
 func TestRemediesParse(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("..", "health", "*.go"))
 	if err != nil {
@@ -39,12 +43,45 @@ func TestRemediesParse(t *testing.T) {
 			if !whole {
 				return true
 			}
-			for _, rest := range strings.Split(text, "percolator ")[1:] {
-				checked++
-				remedyParses(t, name, rest)
+			for i, part := range strings.Split(text, "`") {
+				if i%2 == 1 && strings.HasPrefix(part, "percolator ") {
+					checked++
+					commandParses(t, name, part)
+				} else if strings.Contains(part, "percolator ") {
+					t.Errorf("%s: where does the command end? Put it between backquotes: %q", name, part)
+				}
 			}
 			return false
 		})
+	}
+	if checked < 15 {
+		t.Errorf("only %d command lines", checked)
+	}
+}
+
+var (
+	// filled is a place of a template of JavaScript, scripted a command line in a text of it.
+	filled   = regexp.MustCompile(`\$\{[^{}]*\}`)
+	scripted = regexp.MustCompile("[\"`](percolator [^\"`]*)[\"`]")
+)
+
+// TestConsolesCommandsParse: so is every command line that the console's pages name by
+// themselves.
+func TestConsolesCommandsParse(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join("..", "httpd", "console", "*.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range scripted.FindAllStringSubmatch(filled.ReplaceAllString(string(source), "1"), -1) {
+			checked++
+			commandParses(t, name, m[1])
+		}
 	}
 	if checked < 15 {
 		t.Errorf("only %d command lines", checked)
@@ -66,41 +103,24 @@ func literal(e ast.Expr) (text string, ok bool) {
 	return "1", false
 }
 
-// remedyParses wants a command at the beginning of a text that goes on in prose: it, with
-// some of the words behind it, is accepted, and there is each flag that they name.
-func remedyParses(t *testing.T, file, text string) {
+// commandParses wants the command to be there, and to take these flags and arguments. What is
+// to be filled in is an argument as any.
+func commandParses(t *testing.T, file, line string) {
 	t.Helper()
-	if end := strings.IndexAny(text, ".;,:)"); end >= 0 {
-		text = text[:end]
+	// A tree of its own: flags keep what they were set to.
+	target, args, err := commands(t)[0].Find(strings.Fields(line)[1:])
+	if err == nil && (!target.Runnable() || target.HasSubCommands()) {
+		err = errors.New("no command")
 	}
-	words := strings.Fields(text)
-	target, rest, err := commands(t)[0].Find(words)
-	if err != nil || !target.Runnable() || target.HasSubCommands() {
-		t.Errorf("%s: %q: no command: %v", file, text, err)
-		return
-	}
-	for _, word := range rest {
-		if flag, ok := strings.CutPrefix(word, "--"); ok && target.Flag(flag) == nil {
-			t.Errorf("%s: %q: no flag %s", file, text, word)
-		}
-	}
-	open := len(rest) == 0 // only the command is named, or a flag without its value
-	if len(rest) > 0 {
-		flag := target.Flag(strings.TrimPrefix(rest[len(rest)-1], "--"))
-		open = flag != nil && flag.NoOptDefVal == ""
-	}
-	if open {
-		words, rest = append(words, "1"), append(rest, "1")
-	}
-	for n := len(words) - len(rest); n <= len(words); n++ {
-		// A tree of its own: flags keep what they were set to.
-		target, args, err := commands(t)[0].Find(words[:n])
-		if err == nil {
-			err = target.ParseFlags(args)
-		}
-		if err == nil && target.ValidateArgs(target.Flags().Args()) == nil {
+	if err == nil {
+		if err = target.ParseFlags(args); errors.Is(err, pflag.ErrHelp) {
 			return
 		}
 	}
-	t.Errorf("%s: %q is not accepted, however much of it is the command", file, text)
+	if err == nil {
+		err = target.ValidateArgs(target.Flags().Args())
+	}
+	if err != nil {
+		t.Errorf("%s: `%s` can't be pasted: %v", file, line, err)
+	}
 }

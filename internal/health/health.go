@@ -162,11 +162,16 @@ func plural[N int | uint32 | uint64](n N, noun string) string {
 // list names the first few of ids.
 func list(ids []uint64) string {
 	var names []string
-	for _, id := range ids[:min(len(ids), maxNamed)] {
+	for _, id := range ids {
 		names = append(names, fmt.Sprint(id))
 	}
-	text := strings.Join(names, ", ")
-	if more := len(ids) - len(names); more > 0 {
+	return join(names)
+}
+
+// join names the first few.
+func join(names []string) string {
+	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	if more := len(names) - maxNamed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

@@ -137,7 +137,7 @@ func TestKinds(t *testing.T) {
 		{NoQuorum, critical, func(r *pb.ClusterStatusResponse) {
 			away(r.Nodes[1])
 			away(r.Nodes[2])
-		}, "tablets 1, 2, 3, 4", "directories: 2, 3", -1},
+		}, "tablets 1, 2, 3, 4", "directories: node 2, node 3.", -1},
 		{NoLeader, critical, func(r *pb.ClusterStatusResponse) {
 			for _, n := range r.Nodes {
 				n.Status.Tablets[1].Leader, n.Status.Tablets[1].LeaderlessMs = false, 4000
@@ -230,8 +230,8 @@ func TestKinds(t *testing.T) {
 // Remedies are pasted into shells, and anybody may choose an observer's name.
 func TestNamesInRemedies(t *testing.T) {
 	for name, want := range map[string]string{
-		"count": "resume count.", "a.b-c_9": "resume a.b-c_9.", "x; rm -rf .": "resume NAME.",
-		"--all": "resume NAME.", "$(id)": "resume NAME.", "": "resume NAME.",
+		"count": "resume count`.", "a.b-c_9": "resume a.b-c_9`.", "x; rm -rf .": "resume NAME`.",
+		"--all": "resume NAME`.", "$(id)": "resume NAME`.", "": "resume NAME`.",
 	} {
 		cluster := healthy()
 		cluster.Observers[0].Info = &pb.ObserverInfo{Name: name, Paused: true}

@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -19,14 +20,15 @@ func (e *examination) node(r *pb.NodeReport) {
 	switch {
 	case n.GetState() == pb.NodeState_NODE_STATE_GONE:
 		e.add(info, NodeAway, name, "It was away for so long that its replicas have been made anew on other nodes.",
-			fmt.Sprintf("If it will not come back: percolator node forget %d --yes.", n.NodeId))
+			fmt.Sprintf("If it will not come back: `percolator node forget %d --yes`.", n.NodeId))
 		return
 	case !n.GetAlive() && n.GetState() == pb.NodeState_NODE_STATE_DRAINED:
 		return // it may be stopped for good
 	case !n.GetAlive():
 		e.add(warning, NodeAway, name, fmt.Sprintf("It is not running, or not reached; it holds replicas of %s.",
 			plural(len(e.on(n.GetNodeId())), "tablet")),
-			"Start it again, with its directory. After gone-after (percolator cluster show) its replicas are made anew elsewhere.")
+			"Start it again, with its directory. After gone-after (`percolator cluster show`) its replicas are "+
+				"made anew elsewhere.")
 		return
 	case r.GetStatus() == nil:
 		e.add(critical, NodeSilent, name, "It gossips, and does not answer: "+r.GetError()+".",
@@ -38,19 +40,29 @@ func (e *examination) node(r *pb.NodeReport) {
 	}
 	if n.GetBlocked() != "" {
 		e.add(warning, DrainBlocked, name, "Its drain does not go on: "+n.GetBlocked()+".",
-			fmt.Sprintf("Add a node, or give the drain up: percolator node drain %d --undo.", n.NodeId))
+			fmt.Sprintf("Add a node, or give the drain up: `percolator node drain %d --undo`.", n.NodeId))
 	}
-	e.disk(name, r.GetStatus())
+	e.disk(n.GetNodeId(), name, r.GetStatus())
 	for _, c := range r.GetStatus().GetCertificates() {
 		if c.GetProblem() != "" {
 			e.add(warning, CertificateEnding, name, c.GetProblem()+".",
-				"Make a new one (percolator cert create-node NAME --host … --force) and copy it; a running node takes it up by itself.")
+				fmt.Sprintf("Make a new one, `percolator cert create-node NAME --host %s --force`, and copy it; a "+
+					"running node takes it up by itself.", hostOf(n)))
 		}
 	}
 	for _, differs := range r.GetStatus().GetPolicyDiffers() {
 		e.add(info, SettingsDiffer, name, differs+".",
-			"Take the flag away, or change the policy: percolator cluster set.")
+			"Take the flag away, or change the policy: `percolator cluster set KEY=VALUE`.")
 	}
+}
+
+// hostOf is the host that clients reach the node at, HOST if it has told none that a shell would
+// take as it stands.
+func hostOf(n *pb.Node) string {
+	if host, _, err := net.SplitHostPort(n.GetListen()); err == nil && typable(host) == host {
+		return host
+	}
+	return "HOST"
 }
 
 // on returns the tablets that have a replica on the node.
@@ -65,14 +77,15 @@ func (e *examination) on(node uint64) (tablets []uint64) {
 }
 
 // disk examines a node's store and where it lies.
-func (e *examination) disk(name string, s *pb.NodeStatusResponse) {
+func (e *examination) disk(id uint64, name string, s *pb.NodeStatusResponse) {
 	switch {
 	case s.GetDamaged() != "":
 		e.add(critical, StoreDamaged, name, "Its store is damaged: "+s.GetDamaged()+".",
 			"Stop it, empty its directory and start it again: it joins as a new node, and its replicas are made anew. Check the disk first.")
 	case s.GetFailed() != "":
 		e.add(critical, ReplicaFailed, name, "Not all of its replicas serve: "+s.GetFailed()+".",
-			"Its log says more. Restart the node; if that does not help, percolator node drain it.")
+			fmt.Sprintf("Its log says more. Restart the node; if that does not help, empty it: "+
+				"`percolator node drain %d`.", id))
 	}
 	switch {
 	case s.GetWriteBlocked() != "":
@@ -168,7 +181,8 @@ func (e *examination) upgrade() {
 		text += " Refused until then: " + strings.Join(waits, "; ") + "."
 	}
 	e.add(info, UpgradeOpen, "cluster", text,
-		"If the new build does well, run: percolator cluster finalize. Until then every node can go back to the build before.")
+		"If the new build does well: `percolator cluster finalize`. Until then every node can go back to the "+
+			"build before.")
 }
 
 // roleless tells of clients' certificates without a role, once for each name.
@@ -188,6 +202,7 @@ func (e *examination) roleless() {
 		e.add(warning, RolelessClient, "certificate "+name, fmt.Sprintf(
 			"It names no role, so whoever has it may do all that operators may: %s.",
 			strings.Join(where[name][:min(len(where[name]), maxNamed)], ", ")),
-			fmt.Sprintf("Replace it: percolator cert create-client %s --role reader, writer, observer or operator.", name))
+			fmt.Sprintf("Replace it: `percolator cert create-client %s --role writer`; or the role reader, observer or "+
+				"operator.", typable(name)))
 	}
 }

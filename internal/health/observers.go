@@ -17,30 +17,34 @@ func (e *examination) observer(o *pb.ObserverState) {
 		return // its work is being removed
 	case waiting > 0 && o.GetInfo().GetPaused():
 		e.add(warning, ObserverPaused, subject, fmt.Sprintf("It is paused, and %s.", wait(waiting)),
-			"When its reason is gone: percolator observer resume "+name+".")
+			"When its reason is gone: `percolator observer resume "+name+"`.")
 	case waiting > 0 && !o.GetLinked():
 		e.add(critical, ObserverUnlinked, subject,
 			fmt.Sprintf("No process of the cluster runs it, and %s.", wait(waiting)),
-			"Start nodes with the program that registers it, or remove its work: percolator observer retire "+name+".")
+			"Start nodes with the program that registers it, or remove its work: `percolator observer retire "+
+				name+" --yes`.")
 	case waiting > 0 && o.GetOldestTs() > 0 && e.since(o.GetOldestTs()) >= behind:
 		e.add(warning, ObserverBehind, subject,
 			fmt.Sprintf("It is behind: %s, the oldest for %s.", wait(waiting), span(e.since(o.GetOldestTs()))),
-			"If the processors are busy add nodes, else raise --observer-workers; percolator observer ls shows what runs.")
+			"If the processors are busy add nodes, else raise `--observer-workers`; `percolator observer ls` shows "+
+				"what runs.")
 	}
 	if o.GetParked() > 0 {
 		e.add(warning, ObserverParked, subject,
 			plural(o.GetParked(), "notification")+" parked after too many failures.",
-			fmt.Sprintf("percolator notify ls --parked --observer %s shows the errors; mend the cause, then percolator notify replay %s --all-parked.",
-				name, name))
+			fmt.Sprintf("`percolator notify ls --parked --observer %s` shows the errors; mend the cause, then "+
+				"`percolator notify replay %s --all-parked`.", name, name))
 	}
 	if n := o.GetStatus().GetStuck(); n > 0 {
 		e.add(warning, ObserverStuck, subject, plural(n, "run")+" past the deadline that cannot be ended.",
-			"The function ignores its context. percolator observer ls -o json names the rows; only a restart of the node ends them.")
+			"The function ignores its context. `percolator observer ls -o json` names the rows; only a restart of the "+
+				"node ends them.")
 	}
 	if n := o.GetStatus().GetContended(); n > 0 {
 		e.add(warning, ObserverContended, subject,
 			plural(n, "cell")+" whose runs come to nothing again and again: other transactions are always faster.",
-			fmt.Sprintf("percolator observer limit %s to fewer runs at once, or spread what they all write over several rows.", name))
+			fmt.Sprintf("Let it have fewer runs at once, `percolator observer limit %s 1`, or spread what they all write "+
+				"over several rows.", name))
 	}
 }
 

@@ -1,9 +1,12 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strings"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -14,9 +17,10 @@ import (
 // quorums tells of tablets without a quorum of replicas on nodes that answer, and returns
 // how many more nodes may fail: see Examine.
 func (e *examination) quorums() int32 {
-	up := map[uint64]bool{}
+	up, names := map[uint64]bool{}, map[uint64]string{}
 	for _, r := range e.status.GetNodes() {
 		up[r.GetNode().GetNodeId()] = r.GetStatus() != nil
+		names[r.GetNode().GetNodeId()] = nodeName(r.GetNode())
 	}
 	var lost []uint64
 	wanted := map[uint64]bool{} // nodes that would bring a quorum back
@@ -36,10 +40,14 @@ func (e *examination) quorums() int32 {
 	}
 	least = max(least, -1)
 	if len(lost) > 0 {
+		var nodes []string
+		for _, id := range slices.Sorted(maps.Keys(wanted)) {
+			nodes = append(nodes, cmp.Or(names[id], fmt.Sprintf("node %d", id)))
+		}
 		e.add(critical, NoQuorum, "tablets "+list(lost),
 			fmt.Sprintf("%s of %d without a quorum: neither read nor written until enough of their nodes are back.",
 				plural(len(lost), "tablet"), len(e.tablets)),
-			"Start these nodes again, with their directories: "+list(slices.Sorted(maps.Keys(wanted)))+".")
+			"Start these nodes again, with their directories: "+join(nodes)+".")
 	}
 	if least == 0 && len(e.tablets) > 0 {
 		e.noSpare(len(up))
@@ -51,11 +59,23 @@ func (e *examination) quorums() int32 {
 func (e *examination) noSpare(nodes int) {
 	if nodes < 3 {
 		e.add(info, NoSpare, "cluster", "No node may fail: there are fewer than three.",
-			"For a cluster that goes on when a node fails, add nodes: percolator start --join.")
+			fmt.Sprintf("For a cluster that goes on when a node fails, add nodes: `percolator start --dir DIR --join %s "+
+				"--certs CERTS`.", e.anAddress()))
 		return
 	}
 	e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have just a quorum.",
-		"Bring back the nodes that are away, or wait until their replicas are made anew (percolator node ls).")
+		"Bring back the nodes that are away, or wait until their replicas are made anew (`percolator node ls`).")
+}
+
+// anAddress is one of a node that a new one may join.
+func (e *examination) anAddress() string {
+	for _, r := range e.status.GetNodes() {
+		if host := hostOf(r.GetNode()); r.GetStatus() != nil && host != "HOST" {
+			_, port, _ := net.SplitHostPort(r.GetNode().GetListen())
+			return net.JoinHostPort(host, port)
+		}
+	}
+	return "HOST:PORT"
 }
 
 // spare is how many more voters of a tablet may fail; below 0: it has no quorum. While its
@@ -104,7 +124,8 @@ func (e *examination) leaders() {
 	slices.Sort(without)
 	e.add(critical, NoLeader, "tablets "+list(without),
 		fmt.Sprintf("%s without a leader, for up to %s.", plural(len(without), "tablet"), span(longest)),
-		"Nodes that answer clients may not reach each other: look at percolator tablet describe, and at the network on the port after --listen.")
+		fmt.Sprintf("Nodes that answer clients may not reach each other: look at `percolator tablet describe %d`, and at "+
+			"the network on the port after that of --listen.", without[0]))
 }
 
 // meta tells of nodes that the meta tablet does not answer.
@@ -118,7 +139,8 @@ func (e *examination) meta() {
 	}
 	if len(deaf) > 0 {
 		e.add(critical, MetaSilent, "meta", fmt.Sprintf("The meta tablet does not answer nodes %s: %s.", list(deaf), why),
-			"Without it no timestamps are given out: transactions wait. Bring back the nodes that hold it (percolator tablet describe 1).")
+			"Without it no timestamps are given out: transactions wait. Bring back the nodes that hold it "+
+				"(`percolator tablet describe 1`).")
 	}
 }
 
@@ -126,7 +148,7 @@ func (e *examination) placement() {
 	for _, r := range e.status.GetNodes() {
 		for _, why := range r.GetStatus().GetPlacement().GetBlocked() {
 			e.add(warning, PlacementBlocked, "placement", "Replicas are not where they ought to be: "+why+".",
-				"See percolator node ls and percolator tablet ls; it is tried again by itself.")
+				"See `percolator node ls` and `percolator tablet ls`; it is tried again by itself.")
 		}
 	}
 }
@@ -147,7 +169,8 @@ func (e *examination) history() {
 		}
 		e.add(info, HistoryHeld, "history",
 			fmt.Sprintf("A reader has kept old versions for %s, so the data grows.", span(e.since(h.GetOldestHold()))),
-			"Look for a snapshot or an export that was forgotten; its hold ends by itself at collection-max-hold.")
+			"Look for a snapshot or an export that was forgotten; its hold ends by itself at collection-max-hold "+
+				"(`percolator cluster show`).")
 	}
 }
 
@@ -160,18 +183,20 @@ func (e *examination) backupHeld(b *pb.BackupHold, limit time.Duration) {
 			waits += t.GetGarbage()
 		}
 	}
-	end := fmt.Sprintf("if no increment is to come: percolator backup release %s.", b.Backup)
+	end := fmt.Sprintf("if no increment is to come: `percolator backup release %s`.", typable(b.Backup))
+	longer := fmt.Sprintf("`percolator cluster set collection-max-hold=%s`", 2*limit)
 	text := fmt.Sprintf("History is held for %s: about %d old versions wait.", span(age), waits)
 	switch full := func(f *pb.Finding) bool { return f.Kind == DiskLow || f.Kind == WritesRefused }; {
 	case age >= limit:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
 			fmt.Sprintf("History is held for it no longer: that was %s ago, and collection-max-hold is %s.",
 				span(age), span(limit)),
-			"The next increment may be refused, and a full backup is due. Set collection-max-hold above the time between two; or, "+end)
+			"The next increment may be refused, and a full backup is due. So that the next ones are not: "+longer+
+				", which is above the time between two; or, "+end)
 	case age >= limit-limit/10:
 		e.add(warning, BackupHeld, "backup "+b.Backup,
 			fmt.Sprintf("%s It ends in %s, by collection-max-hold.", text, span(limit-age)),
-			"Make the next increment now, or percolator cluster set collection-max-hold above the time between two; or, "+end)
+			"Make the next increment now; or hold for longer, "+longer+"; or, "+end)
 	case slices.ContainsFunc(e.findings, full):
 		e.add(warning, BackupHeld, "backup "+b.Backup, text+" A disk is short of room.",
 			"Make the next increment now; or, "+end)
@@ -186,7 +211,8 @@ func (e *examination) restores() {
 		if j.GetKind() == "restore" && j.GetState() == "unfinished" {
 			e.add(warning, RestoreUnfinished, j.GetSubject(),
 				"Its restore has begun, is not finished, and no process works on it: the table can't be opened.",
-				"Run the same percolator restore again, which goes on where it was, or percolator table drop.")
+				fmt.Sprintf("Run the same `percolator restore LOCATION` again, which goes on where it was, or `percolator "+
+					"table drop %s --yes`.", typable(strings.Join(j.GetTables(), ","))))
 		}
 	}
 }
@@ -208,5 +234,5 @@ func (e *examination) locks() {
 	slices.Sort(tablets)
 	e.add(warning, LockOld, "tablets "+list(slices.Compact(tablets)),
 		fmt.Sprintf("The oldest lock has been there for %s.", span(oldest)),
-		"percolator lock ls shows whose it is. If that process has gone: percolator lock resolve --all.")
+		"`percolator lock ls` shows whose it is. If that process has gone: `percolator lock resolve --all`.")
 }

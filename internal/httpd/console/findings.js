@@ -1,0 +1,49 @@
+// What is wrong, and what to do about it: on the overview all of it, on each other page what
+// that page is about.
+
+import {element} from "./dom.js";
+import {plural} from "./format.js";
+
+const words = {
+  SEVERITY_CRITICAL: ["critical", "Critical"], SEVERITY_WARNING: ["warning", "Warning"],
+  SEVERITY_INFO: ["info", "Note"],
+};
+
+// about are the kinds of findings (internal/health) that pages deal with, as expressions.
+const about = {
+  nodes: /^(node|drain|disk|store|clock|certificate|versions|upgrade|settings)-|^writes-refused|^replica-failed/,
+  tablets: /^(no|meta|placement)-|^replica-failed/,
+  observers: /^observer-/,
+  locks: /^lock-old|^observer-contended/,
+  jobs: /^(drain|placement|history|backup|restore)-/,
+  cells: /^(restore|history)-/,
+  oracle: /^(clock|meta)-|^no-quorum/,
+  mailboxes: /^writes-refused|^disk-low/,
+  internals: /^(meta|certificate|history|backup|roleless|settings)-/,
+  login: /^roleless-/,
+};
+
+// prose writes a text, what stands between backquotes as code.
+export function prose(text) {
+  return text.split("`").map((part, i) => (i % 2 === 1 ? element("code", {}, part) : part));
+}
+
+function finding(f) {
+  const [state, word] = words[f.severity] ?? ["info", "Note"];
+  return element("li", {class: state},
+    element("span", {class: "strong"}, `${word}: ${f.subject}`),
+    element("span", {class: "quiet"}, ` ${f.kind}`),
+    element("p", {}, f.text),
+    element("p", {}, element("span", {class: "strong"}, "What to do: "), prose(f.remedy)));
+}
+
+// findings are those that the page is about, and how many others there are.
+export function findings({findings: all}, page) {
+  const found = all.filter((f) => page === "overview" || about[page]?.test(f.kind));
+  const others = all.length - found.length;
+  return all.length === 0 ? [] : [element("h2", {}, "What is wrong, and what to do"),
+    found.length > 0 && element("ul", {class: "findings"}, found.map(finding)),
+    others > 0 && element("p", {}, found.length > 0 ? "And on the " : "Nothing that this page is about. On the ",
+      element("a", {href: "#/overview", "data-key": "all findings"}, "overview"), `: ${plural(others,
+        found.length > 0 ? "other finding" : "finding")}.`)];
+}
