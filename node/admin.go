@@ -47,6 +47,11 @@ func (n *adminNode) ReplayParked(ctx context.Context, observer string) (uint64, 
 	return n.client.ReplayParked(ctx, observer)
 }
 
+// ReplayRow implements admin.Node.
+func (n *adminNode) ReplayRow(ctx context.Context, observer, row string) error {
+	return n.client.ReplayRow(ctx, observer, row)
+}
+
 // Restore implements admin.Node.
 func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
 	return n.client.Restore(ctx, records)

@@ -332,7 +332,18 @@ func TestParkedAreReplayed(t *testing.T) {
 	}
 	waitIdle(t, n)
 	checkCounts(t, n.DB(), rows, func(i int) int { return map[bool]int{true: 1}[i == 7] })
-	for name, want := range map[string]uint64{"counter": rows - 1, "poker": rows} {
+	if err := client.ReplayRow(within(t, time.Minute), "counter", rowOf(8)); err != nil {
+		t.Fatal(err)
+	}
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), rows, func(i int) int { return map[bool]int{true: 1}[i == 7 || i == 8] })
+	for _, c := range [][2]string{{"counter", rowOf(8)}, {"counter", "never"}, {"nobody", rowOf(9)}} {
+		err := client.ReplayRow(within(t, time.Minute), c[0], c[1])
+		if !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("%q, of which nothing is parked: %v", c, err)
+		}
+	}
+	for name, want := range map[string]uint64{"counter": rows - 2, "poker": rows} {
 		if got, err := client.ReplayParked(within(t, time.Minute), name); err != nil ||
 			got != want {
 			t.Errorf("%s: replayed %d, %v", name, got, err)

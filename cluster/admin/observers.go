@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file holds the orders about observers. They are written into the catalogue in meta,
@@ -56,6 +57,19 @@ func (s *Service) ReplayParked(ctx context.Context,
 		return nil, fmt.Errorf("admin: after %d notifications: %w", n, err)
 	}
 	return &pb.ReplayParkedResponse{Replayed: n}, nil
+}
+
+// ReplayRow implements pb.AdminServer.
+func (s *Service) ReplayRow(ctx context.Context,
+	req *pb.ReplayRowRequest) (*pb.ReplayRowResponse, error) {
+	err := s.cfg.Node.ReplayRow(ctx, req.GetName(), wire.String(req.GetRow()))
+	if errors.Is(err, txn.ErrInvalid) {
+		err = refuse("%v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ReplayRowResponse{Replayed: 1}, nil
 }
 
 // startBackfill records a back-fill and wakes the node that leads meta, which runs it.

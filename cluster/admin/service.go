@@ -48,6 +48,8 @@ type Node interface {
 	Timestamp(ctx context.Context) (mvcc.Timestamp, error)
 	// ReplayParked has an observer run again for all that is parked.
 	ReplayParked(ctx context.Context, observer string) (replayed uint64, err error)
+	// ReplayRow has an observer run again for one row that is parked.
+	ReplayRow(ctx context.Context, observer, row string) error
 	// Restore writes records of a backup.
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// Place has placement look at the cluster soon, if this node leads meta.

@@ -40,6 +40,10 @@ var actions = map[string]action{
 		pb.Admin_ReplayParked_FullMethodName, message[pb.ReplayParkedRequest](),
 		message[pb.ReplayParkedResponse](), nil,
 	},
+	"row-replay": {
+		pb.Admin_ReplayRow_FullMethodName, message[pb.ReplayRowRequest](),
+		message[pb.ReplayRowResponse](), nil,
+	},
 	"node-drain": {
 		pb.Admin_DrainNode_FullMethodName, message[pb.DrainNodeRequest](),
 		message[pb.DrainNodeResponse](), nil,

@@ -114,6 +114,7 @@ func TestActions(t *testing.T) {
 		"observer-replay": {`{"name":"count","action":"ACTION_START"}`, "Admin/Backfill",
 			`action:ACTION_START`},
 		"notify-replay": {`{"name":"count"}`, "Admin/ReplayParked", `name:"count"`},
+		"row-replay":    {`{"name":"count","row":"/wA="}`, "Admin/ReplayRow", `row:"\xff\x00"`},
 		"node-drain":    {`{"node_id":3,"undo":true}`, "Admin/DrainNode", `node_id:3`},
 		"tablet-move":   {`{"tabletId":"7","to_node":2}`, "Admin/MoveTablet", `tablet_id:7`},
 		"tablet-split":  {`{"table":"t","row":"/wA="}`, "Percolator/SplitTablet", `row:"\xff\x00"`},

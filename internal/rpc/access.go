@@ -74,6 +74,7 @@ var calls = map[string]access{
 	pb.Admin_Grants_FullMethodName:          {role: certs.Reader},
 	// A writer can do what it does by itself, one row after the other.
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
+	pb.Admin_ReplayRow_FullMethodName:    {role: certs.Writer, audited: true},
 	// It changes nothing, but reads all of a tablet on each of its replicas.
 	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
 	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},

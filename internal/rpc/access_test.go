@@ -35,7 +35,7 @@ var leastRoles = map[string]certs.Role{
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
-	"ReplayParked": certs.Writer, "FinalizeUpgrade": certs.Operator,
+	"ReplayParked": certs.Writer, "ReplayRow": certs.Writer, "FinalizeUpgrade": certs.Operator,
 	"SetGrant": certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,

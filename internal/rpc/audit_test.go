@@ -43,7 +43,7 @@ func TestEachActIsAudited(t *testing.T) {
 	methods(t, func(name, full string, request, _ proto.Message) {
 		least := leastRoles[name]
 		act := !certs.Writer.Includes(least) || name == "CreateTable" || name == "ReplayParked" ||
-			name == "HoldBackup"
+			name == "ReplayRow" || name == "HoldBackup"
 		for _, role := range roles {
 			call(Caller{Role: role, Name: "ann", By: ByCertificate, From: "1.2.3.4:5"}, full, request)
 			lines := log.audited()

@@ -31,20 +31,10 @@ func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.
 // how many that were.
 func (o *observers) ReplayParked(ctx context.Context,
 	observer string) (replayed uint64, err error) {
-	catalogue, err := o.meta.Catalogue(ctx)
+	of, err := o.registered(ctx, observer)
 	if err != nil {
 		return 0, err
 	}
-	for _, known := range catalogue.GetObservers() {
-		if known.Name == observer {
-			return o.replayParked(ctx, known)
-		}
-	}
-	return 0, Invalid("there is no observer %q", observer)
-}
-
-func (o *observers) replayParked(ctx context.Context,
-	of *pb.ObserverInfo) (replayed uint64, err error) {
 	var cells []mvcc.Cell
 	flush := func() error {
 		if len(cells) == 0 {
@@ -73,4 +63,38 @@ func (o *observers) replayParked(ctx context.Context,
 		}
 	}
 	return replayed, flush()
+}
+
+// ReplayRow replays the notification of one row, which must be parked: else ErrInvalid.
+func (o *observers) ReplayRow(ctx context.Context, observer, row string) error {
+	of, err := o.registered(ctx, observer)
+	if err != nil {
+		return err
+	}
+	from := wire.Position{Table: mvcc.TableID(of.Table), Row: row}
+	for e, err := range o.router.WalkFrom(ctx, mvcc.GroupNotify, from, wire.String(of.Column)) {
+		if err != nil {
+			return err
+		}
+		if cell := wire.Cell(e.Cell); cell.Row == row && e.GetNotify().GetParkedTs() != 0 {
+			return o.Replay(ctx, 0, []mvcc.Cell{cell})
+		}
+		break // it would be the first
+	}
+	return Invalid("nothing is parked of observer %q for row %q: it has run since, or the row has "+
+		"changed", observer, row)
+}
+
+// registered returns the observer of that name.
+func (o *observers) registered(ctx context.Context, name string) (*pb.ObserverInfo, error) {
+	catalogue, err := o.meta.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, known := range catalogue.GetObservers() {
+		if known.Name == name {
+			return known, nil
+		}
+	}
+	return nil, Invalid("there is no observer %q", name)
 }

@@ -128,7 +128,7 @@ func (x DescribeProcessRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DescribeProcessRequest_Kind.Descriptor instead.
 func (DescribeProcessRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type BackfillRequest_Action int32
@@ -177,7 +177,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33, 0}
 }
 
 // Token lets whoever knows its secret log in to the console.
@@ -916,6 +916,102 @@ func (x *ReplayParkedResponse) GetReplayed() uint64 {
 	return 0
 }
 
+type ReplayRowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the observer
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRowRequest) Reset() {
+	*x = ReplayRowRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRowRequest) ProtoMessage() {}
+
+func (x *ReplayRowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRowRequest.ProtoReflect.Descriptor instead.
+func (*ReplayRowRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReplayRowRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReplayRowRequest) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+type ReplayRowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replayed      uint64                 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"` // 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRowResponse) Reset() {
+	*x = ReplayRowResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRowResponse) ProtoMessage() {}
+
+func (x *ReplayRowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRowResponse.ProtoReflect.Descriptor instead.
+func (*ReplayRowResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReplayRowResponse) GetReplayed() uint64 {
+	if x != nil {
+		return x.Replayed
+	}
+	return 0
+}
+
 type DescribeProcessRequest struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`
 	Kind          DescribeProcessRequest_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=percolator.v1.DescribeProcessRequest_Kind" json:"kind,omitempty"`
@@ -926,7 +1022,7 @@ type DescribeProcessRequest struct {
 
 func (x *DescribeProcessRequest) Reset() {
 	*x = DescribeProcessRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1034,7 @@ func (x *DescribeProcessRequest) String() string {
 func (*DescribeProcessRequest) ProtoMessage() {}
 
 func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[15]
+	mi := &file_percolator_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1047,7 @@ func (x *DescribeProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessRequest.ProtoReflect.Descriptor instead.
 func (*DescribeProcessRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeProcessRequest) GetKind() DescribeProcessRequest_Kind {
@@ -977,7 +1073,7 @@ type DescribeProcessResponse struct {
 
 func (x *DescribeProcessResponse) Reset() {
 	*x = DescribeProcessResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1085,7 @@ func (x *DescribeProcessResponse) String() string {
 func (*DescribeProcessResponse) ProtoMessage() {}
 
 func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[16]
+	mi := &file_percolator_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1098,7 @@ func (x *DescribeProcessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeProcessResponse.ProtoReflect.Descriptor instead.
 func (*DescribeProcessResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeProcessResponse) GetContent() []byte {
@@ -1021,7 +1117,7 @@ type SetLogLevelRequest struct {
 
 func (x *SetLogLevelRequest) Reset() {
 	*x = SetLogLevelRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1129,7 @@ func (x *SetLogLevelRequest) String() string {
 func (*SetLogLevelRequest) ProtoMessage() {}
 
 func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[17]
+	mi := &file_percolator_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1142,7 @@ func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
 func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetLogLevelRequest) GetLevel() string {
@@ -1065,7 +1161,7 @@ type SetLogLevelResponse struct {
 
 func (x *SetLogLevelResponse) Reset() {
 	*x = SetLogLevelResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1173,7 @@ func (x *SetLogLevelResponse) String() string {
 func (*SetLogLevelResponse) ProtoMessage() {}
 
 func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[18]
+	mi := &file_percolator_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1186,7 @@ func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
 func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetLogLevelResponse) GetBefore() string {
@@ -1108,7 +1204,7 @@ type ClusterStatusRequest struct {
 
 func (x *ClusterStatusRequest) Reset() {
 	*x = ClusterStatusRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1216,7 @@ func (x *ClusterStatusRequest) String() string {
 func (*ClusterStatusRequest) ProtoMessage() {}
 
 func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[19]
+	mi := &file_percolator_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1229,7 @@ func (x *ClusterStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusRequest.ProtoReflect.Descriptor instead.
 func (*ClusterStatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 type ClusterStatusResponse struct {
@@ -1155,7 +1251,7 @@ type ClusterStatusResponse struct {
 
 func (x *ClusterStatusResponse) Reset() {
 	*x = ClusterStatusResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1263,7 @@ func (x *ClusterStatusResponse) String() string {
 func (*ClusterStatusResponse) ProtoMessage() {}
 
 func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[20]
+	mi := &file_percolator_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1276,7 @@ func (x *ClusterStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatusResponse.ProtoReflect.Descriptor instead.
 func (*ClusterStatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClusterStatusResponse) GetUnixMs() int64 {
@@ -1262,7 +1358,7 @@ type ReportJobRequest struct {
 
 func (x *ReportJobRequest) Reset() {
 	*x = ReportJobRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1370,7 @@ func (x *ReportJobRequest) String() string {
 func (*ReportJobRequest) ProtoMessage() {}
 
 func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[21]
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1383,7 @@ func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobRequest.ProtoReflect.Descriptor instead.
 func (*ReportJobRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportJobRequest) GetJob() *Job {
@@ -1305,7 +1401,7 @@ type ReportJobResponse struct {
 
 func (x *ReportJobResponse) Reset() {
 	*x = ReportJobResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1413,7 @@ func (x *ReportJobResponse) String() string {
 func (*ReportJobResponse) ProtoMessage() {}
 
 func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[22]
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1426,7 @@ func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobResponse.ProtoReflect.Descriptor instead.
 func (*ReportJobResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 type NodeReport struct {
@@ -1346,7 +1442,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1454,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1467,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -1423,7 +1519,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1531,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1544,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -1501,7 +1597,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1609,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1622,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -1567,7 +1663,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1675,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1688,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -1620,7 +1716,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1728,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1741,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -1677,7 +1773,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1785,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1798,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type ControlObserverRequest struct {
@@ -1717,7 +1813,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1825,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1838,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1782,7 +1878,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1890,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1903,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1827,7 +1923,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1935,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1948,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1878,7 +1974,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1986,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1999,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -1941,7 +2037,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2049,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2062,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2111,7 +2207,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2219,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2232,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2160,7 +2256,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2268,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2281,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2227,7 +2323,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2335,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2348,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2280,7 +2376,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2388,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2401,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2331,7 +2427,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2439,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2452,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2379,7 +2475,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2487,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2500,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2444,7 +2540,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2552,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2565,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2488,7 +2584,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2596,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2609,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -2533,7 +2629,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2641,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2654,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -2586,7 +2682,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2694,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2707,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -2645,7 +2741,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2753,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2766,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2690,7 +2786,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2798,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2811,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -2743,7 +2839,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2851,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2864,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2815,7 +2911,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2923,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2936,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -2943,7 +3039,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3051,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3064,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -2988,7 +3084,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3096,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3109,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3042,7 +3138,7 @@ type HoldBackupRequest struct {
 
 func (x *HoldBackupRequest) Reset() {
 	*x = HoldBackupRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3150,7 @@ func (x *HoldBackupRequest) String() string {
 func (*HoldBackupRequest) ProtoMessage() {}
 
 func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3163,7 @@ func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
 func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HoldBackupRequest) GetHold() *BackupHold {
@@ -3093,7 +3189,7 @@ type HoldBackupResponse struct {
 
 func (x *HoldBackupResponse) Reset() {
 	*x = HoldBackupResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3201,7 @@ func (x *HoldBackupResponse) String() string {
 func (*HoldBackupResponse) ProtoMessage() {}
 
 func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3214,7 @@ func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
 func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HoldBackupResponse) GetBound() uint64 {
@@ -3136,7 +3232,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3244,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3257,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -3174,7 +3270,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3282,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3295,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -3225,7 +3321,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3333,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3346,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3268,7 +3364,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3376,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3389,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -3340,6 +3436,11 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x13ReplayParkedRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
 	"\x14ReplayParkedResponse\x12\x1a\n" +
+	"\breplayed\x18\x01 \x01(\x04R\breplayed\"8\n" +
+	"\x10ReplayRowRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"/\n" +
+	"\x11ReplayRowResponse\x12\x1a\n" +
 	"\breplayed\x18\x01 \x01(\x04R\breplayed\"\xe4\x01\n" +
 	"\x16DescribeProcessRequest\x12>\n" +
 	"\x04kind\x18\x01 \x01(\x0e2*.percolator.v1.DescribeProcessRequest.KindR\x04kind\x12\x18\n" +
@@ -3534,7 +3635,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xaf\x0f\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xff\x0f\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -3561,7 +3662,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\vRevokeToken\x12!.percolator.v1.RevokeTokenRequest\x1a\".percolator.v1.RevokeTokenResponse\x12K\n" +
 	"\bSetGrant\x12\x1e.percolator.v1.SetGrantRequest\x1a\x1f.percolator.v1.SetGrantResponse\x12E\n" +
 	"\x06Grants\x12\x1c.percolator.v1.GrantsRequest\x1a\x1d.percolator.v1.GrantsResponse\x12W\n" +
-	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponse\x12N\n" +
+	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -3576,7 +3678,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -3596,61 +3698,63 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*GrantsResponse)(nil),           // 15: percolator.v1.GrantsResponse
 	(*ReplayParkedRequest)(nil),      // 16: percolator.v1.ReplayParkedRequest
 	(*ReplayParkedResponse)(nil),     // 17: percolator.v1.ReplayParkedResponse
-	(*DescribeProcessRequest)(nil),   // 18: percolator.v1.DescribeProcessRequest
-	(*DescribeProcessResponse)(nil),  // 19: percolator.v1.DescribeProcessResponse
-	(*SetLogLevelRequest)(nil),       // 20: percolator.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),      // 21: percolator.v1.SetLogLevelResponse
-	(*ClusterStatusRequest)(nil),     // 22: percolator.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),    // 23: percolator.v1.ClusterStatusResponse
-	(*ReportJobRequest)(nil),         // 24: percolator.v1.ReportJobRequest
-	(*ReportJobResponse)(nil),        // 25: percolator.v1.ReportJobResponse
-	(*NodeReport)(nil),               // 26: percolator.v1.NodeReport
-	(*Finding)(nil),                  // 27: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),      // 28: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),     // 29: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),      // 30: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),     // 31: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),   // 32: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),  // 33: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),          // 34: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),         // 35: percolator.v1.BackfillResponse
-	(*Node)(nil),                     // 36: percolator.v1.Node
-	(*NodesRequest)(nil),             // 37: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),            // 38: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),             // 39: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),         // 40: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 41: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),        // 42: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),       // 43: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),    // 44: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),   // 45: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),            // 46: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),      // 47: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),     // 48: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),          // 49: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                   // 50: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),     // 51: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),    // 52: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),        // 53: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),       // 54: percolator.v1.HoldBackupResponse
-	(*FinalizeUpgradeRequest)(nil),   // 55: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),  // 56: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),        // 57: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 58: percolator.v1.ForgetNodeResponse
-	nil,                              // 59: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 60: percolator.v1.ObserverState
-	(*Job)(nil),                      // 61: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 62: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 63: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 64: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 65: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 66: percolator.v1.Backfill
-	(NodeState)(0),                   // 67: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 68: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 69: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 70: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),           // 71: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),               // 72: percolator.v1.BackupHold
+	(*ReplayRowRequest)(nil),         // 18: percolator.v1.ReplayRowRequest
+	(*ReplayRowResponse)(nil),        // 19: percolator.v1.ReplayRowResponse
+	(*DescribeProcessRequest)(nil),   // 20: percolator.v1.DescribeProcessRequest
+	(*DescribeProcessResponse)(nil),  // 21: percolator.v1.DescribeProcessResponse
+	(*SetLogLevelRequest)(nil),       // 22: percolator.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),      // 23: percolator.v1.SetLogLevelResponse
+	(*ClusterStatusRequest)(nil),     // 24: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),    // 25: percolator.v1.ClusterStatusResponse
+	(*ReportJobRequest)(nil),         // 26: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),        // 27: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),               // 28: percolator.v1.NodeReport
+	(*Finding)(nil),                  // 29: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),      // 30: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),     // 31: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),      // 32: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),     // 33: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),   // 34: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),  // 35: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),          // 36: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),         // 37: percolator.v1.BackfillResponse
+	(*Node)(nil),                     // 38: percolator.v1.Node
+	(*NodesRequest)(nil),             // 39: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),            // 40: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),             // 41: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),         // 42: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 43: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),        // 44: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),       // 45: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),    // 46: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),   // 47: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),            // 48: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),      // 49: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),     // 50: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),          // 51: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                   // 52: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),     // 53: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),    // 54: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),        // 55: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),       // 56: percolator.v1.HoldBackupResponse
+	(*FinalizeUpgradeRequest)(nil),   // 57: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),  // 58: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),        // 59: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 60: percolator.v1.ForgetNodeResponse
+	nil,                              // 61: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 62: percolator.v1.ObserverState
+	(*Job)(nil),                      // 63: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 64: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 65: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 66: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 67: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 68: percolator.v1.Backfill
+	(NodeState)(0),                   // 69: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 70: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 71: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 72: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),           // 73: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),               // 74: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -3658,87 +3762,89 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
-	26, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	60, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	27, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	61, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	61, // 9: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	36, // 10: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	62, // 11: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	28, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	62, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	29, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	63, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	63, // 9: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	38, // 10: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	64, // 11: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 12: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	63, // 13: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	63, // 14: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	64, // 15: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	65, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	65, // 13: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	65, // 14: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	66, // 15: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	67, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	2,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	66, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	59, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	67, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	36, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	39, // 22: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	36, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	68, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	68, // 25: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	46, // 26: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	69, // 27: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	49, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	70, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	68, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	61, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	69, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	38, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	41, // 22: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	38, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	70, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	70, // 25: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	48, // 26: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	71, // 27: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	51, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	72, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
 	11, // 30: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	71, // 31: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	50, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	50, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	72, // 34: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	72, // 35: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	72, // 36: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	71, // 37: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	32, // 38: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	34, // 39: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	37, // 40: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	40, // 41: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	42, // 42: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	44, // 43: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	47, // 44: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	57, // 45: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	51, // 46: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	55, // 47: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	28, // 48: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	30, // 49: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	53, // 50: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	22, // 51: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	18, // 52: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	20, // 53: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	24, // 54: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	73, // 31: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	52, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	52, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	74, // 34: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	74, // 35: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	74, // 36: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	73, // 37: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	34, // 38: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	36, // 39: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	39, // 40: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	42, // 41: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	44, // 42: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	46, // 43: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	49, // 44: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	59, // 45: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	53, // 46: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	57, // 47: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	30, // 48: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	32, // 49: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	55, // 50: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	24, // 51: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 52: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 53: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	26, // 54: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
 	5,  // 55: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
 	7,  // 56: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
 	9,  // 57: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
 	12, // 58: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
 	14, // 59: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
 	16, // 60: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	33, // 61: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	35, // 62: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	38, // 63: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	41, // 64: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	43, // 65: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	45, // 66: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	48, // 67: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	58, // 68: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	52, // 69: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	56, // 70: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	29, // 71: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	31, // 72: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	54, // 73: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	23, // 74: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	19, // 75: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	21, // 76: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	25, // 77: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 78: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 79: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 80: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 81: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 82: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 83: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	61, // [61:84] is the sub-list for method output_type
-	38, // [38:61] is the sub-list for method input_type
+	18, // 61: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	35, // 62: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	37, // 63: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	40, // 64: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	43, // 65: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	45, // 66: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	47, // 67: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	50, // 68: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	60, // 69: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	54, // 70: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	58, // 71: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	31, // 72: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	33, // 73: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	56, // 74: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	25, // 75: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 76: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 77: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	27, // 78: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 79: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 80: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 81: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 82: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 83: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 84: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 85: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	62, // [62:86] is the sub-list for method output_type
+	38, // [38:62] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
 	38, // [38:38] is the sub-list for extension extendee
 	0,  // [0:38] is the sub-list for field type_name
@@ -3751,15 +3857,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[29].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[47].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

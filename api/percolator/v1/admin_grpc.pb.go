@@ -42,6 +42,7 @@ const (
 	Admin_SetGrant_FullMethodName        = "/percolator.v1.Admin/SetGrant"
 	Admin_Grants_FullMethodName          = "/percolator.v1.Admin/Grants"
 	Admin_ReplayParked_FullMethodName    = "/percolator.v1.Admin/ReplayParked"
+	Admin_ReplayRow_FullMethodName       = "/percolator.v1.Admin/ReplayRow"
 )
 
 // AdminClient is the client API for Admin service.
@@ -99,6 +100,8 @@ type AdminClient interface {
 	Grants(ctx context.Context, in *GrantsRequest, opts ...grpc.CallOption) (*GrantsResponse, error)
 	// Has an observer run again for every notification that is parked.
 	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
+	// Has an observer run again for one row whose notification is parked.
+	ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error)
 }
 
 type adminClient struct {
@@ -339,6 +342,16 @@ func (c *adminClient) ReplayParked(ctx context.Context, in *ReplayParkedRequest,
 	return out, nil
 }
 
+func (c *adminClient) ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayRowResponse)
+	err := c.cc.Invoke(ctx, Admin_ReplayRow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -394,6 +407,8 @@ type AdminServer interface {
 	Grants(context.Context, *GrantsRequest) (*GrantsResponse, error)
 	// Has an observer run again for every notification that is parked.
 	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
+	// Has an observer run again for one row whose notification is parked.
+	ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -472,6 +487,9 @@ func (UnimplementedAdminServer) Grants(context.Context, *GrantsRequest) (*Grants
 }
 func (UnimplementedAdminServer) ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayParked not implemented")
+}
+func (UnimplementedAdminServer) ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayRow not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -908,6 +926,24 @@ func _Admin_ReplayParked_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_ReplayRow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayRowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ReplayRow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ReplayRow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ReplayRow(ctx, req.(*ReplayRowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1006,6 +1042,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayParked",
 			Handler:    _Admin_ReplayParked_Handler,
+		},
+		{
+			MethodName: "ReplayRow",
+			Handler:    _Admin_ReplayRow_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
