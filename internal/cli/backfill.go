@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 )
@@ -127,7 +128,7 @@ func (b *backfill) run(ctx context.Context, f *replayFlags) error {
 			return err
 		}
 	}
-	if err := b.show(state); err != nil {
+	if err := b.show(ctx, state); err != nil {
 		return err
 	}
 	switch { // not for --cancel: a cancelled back-fill is what it was asked for
@@ -160,6 +161,10 @@ func (b *backfill) await(ctx context.Context, state *backfillJSON,
 	quiet bool) (*backfillJSON, error) {
 	m := b.out.newMeter("replay of "+printable(state.Observer), tally{Rows: int64(state.Rows)},
 		quiet)
+	table, err := b.extentOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for state.State == backfillRunning {
 		if err := txn.Sleep(ctx, replayPoll); err != nil {
 			return nil, err
@@ -173,18 +178,35 @@ func (b *backfill) await(ctx context.Context, state *backfillJSON,
 				printable(state.Observer))
 		}
 		state = next
-		m.show(tally{Rows: int64(state.Rows)})
+		m.show(tally{
+			Rows: int64(state.Rows), Passed: table.passed(string(state.NextRow)), Tablets: len(table),
+		})
 	}
 	m.end(tally{Rows: int64(state.Rows)}, state.State)
 	return state, nil
 }
 
+// extentOf is that of the observer's table.
+func (b *backfill) extentOf(ctx context.Context) (extent, error) {
+	catalogue, err := b.transport.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := inspect.FindObserver(catalogue, b.observer)
+	return b.extent(ctx, mvcc.Span{Table: mvcc.TableID(o.GetTable())}), nil
+}
+
 // show prints the back-fill's progress.
-func (b *backfill) show(state *backfillJSON) error {
+func (b *backfill) show(ctx context.Context, state *backfillJSON) error {
 	text := fmt.Sprintf("replay of %s: %s, %d rows marked, of those that there were at %s UTC",
 		printable(state.Observer), state.State, state.Rows, clock(mvcc.Timestamp(state.TS)))
 	if state.State == backfillRunning && state.NextRow != "" {
-		text += ", next is row " + shortened(string(state.NextRow), valueWidth)
+		table, err := b.extentOf(ctx)
+		if err != nil {
+			return err
+		}
+		text += fmt.Sprintf("; %d of %d tablets are done, next is row %s",
+			table.passed(string(state.NextRow)), len(table), shortened(string(state.NextRow), valueWidth))
 	}
 	return b.out.answer(state, "%s", text)
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,6 +129,7 @@ type export struct {
 	file   *exportFile // nil: standard output
 	w      *bufio.Writer
 	meter  *meter
+	parts  extent
 	saved  time.Time // when state was made durable
 	leased time.Time // when the lease was renewed
 	token  []byte    // of the lease: nobody else gives it back
@@ -189,6 +192,7 @@ func (e *export) write(ctx context.Context, snapshot *percolator.Snapshot) error
 	defer func() { _ = snapshot.Close() }()
 	e.state.TS = uint64(snapshot.Timestamp())
 	e.meter = e.out.newMeter("export", e.tally(), e.quiet)
+	e.parts = e.rangeExtent(ctx)
 	// Take the lease before the first row: it also tells whether the snapshot is still
 	// there.
 	if err := e.lease(ctx, exportLease); err != nil {
@@ -351,8 +355,26 @@ func (e *export) explain(err error) error {
 		"--restart begins a new one; `cluster set history=…` keeps more")
 }
 
-// tally is the export's progress. Its total is unknown.
-func (e *export) tally() tally { return tally{Rows: e.state.Rows, Bytes: e.state.Bytes} }
+// tally is the export's progress. How many rows there are is unknown.
+func (e *export) tally() tally {
+	t := tally{Rows: e.state.Rows, Bytes: e.state.Bytes, Tablets: len(e.parts)}
+	if e.state.Row != nil {
+		t.Passed = e.parts.passed(string(*e.state.Row) + "\x00")
+	}
+	return t
+}
+
+// rangeExtent is that of the rows that are exported.
+func (e *export) rangeExtent(ctx context.Context) extent {
+	w := &e.want
+	all := e.extent(ctx, mvcc.Span{
+		Table: mvcc.TableID(w.TableID), Start: string(max(w.Prefix, w.From)), End: string(w.Before),
+		HasEnd: w.Before != "",
+	})
+	return slices.DeleteFunc(all, func(part mvcc.Span) bool { // those behind the prefix
+		return !strings.HasPrefix(part.Start, string(w.Prefix))
+	})
+}
 
 // summary prints the command's answer in JSON, unless the rows went to standard output.
 func (e *export) summary() error {

@@ -35,6 +35,7 @@ type fakeCluster struct {
 	// rows overrides history for single rows: those of primaries, say.
 	rows      map[string][]*pb.HistoryEntry
 	observers []*pb.ObserverState
+	drain     []*pb.Node     // node 2, each time that nodes are asked for; the last one stays
 	backfills []*pb.Backfill // the answers, one after the other; the last one stays
 	now       mvcc.Timestamp // what the oracle gives out
 	// mutate answers mutations; nil: none is expected.
@@ -196,6 +197,10 @@ func (f fakeAdmin) Backfill(_ context.Context,
 
 func (f fakeAdmin) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResponse, error) {
 	out := &pb.NodesResponse{Nodes: f.nodes, Unavailable: f.noMeta, AgeMs: 65_000}
+	if len(f.drain) > 0 {
+		out.Nodes = f.drain[:1]
+		f.drain = f.drain[min(1, len(f.drain)-1):]
+	}
 	if req.Leaders && f.noMeta == "" {
 		out.Leaders = []*pb.TabletLeader{{TabletId: 1, NodeId: 1}, {TabletId: 3, NodeId: 2}}
 	}

@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"sort"
 	"sync"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file shows the progress of long commands on standard error.
@@ -34,6 +39,33 @@ type meter struct {
 // rows; 0: not known.
 type tally struct {
 	Rows, Bytes, Skipped, Total int64
+
+	// Of a job that goes through a table of which neither is known beforehand: how many of its
+	// tablets it has passed.
+	Passed, Tablets int
+}
+
+// extent is where the tablets of some rows of a table end, as they were when a job began to go
+// through them. Splits meanwhile do not count.
+type extent []mvcc.Span
+
+// extent asks for the tablets. A job whose extent is not known is not held up for that.
+func (s *session) extent(ctx context.Context, rows mvcc.Span) (out extent) {
+	tablets, err := s.tablets(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, d := range tablets {
+		if part, ok := wire.Clip(d, rows); ok {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// passed is how many of the tablets have no row from next on.
+func (e extent) passed(next string) int {
+	return sort.Search(len(e), func(i int) bool { return !e[i].HasEnd || e[i].End > next })
 }
 
 // newMeter starts a meter at base, the progress of an earlier run.
@@ -71,8 +103,8 @@ func (m *meter) end(t tally, how string) {
 		return
 	}
 	now := time.Now()
-	t.Total = 0     // nothing is left to estimate
-	if m.terminal { // the last line drawn is longer than what replaces it: wipe it out
+	t.Total, t.Tablets = 0, 0 // nothing is left to estimate
+	if m.terminal {           // the last line drawn is longer than what replaces it: wipe it out
 		_, _ = fmt.Fprintf(m.w, "\r%*s\r", m.width, "")
 	}
 	_, _ = fmt.Fprintf(m.w, "%s, %s, %s\n", m.line(t, now),
@@ -99,6 +131,9 @@ func (m *meter) line(t tally, now time.Time) string {
 	}
 	if t.Skipped > 0 {
 		line += fmt.Sprintf(", %d skipped", t.Skipped)
+	}
+	if t.Tablets > 0 {
+		line += fmt.Sprintf(", %d of %d tablets", t.Passed, t.Tablets)
 	}
 	// Estimated by bytes, since the number of rows is not known before the end.
 	done, total := t.Bytes-m.base.Bytes, t.Total-m.base.Bytes

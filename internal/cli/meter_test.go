@@ -19,6 +19,11 @@ func TestMeter(t *testing.T) {
 	if want := "load: 300 rows, 20 rows/s, 2.9 KiB, 2 skipped, 60%, 10s left"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+	parts := extent{{End: "b", HasEnd: true}, {Start: "b", End: "m", HasEnd: true}, {Start: "m"}}
+	got = m.line(tally{Rows: 300, Passed: parts.passed("m"), Tablets: len(parts)}, start.Add(10*time.Second))
+	if want := "load: 300 rows, 20 rows/s, 2 of 3 tablets"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
 	m.show(tally{Rows: 1})
 	m.shown = m.shown.Add(-24 * time.Hour)
 	m.every = 0

@@ -88,3 +88,21 @@ func TestNodeByAddress(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainSaysHowFarItIs: who waits for a drain is told how many replicas have been moved, of
+// how many.
+func TestDrainSaysHowFarItIs(t *testing.T) {
+	cluster := bankCluster()
+	for replicas, state := range []pb.NodeState{
+		pb.NodeState_NODE_STATE_DRAINED, pb.NodeState_NODE_STATE_DRAINING,
+	} {
+		cluster.drain = append([]*pb.Node{{
+			NodeId: 2, Alive: true, State: state, Replicas: uint32(replicas), DrainReplicas: 7,
+		}}, cluster.drain...)
+	}
+	code, stdout, stderr := runApp(t, cluster, nil, "node", "drain", "2", "--wait")
+	if code != ExitDone || !strings.Contains(stderr, "node 2: 6 of 7 replicas have been moved") ||
+		!strings.Contains(stdout, "node 2 is drained") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}

@@ -155,9 +155,13 @@ replicas again.`,
 	return d.withClient(cmd)
 }
 
-// awaitDrained polls until the node is drained, and reports what the drain waits for.
+// drainSays is how often --wait says how far a drain is.
+const drainSays = 5 * time.Second
+
+// awaitDrained polls until the node is drained, and reports how far the drain is, and what it
+// waits for.
 func awaitDrained(ctx context.Context, s *session, id uint64) error {
-	told := ""
+	told, left, said := "", uint32(0), time.Time{}
 	for {
 		nodes, err := s.admin.Nodes(ctx, &pb.NodesRequest{})
 		if err != nil {
@@ -173,6 +177,13 @@ func awaitDrained(ctx context.Context, s *session, id uint64) error {
 			case n.Blocked != told:
 				if told = n.Blocked; told != "" {
 					s.out.note("node %d waits: %s", id, told)
+				}
+			case n.Replicas != left && time.Since(said) >= drainSays:
+				left, said = n.Replicas, time.Now()
+				if all := max(n.DrainReplicas, left); n.DrainReplicas > 0 {
+					s.out.note("node %d: %d of %d replicas have been moved", id, all-left, all)
+				} else { // ordered by a build that did not count them
+					s.out.note("node %d: %d replicas are still on it", id, left)
 				}
 			}
 		}

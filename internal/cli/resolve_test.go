@@ -187,7 +187,7 @@ func TestObserverReplay(t *testing.T) {
 			[]pb.BackfillRequest_Action{1}},
 		{"--wait", []*pb.Backfill{at(0, nil), at(10, nil), at(20, done)}, ExitDone,
 			"done, 20 rows marked", []pb.BackfillRequest_Action{1, 0, 0}},
-		{"--status", []*pb.Backfill{at(10, nil)}, ExitDone, "next is row m",
+		{"--status", []*pb.Backfill{at(10, nil)}, ExitDone, "; 1 of 2 tablets are done, next is row m",
 			[]pb.BackfillRequest_Action{0}},
 		{"--status -o json", []*pb.Backfill{at(10, nil)}, ExitDone,
 			`{"observer":"count","state":"running","ts":8,"rows":10,"next_row":"m"}`,

@@ -67,7 +67,7 @@ reader may not. NAME is who appears in the audit log.`,
 		}
 		made := newTokenJSON(resp.GetToken())
 		made.Token = secret
-		s.out.note("the token of %s, a %s until %s; it is not shown again", made.Name, made.Role,
+		s.out.note("the token of %s, with the role %s until %s; it is not shown again", made.Name, made.Role,
 			made.Expires.Format(time.RFC3339))
 		return s.out.answer(made, "%s", secret)
 	})
