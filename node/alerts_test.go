@@ -83,8 +83,8 @@ func scrapeAll(ctx context.Context, t *testing.T, nodes ...*node.Node) scrape {
 var grows = regexp.MustCompile(`_(total|bucket|sum|count)(\{|$)`)
 
 // timeline writes what promtool takes the series from, over five minutes: counters go evenly
-// from their value in one scrape to that in the other, gauges have the other's. A series
-// that only the other has begins late, with its value: it never grows.
+// from their value in one scrape to that in the other; gauges have the one's for 25 seconds
+// and then the other's. A series that only the other has begins then: it never grows.
 func timeline(before, after scrape) string {
 	const steps = 60
 	var b strings.Builder
@@ -93,8 +93,9 @@ func timeline(before, after scrape) string {
 			if strings.HasPrefix(name, "percolator_certs_expiry") { // promtool's clock begins at 0
 				to -= float64(time.Now().Unix())
 			}
-			values := fmt.Sprintf("%gx%d", to, steps)
-			if from, there := before[instance][name]; !there {
+			from, there := before[instance][name]
+			values := fmt.Sprintf("%gx4 %gx%d", from, to, steps-5)
+			if !there {
 				values = fmt.Sprintf("_x5 %gx%d", to, steps-5)
 			} else if grows.MatchString(name) {
 				values = fmt.Sprintf("%g%+gx%d", from, (to-from)/steps, steps)
@@ -111,8 +112,14 @@ func timeline(before, after scrape) string {
 	return b.String()
 }
 
-// checkAlerts fails unless all these alerts fire after what is between the scrapes; with
-// none, unless none at all fires.
+// promptAlerts are the alerts that fire at the first evaluation after the harm: none waits whether
+// a node that was killed, a parked row, a stuck lock, a full disk, a clock that is off or a
+// quorum that was lost will pass.
+const promptAlerts = "PercolatorNodeDown PercolatorObserverParked PercolatorLockStuck PercolatorDiskFull " +
+	"PercolatorClockOff PercolatorMetaUnavailable "
+
+// checkAlerts fails unless all these alerts fire after what is between the scrapes, those that
+// are promptAlerts within five seconds; with none, unless none at all fires.
 func checkAlerts(t *testing.T, before, after scrape, alerts ...string) {
 	t.Helper()
 	rules, err := filepath.Abs(alertsFile)
@@ -122,15 +129,20 @@ func checkAlerts(t *testing.T, before, after scrape, alerts ...string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule_files: [%q]\nevaluation_interval: 5s\ntests:\n  - interval: 5s\n"+
 		"    input_series:\n%s    promql_expr_test:\n", rules, timeline(before, after))
-	expect := func(matching string, firing int) {
+	expect := func(matching, at string, firing int) {
 		fmt.Fprintf(&b, "      - expr: clamp_max(count(ALERTS{alertstate=\"firing\"%s}) or vector(0), 1)\n"+
-			"        eval_time: 5m\n        exp_samples: [{labels: '{}', value: %d}]\n", matching, firing)
+			"        eval_time: %s\n        exp_samples: [{labels: '{}', value: %d}]\n", matching, at, firing)
 	}
 	for _, name := range alerts {
-		expect(fmt.Sprintf(",alertname=%q", name), 1)
+		matching := fmt.Sprintf(",alertname=%q", name)
+		expect(matching, "5m", 1)
+		if strings.Contains(promptAlerts, name+" ") {
+			expect(matching, "20s", 0)
+			expect(matching, "30s", 1)
+		}
 	}
 	if len(alerts) == 0 {
-		expect("", 0)
+		expect("", "5m", 0)
 	}
 	file := filepath.Join(t.TempDir(), "test.yml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -79,10 +80,24 @@ func oldLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 	}
 }
 
-// found fails unless the node says within five seconds what is wrong, and what to do. Of the
+// found fails unless the node says within five seconds what is wrong, and what to do.
+func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string) {
+	t.Helper()
+	soon(ctx, t, kind, func() (bool, any) {
+		status, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+		for _, f := range status.GetFindings() {
+			if f.Kind == kind && strings.Contains(f.Remedy, remedy) {
+				return true, nil
+			}
+		}
+		return false, fmt.Sprint(status.GetFindings(), err)
+	})
+}
+
+// soon fails unless that comes true within five seconds; what is said else is logged. Of the
 // time that counts which this process was given: a ticker drops what comes while it waits
 // for a processor.
-func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string) {
+func soon(ctx context.Context, t *testing.T, what string, isTrue func() (ok bool, instead any)) {
 	t.Helper()
 	const tick, most = 50 * time.Millisecond, 100
 	ctx, cancel := context.WithCancel(ctx)
@@ -101,17 +116,12 @@ func found(ctx context.Context, t *testing.T, n *node.Node, kind, remedy string)
 		}
 	}()
 	began := time.Now()
-	comesTrue(ctx, t, kind, func() bool {
-		status, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
-		for _, f := range status.GetFindings() {
-			if f.Kind == kind && strings.Contains(f.Remedy, remedy) {
-				return true
-			}
+	comesTrue(ctx, t, what, func() bool {
+		ok, instead := isTrue()
+		if !ok && ticks.Load() > most {
+			t.Fatalf("%s is not found within %v: %v", what, most*tick, instead)
 		}
-		if ticks.Load() > most {
-			t.Fatalf("%s is not found within %v: %v, %v", kind, most*tick, status.GetFindings(), err)
-		}
-		return false
+		return ok
 	})
-	t.Logf("%s: found after %v", kind, time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: found after %v", what, time.Since(began).Round(time.Millisecond))
 }
