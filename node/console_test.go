@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/browser"
 )
@@ -51,48 +52,38 @@ func TestConsole(t *testing.T) {
 	b.Open(address)
 	says("a sound cluster", "Nothing is wrong.")
 	for page, text := range consolePages {
-		b.Open(address + "#/" + page)
-		says(page, text)
-		b.Screenshot("sound-" + page)
+		v.goes(page, text)
+		v.looks("sound-" + page)
 	}
 	v.seesCells(ctx, asked.DB())
 	v.seesTrace(ctx, asked.DB())
 	v.seesLoad()
 	v.seesContention(ctx, asked.DB())
-	b.Open(address + "#/overview")
 	if err := set(ctx, asked.DB(), "row", column, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	says("a parked notification", "percolator notify replay broken --all-parked")
+	v.finds(ctx, health.ObserverParked, "percolator notify replay broken --all-parked")
 	v.goes("observers", "Parked: broken")
 	says("its error", "no: a row may not be called "+evil)
 	v.looks("parked")
-	b.Open(address + "#/overview")
+	v.logsIn(ctx, asked)
+	v.presses("observers", "Replay broken, row row", "", "Done: 1 will run again.")
 	leaveOldLock(ctx, t, asked)
-	says("an old lock", "lock-old")
+	v.finds(ctx, health.LockOld, "percolator lock resolve --all")
 
 	r.crash(0)
-	says("a node is away", "node-away")
+	v.finds(ctx, health.NodeAway, "Start it again")
 	says("no node may fail", "the next node that fails takes a quorum with it")
-	for page := range consolePages {
-		b.Open(address + "#/" + page)
-		says(page, consolePages[page])
-		for _, scheme := range []string{"light", "dark"} {
-			b.Scheme(scheme)
-			b.Screenshot("away-" + page + "-" + scheme)
-			if faint := b.Faint(4.5); len(faint) > 0 {
-				t.Errorf("%s, %s: hard to read: %q", page, scheme, faint)
-			}
-		}
-	}
-	b.Open(address + "#/nodes")
-	says("the node's state", "away")
+	v.seesAll("away")
+	v.goes("nodes", "away")
 
-	b.Open(address + "#/overview")
 	r.crash(1)
+	v.finds(ctx, health.NoQuorum, "Start these nodes again")
 	says("there is no quorum", "No quorum")
-	says("and which tablets", "no-quorum")
-	b.Screenshot("no-quorum")
+	for _, page := range []string{"overview", "nodes", "tablets", "jobs", "internals", "oracle"} {
+		v.goes(page, "No quorum")
+		v.looks("no-quorum-" + page)
+	}
 
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool { // of what was asked wrongly
 		return strings.Contains(alarm, "status of 400")

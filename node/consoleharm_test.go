@@ -16,6 +16,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/browser"
 )
@@ -51,8 +52,8 @@ func (v visitor) presses(page, key, number, says string) {
 		browser.Eval[bool](v.b, `document.querySelector("dialog input").select() === undefined`)
 		v.b.Press(number)
 	}
-	if faint := v.b.Faint(4.5); len(faint) > 0 {
-		v.Errorf("%s: hard to read: %q", key, faint)
+	if flaws := v.b.Flaws("confirm-" + page); len(flaws) > 0 {
+		v.Errorf("%s: %q", key, flaws)
 	}
 	v.b.Press(kb.Enter)
 	v.b.Await("what came of "+key, `[...document.querySelector("dialog").querySelectorAll(
@@ -94,8 +95,7 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	v.logsIn(ctx, asked)
 
 	r.free[2].Store(1)
-	v.goes("overview", "writes-refused")
-	v.sees("what to do", "Make room")
+	v.finds(ctx, health.WritesRefused, "Make room")
 	v.goes("nodes", "takes no writes")
 	v.seesAll("full")
 	v.presses("observers", "Pause copies", "", "Done.")
@@ -108,8 +108,7 @@ func TestConsoleWhileHarmed(t *testing.T) {
 	}
 
 	r.halted[1].Store(time.Now().UnixNano())
-	v.goes("overview", "clock-off")
-	v.sees("what to do", "Set its clock")
+	v.finds(ctx, health.ClockOff, "Set its clock")
 	which := r.nodes[1].Addr()
 	v.b.Await("which clock it is", `[...document.querySelectorAll("main li")].some(
 		(e) => e.innerText.includes("clock-off") && e.innerText.includes(`+quoted(which)+`))`)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -36,6 +38,18 @@ func (v visitor) sees(what, text string) {
 	v.Logf("%s: after %v", what, took.Round(10e6))
 }
 
+// finds fails unless the overview says within five seconds what is wrong, and what to do.
+func (v visitor) finds(ctx context.Context, kind, remedy string) {
+	v.Helper()
+	v.b.Open(v.address + "#/overview")
+	soon(ctx, v.T, kind, func() (bool, any) {
+		all := browser.Eval[[]string](v.b, `[...document.querySelectorAll("#findings li")].map((e) => e.innerText)`)
+		return slices.ContainsFunc(all, func(f string) bool {
+			return strings.Contains(f, kind) && strings.Contains(f, remedy)
+		}), all
+	})
+}
+
 // goes opens a page and waits for a text.
 func (v visitor) goes(page, text string) {
 	v.Helper()
@@ -43,22 +57,15 @@ func (v visitor) goes(page, text string) {
 	v.sees(page, text)
 }
 
-// looks checks what holds for every page: texts are no markup and can be read, and nothing is
-// wider than the screen; and keeps a picture.
+// looks checks what holds for every page: texts are no markup and can be read in both schemes,
+// and nothing is wider than a laptop's screen.
 func (v visitor) looks(name string) {
 	v.Helper()
 	if browser.Eval[bool](v.b, `window.pwned !== undefined || document.querySelector("main img") !== null`) {
 		v.Errorf("%s: a name became markup", name)
 	}
-	if wide := browser.Eval[int](v.b, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
-		v.Errorf("%s is %d pixels wider than a laptop's screen", name, wide)
-	}
-	for _, scheme := range []string{"light", "dark"} {
-		v.b.Scheme(scheme)
-		v.b.Screenshot(name + "-" + scheme)
-		if faint := v.b.Faint(4.5); len(faint) > 0 {
-			v.Errorf("%s, %s: hard to read: %q", name, scheme, faint)
-		}
+	if flaws := v.b.Flaws(name); len(flaws) > 0 {
+		v.Errorf("%s: %q", name, flaws)
 	}
 }
 

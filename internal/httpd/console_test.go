@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp/kb"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/httpd"
@@ -126,6 +128,8 @@ func hostileAnswers() map[string]httpd.Question {
 		"parked": map[string]any{"at_ts": 1 << 50, "more": true, "last": evil, "parked": []any{map[string]any{
 			"row": evil, "attempts": 1500, "ts": 1 << 49, "parked_ts": 1 << 49,
 			"error": evil + "\n\tat \u202e" + evil,
+		}, map[string]any{
+			"row": "plain", "attempts": 1, "ts": 1 << 49, "parked_ts": 1 << 49, "error": "",
 		}}},
 		"contended": map[string]any{"lately_ms": 290_000, "silent": []string{evil}, "rows": []any{map[string]any{
 			"table": 16, "row": evil, "conflicts": 1500, "locked": 3, "at_most": 7, "lately": 61234,
@@ -163,9 +167,11 @@ func TestConsoleInABrowser(t *testing.T) {
 	b := browser.Start(t)
 	status, tables := hostile()
 	acts := &operators{}
+	var now atomic.Pointer[pb.ClusterStatusResponse]
+	now.Store(status)
 	address := quick(t, httpd.Options{
 		Cluster: func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error) {
-			return status, tables, nil
+			return now.Load(), tables, nil
 		},
 		Questions: hostileAnswers(), Operators: acts,
 	}, time.Minute, 200*time.Millisecond)
@@ -207,14 +213,8 @@ func TestConsoleInABrowser(t *testing.T) {
 		if pwned := browser.Eval[bool](b, `window.pwned !== undefined`); pwned || foreign > 0 {
 			t.Errorf("%s: a script ran: %v; %d elements came from names", page, pwned, foreign)
 		}
-		for _, scheme := range []string{"light", "dark"} {
-			b.Scheme(scheme)
-			if faint := b.Faint(4.5); len(faint) > 0 {
-				t.Errorf("%s, %s: hard to read: %q", page, scheme, faint)
-			}
-		}
-		if wide := browser.Eval[int](b, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
-			t.Errorf("%s is %d pixels wider than a laptop's screen", page, wide)
+		if flaws := b.Flaws("hostile-" + name); len(flaws) > 0 {
+			t.Errorf("%s: %q", page, flaws)
 		}
 		all := browser.Eval[int](b, `document.querySelectorAll("a[href], button, input, select, [tabindex='0']").length`)
 		reached := map[string]bool{}
@@ -234,7 +234,10 @@ func TestConsoleInABrowser(t *testing.T) {
 			}
 		}
 	}
-	act(t, b, address, acts)
+	act(t, b, address, acts, &now)
+	if own := strings.TrimPrefix(address, "http://"); !slices.Equal(b.Hosts(), []string{own}) {
+		t.Errorf("requests went to %q, not to %s alone", b.Hosts(), own)
+	}
 	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
 		return strings.Contains(alarm, "status of 400") // the wrong question's
 	})
@@ -244,9 +247,12 @@ func TestConsoleInABrowser(t *testing.T) {
 }
 
 // act logs in, has an observer paused and a node drained, and logs out, by keyboard alone:
-// nothing is done before it is confirmed, and whoever is not logged in has no buttons.
-func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
+// nothing is done before it is confirmed, and whoever is not logged in has no buttons. What
+// was done is under way for the page until the cluster's status, now, shows it.
+func act(t *testing.T, b *browser.Browser, address string, acts *operators,
+	now *atomic.Pointer[pb.ClusterStatusResponse]) {
 	t.Helper()
+	status := now.Load()
 	did := func() []string {
 		acts.mu.Lock()
 		defer acts.mu.Unlock()
@@ -271,14 +277,28 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
 	reach("token")
 	b.Press("good" + kb.Enter)
 	b.Await("who it is", `document.body.innerText.includes("ann, good, by token")`)
-	b.Screenshot("login")
-
-	for _, a := range []struct{ page, key, done string }{
-		{"observers", "Pause unlinked one", `name:"unlinked one"`},
-		{"nodes", "Drain node 9007199254740993", "node_id:9007199254740993"},
-		{"observers", "Replay parked five", `name:"five"`},
-		{"observers?parked=three", "Replay all three", `name:"three"`},
+	if flaws := b.Flaws("login"); len(flaws) > 0 {
+		t.Errorf("login: %q", flaws)
+	}
+	for _, a := range []struct {
+		page, key, done string
+		shows           func(*pb.ClusterStatusResponse) // has the status show it; nil: any does
+	}{
+		{"observers", "Pause unlinked one", `name:"unlinked one"`, func(s *pb.ClusterStatusResponse) {
+			s.Observers[1].Info.Paused = true
+		}},
+		{"nodes", "Drain node 9007199254740993", "node_id:9007199254740993",
+			func(s *pb.ClusterStatusResponse) {
+				s.Nodes[2].Node.State = pb.NodeState_NODE_STATE_DRAINING
+			}},
+		{"observers", "Replay parked five", `name:"five"`, nil},
+		{"observers", "Replay every row three", `action:ACTION_START`, func(s *pb.ClusterStatusResponse) {
+			s.Jobs = append(s.Jobs, &pb.Job{Kind: "backfill", Id: "three", State: "running"})
+		}},
+		{"observers?parked=three", "Replay all three", `name:"three"`, nil},
+		{"observers?parked=three", "Replay three, row plain", `row:"plain"`, nil},
 	} {
+		now.Store(status)
 		before := len(did())
 		b.Open(address + "/#/" + a.page)
 		b.Await("the button", fmt.Sprintf(`document.querySelector("[data-key='%s']")`, a.key))
@@ -296,10 +316,9 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
 		b.Press(kb.Tab + kb.Tab) // Cancel has the focus: round to the other
 		b.Await("the other button", `document.activeElement.closest("dialog") !== null`)
 		browser.Eval[bool](b, `document.querySelector("dialog button").focus() === undefined`)
-		if faint := b.Faint(4.5); len(faint) > 0 {
-			t.Errorf("%s: hard to read: %q", a.key, faint)
+		if flaws := b.Flaws("confirm-" + strings.ReplaceAll(a.page, "?", "-")); len(flaws) > 0 {
+			t.Errorf("%s: %q", a.key, flaws)
 		}
-		b.Screenshot("confirm-" + strings.ReplaceAll(a.page, "?", "-"))
 		b.Press(kb.Enter)
 		b.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
 		if now := did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||
@@ -308,6 +327,22 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators) {
 		}
 		b.Press(kb.Enter) // Close
 		b.Await("the end", `document.querySelector("dialog") === null`)
+		underWay := fmt.Sprintf(`document.querySelector("[data-key='%s'][aria-disabled=true]")`, a.key)
+		if a.shows != nil {
+			b.Await("that it is under way", underWay+`?.innerText.includes("under way")`)
+			if flaws := b.Flaws("under-way-" + a.page); len(flaws) > 0 {
+				t.Errorf("%s: %q", a.key, flaws)
+			}
+			b.Await("the focus on it", `document.activeElement === `+underWay)
+			b.Press(kb.Enter)
+			if browser.Eval[bool](b, `document.querySelector("dialog") !== null`) {
+				t.Errorf("%s: it can be asked for again while it is under way", a.key)
+			}
+			after := proto.CloneOf(status)
+			a.shows(after)
+			now.Store(after)
+		}
+		b.Await("that the cluster shows it", `!`+underWay)
 	}
 	b.Open(address + "/#/login")
 	b.Await("who it is", `document.querySelector("[data-key=out]")`)

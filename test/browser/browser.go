@@ -194,6 +194,40 @@ func (b *Browser) Screenshot(name string) {
 	}
 }
 
+// Flaws returns what is hard to read in the light scheme or the dark one, and what does not fit
+// a laptop's screen of 1280 pixels or of 1440. It keeps pictures, and leaves the tab at 1280.
+func (b *Browser) Flaws(name string) (flaws []string) {
+	b.t.Helper()
+	for _, width := range []int64{1440, 1280} {
+		b.Resize(width, 800)
+		for _, scheme := range []string{"light", "dark"} {
+			b.Scheme(scheme)
+			b.Screenshot(fmt.Sprintf("%s-%d-%s", name, width, scheme))
+			if width > 1280 {
+				continue
+			}
+			for _, text := range b.Faint(readable) {
+				flaws = append(flaws, fmt.Sprintf("hard to read, %s: %s", scheme, text))
+			}
+		}
+		for _, part := range Eval[[]string](b, cut) {
+			flaws = append(flaws, fmt.Sprintf("too wide for %d pixels: %s", width, part))
+		}
+	}
+	return flaws
+}
+
+// readable is the contrast of level AA of WCAG 2, for texts that are not large.
+const readable = 4.5
+
+// cut finds what is wider than its place: one would have to scroll sideways, or does not see it.
+const cut = `[...document.querySelectorAll('*')].filter((e) => {
+	const {overflowX, display} = getComputedStyle(e)
+	if (e.matches('input, select, option') || display === 'inline') return false
+	return e === document.documentElement ? e.scrollWidth > innerWidth
+		: overflowX !== 'visible' && e.scrollWidth > e.clientWidth
+}).map((e) => (e.getAttribute('aria-label') ?? e.tagName) + ', by ' + (e.scrollWidth - e.clientWidth))`
+
 // Faint returns each text whose contrast with its ground is below least, as WCAG 2 computes
 // it.
 func (b *Browser) Faint(least float64) []string {

@@ -5,6 +5,7 @@
 
 import {element, replace} from "./dom.js";
 import {nodeName, parse, span} from "./format.js";
+import {findings} from "./findings.js";
 import {overview, verdict} from "./overview.js";
 import {nodes} from "./nodes.js";
 import {tablets} from "./tablets.js";
@@ -16,7 +17,7 @@ import {heat} from "./heat.js";
 import {mailboxes} from "./mailboxes.js";
 import {jobs} from "./jobs.js";
 import {oracle} from "./oracle.js";
-import {login, look, session} from "./session.js";
+import {confirm, login, look, session} from "./session.js";
 import {trace} from "./trace.js";
 
 const pages = new Map([
@@ -55,6 +56,7 @@ let lost = false; // the stream has ended, and has not told anything since
 let held = false;
 let asked = 0; // how often a page has asked: only the last answer is shown
 let again = 0; // the timer of the next time
+let shown = ""; // the page
 
 const place = (id) => document.getElementById(id);
 
@@ -79,9 +81,13 @@ function drawVerdict() {
   line.className = says.class;
   // A text that is set again would be read out again.
   if (line.textContent !== says.text) line.textContent = says.text;
+  if (known.status !== null && !selecting("findings")) {
+    replace(place("findings"), findings(known.status, route().name));
+  }
 }
 
-// show draws the page from what is known, unless somebody has text of it selected.
+// show draws what is wrong, and the page from what is known, unless somebody has text of it
+// selected.
 function show() {
   drawVerdict();
   const {name, question} = route();
@@ -91,13 +97,13 @@ function show() {
     if (asked === 0) ask();
     return;
   }
-  if (!selecting()) replace(place("page"), page.show(known, question));
+  if (!selecting("page")) replace(place("page"), page.show(known, question));
 }
 
-// selecting reports whether text of the page is selected, which drawing would undo.
-function selecting() {
+// selecting reports whether text of a part is selected, which drawing would undo.
+function selecting(part) {
   const selection = getSelection();
-  return !selection.isCollapsed && place("page").contains(selection.anchorNode);
+  return !selection.isCollapsed && place(part).contains(selection.anchorNode);
 }
 
 // ask has the page ask, and shows what it makes of the answer, or why there is none.
@@ -121,7 +127,9 @@ async function ask() {
 // repeat asks anew, unless somebody is at a field of the page, has text of it selected, or has
 // held it.
 function repeat() {
-  if (!held && !selecting() && !document.activeElement?.matches("#page :is(input, select)")) ask();
+  clearTimeout(again);
+  if (!pages.get(route().name).ask) show();
+  else if (!held && !selecting("page") && !document.activeElement?.matches("#page :is(input, select)")) ask();
   else again = setTimeout(repeat, 1000);
 }
 
@@ -147,13 +155,17 @@ function listen() {
     heard = Date.now();
     lost = false;
     known.error = told.error;
-    if (told.status !== null) Object.assign(known, {status: told.status, totals: told.totals});
+    if (told.status !== null) {
+      Object.assign(known, {status: told.status, totals: told.totals});
+    }
+    const seen = told.status !== null && confirm(told.status);
     if (told.tables.length > 0) {
       known.tables = new Map(told.tables.map((t) => [t.id, t.name]));
       known.names = told.tables.filter((t) => t.dropped_ts === 0).map((t) => t.name).sort();
     }
     show();
     freshness();
+    if (seen) repeat();
   };
   // A browser comes back by itself where the connection was lost, but not where it was refused.
   events.onerror = () => {
@@ -181,11 +193,19 @@ addEventListener("hashchange", () => {
   getSelection().removeAllRanges();
   clearTimeout(again);
   asked++; // an answer that is still to come is for another page
+  const {name} = route();
+  // Until there is an answer: what is shown is not of this page.
+  if (name !== shown) replace(place("page"), [element("h2", {}, pages.get(name).title),
+    element("p", {class: "quiet"}, "Asking the cluster…")]);
+  shown = name;
   links();
+  drawVerdict();
   if (known.status !== null && pages.get(route().name).ask) ask();
   else show();
 });
 setInterval(freshness, 1000);
+shown = route().name;
+addEventListener("acted", repeat); // buttons say that it is under way
 links();
 listen();
 readHistory();

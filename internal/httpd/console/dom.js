@@ -26,13 +26,15 @@ function fill(node, attributes, children) {
 }
 
 // table makes a table that scrolls sideways where it is too wide. A column is its name,
-// with # before it for numbers and ~ for text that may be long; a row a list of cells, each
-// a child of element or {class, value}. The first cell of a row is its head.
+// with # before it for numbers, ~ for text that may be long and ! for buttons; a row a list
+// of cells, each a child of element or {class, value}. The first cell of a row is its head. The
+// last column is left out if it is for buttons, and nobody has any.
 export function table(caption, names, rows, empty = "none") {
-  const columns = names.map((name) => ({
-    name: name.replace(/^[#~]/, ""), class: {"#": "number", "~": "free"}[name[0]],
+  const pressed = rows.some((cells) => [cells.at(-1).value].flat(Infinity).some(Boolean));
+  const columns = names.filter((name) => pressed || name[0] !== "!").map((name) => ({
+    name: name.replace(/^[#~!]/, ""), class: {"#": "number", "~": "free", "!": "do"}[name[0]],
   }));
-  const body = rows.map((cells) => element("tr", {}, cells.map((cell, i) => {
+  const body = rows.map((cells) => element("tr", {}, cells.slice(0, columns.length).map((cell, i) => {
     const marked = cell !== null && typeof cell === "object" && "value" in cell;
     const classes = [columns[i].class, marked ? cell.class : null].filter(Boolean).join(" ");
     return element(i === 0 ? "th" : "td", {scope: i === 0 ? "row" : null, class: classes || null},

@@ -77,6 +77,12 @@ export function bytes(value) {
     ? c : "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0")).join("") + '"';
 }
 
+// base64 writes a row, column or value as requests have it.
+export function base64(value) {
+  if (typeof value !== "string") return value.base64;
+  return btoa(String.fromCharCode(...new TextEncoder().encode(value)));
+}
+
 // moment writes milliseconds since 1970 as a time in UTC.
 export function moment(ms) {
   return new Date(Number(ms)).toISOString().replace("T", " ").replace("Z", "");
@@ -96,5 +102,5 @@ export function shell(word) {
 
 // plural is "1 tablet" or "3 tablets".
 export function plural(n, noun) {
-  return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+  return `${count(n)} ${noun}${n === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
 }

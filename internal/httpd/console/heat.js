@@ -89,5 +89,9 @@ export async function heat(known, question) {
     "nothing was done in the last hour"),
     element("p", {class: "quiet"}, "Operations on tablets, as their leaders count them, kept in " +
       "the leaders' memory: a node that starts anew has forgotten its part."),
+    element("h2", {}, "To do something"),
+    element("p", {}, "A range that is hot by far can be cut in two: ",
+      element("code", {}, "percolator tablet split TABLE ROW"), ". One hot row can't: see ",
+      element("a", {href: "#/locks", "data-key": "locks"}, "Locks"), " for its conflicts."),
   ];
 }

@@ -21,14 +21,13 @@ export function internals({status}) {
   const each = (row) => answered.map((r) => [nodeName(status, r.node.node_id), ...row(r.status)]);
   return [
     element("h2", {}, "Raft log"),
-    table("Raft log", ["node", "#appends", "#synced writes",
-      "#a sync", "#written", "#files",
-      "#on disk", "#kept", "#a start repeats",
+    table("Raft log", ["~node", "#appends", "#synced writes",
+      "#appends a sync", "#written", "#files", "#on disk", "#still needed", "#read at a start",
       "#checkpoint"],
     each((s) => [count(s.log_requests), count(s.log_batches),
       per(s.log_requests, s.log_batches), ...logFiles(s.log)])),
     element("h2", {}, "History and meta"),
-    table("History and meta", ["node", "#readable from, UTC",
+    table("History and meta", ["~node", "#readable from, UTC",
       "#collected to, UTC", "#collected", "#held open",
       "~waits for", "~meta, as this node sees it"],
     each((s) => [clock(s.history?.bound ?? 0), clock(s.history?.safepoint ?? 0),
@@ -37,7 +36,7 @@ export function internals({status}) {
       s.meta?.error ? {value: s.meta.error, class: "critical"}
         : s.meta?.leader_node ? `led by ${nodeName(status, s.meta.leader_node)}` : "—"])),
     element("h2", {}, "Certificates"),
-    table("Certificates", ["node", "~file", "ends, UTC", "~"],
+    table("Certificates", ["~node", "~file", "ends, UTC", "~problem"],
       answered.flatMap((r) => r.status.certificates.map((c) => [
         nodeName(status, r.node.node_id), c.file,
         new Date(c.expires_unix_ms).toISOString().slice(0, 16),

@@ -9,7 +9,7 @@ const states = {
 };
 
 // progress is how much is done, and of what where that is known.
-function progress(job) {
+export function progress(job) {
   const extra = [job.bytes > 0 && size(job.bytes), job.records > 0 && `${count(job.records)} records`]
     .filter(Boolean).join(", ");
   const done = job.total > 0
@@ -25,7 +25,7 @@ export function jobs({status, totals}) {
   const ago = (ms) => (ms > 0 ? `${span(Math.max(0, status.unix_ms - ms))} ago` : "—");
   return [
     element("h2", {}, "Jobs"),
-    table("Jobs", ["what", "~of", "state", "~progress", "began", "last heard of", "~by", "node", "~"],
+    table("Jobs", ["~what", "~of", "state", "~progress", "began", "last heard of", "~by", "~node", "~what to know"],
       status.jobs.map((j) => [
         j.kind, j.subject, {value: j.state, class: states[j.state] ?? null}, {value: progress(j)},
         ago(j.started_unix_ms), ago(j.seen_unix_ms), j.by,
@@ -34,7 +34,7 @@ export function jobs({status, totals}) {
     element("h2", {}, "Placement"),
     placement
       ? element("p", {}, `${placement.target} replicas of each tablet are wanted; ` +
-        `${plural(placement.under_replicated, "tablet")} lack some, ` +
+        `${count(placement.under_replicated)} of ${plural(totals.tablets, "tablet")} lack some, ` +
         `${plural(placement.changing, "tablet")} are being changed; since this leader of meta: ` +
         `${count(placement.moves)} moves, ${count(placement.transfers)} leaders moved, ` +
         `${count(placement.failures)} steps repeated.`,
@@ -45,9 +45,10 @@ export function jobs({status, totals}) {
       "since the leaders began; ",
     count(totals.garbage), " wait."),
     element("h2", {}, "To do something"),
-    element("p", {}, "The same as text: ", element("code", {}, "percolator jobs"), "; how a back-fill stands: ",
-      element("code", {}, "percolator observer backfill"), "; what an observer's is called: ",
-      element("a", {href: "#/observers", "data-key": "observers"}, "Observers"), "."),
+    element("p", {}, "The same as text: ", element("code", {}, "percolator jobs"), ". Replays of observers' rows " +
+      "are begun and cancelled at ", element("a", {href: "#/observers", "data-key": "observers"}, "Observers"),
+    ", drains at ", element("a", {href: "#/nodes", "data-key": "nodes"}, "Nodes"),
+    "; backups and restores by those who began them."),
     status.jobs.filter((j) => j.kind === "drain" && j.state === "blocked").map((j) => element("p", {},
       `To take back the drain of ${j.subject}: `, element("code", {},
         `percolator node drain ${shell(String(j.node_id))} --undo`))),

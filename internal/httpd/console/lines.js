@@ -5,24 +5,21 @@ import {count, rate} from "./format.js";
 
 const width = 600, height = 100;
 
-// chart makes a figure with a line for each series: {name, of: point → number or null, write}.
-// Where a point has no number, or points are missing, the line is interrupted.
-export function chart(title, history, series) {
+// chart makes a figure with a line of what "of" finds in each point, a number or null. Where
+// there is none, or points are missing, the line is interrupted.
+function chart(title, history, of, write) {
   const {points, every_ms: every} = history;
   const end = points.length ? points.at(-1).unix_ms : 0;
   const begin = end - 3600_000;
-  const peak = Math.max(0, ...points.flatMap((p) => series.map((s) => s.of(p) ?? 0)));
+  const peak = Math.max(0, ...points.map((p) => of(p) ?? 0));
   const top = Math.max(1, peak);
-  const drawn = series.map((s, i) => runs(points, s.of, every).map((run) => svgElement("polyline", {
-    class: i === 0 ? null : "second",
+  const drawn = runs(points, of, every).map((run) => svgElement("polyline", {
     points: run.map(([at, n]) => `${((at - begin) / 3600_000 * width).toFixed(1)},` +
       `${(height - n / top * (height - 4) - 1).toFixed(1)}`).join(" "),
-  })));
-  const now = series.map((s) => {
-    const n = points.length ? s.of(points.at(-1)) : null;
-    return [s.name, n === null ? "—" : s.write(n)].filter(Boolean).join(" ");
-  }).join(", ");
-  const most = `at most ${series[0].write(peak)}`;
+  }));
+  const last = points.length ? of(points.at(-1)) : null;
+  const now = last === null ? "—" : write(last);
+  const most = drawn.length === 0 ? "no figures" : `at most ${write(peak)}`;
   return element("figure", {},
     element("figcaption", {}, element("span", {class: "strong"}, title), element("span", {}, now)),
     svgElement("svg", {
@@ -52,18 +49,13 @@ function runs(points, of, every) {
 
 // charts are the lines of the overview.
 export function charts(history) {
-  const ms = (n) => (n === 0 ? "—" : `${rate(n)} ms`);
+  const ms = (n) => `${rate(n)} ms`;
   const perSecond = (n) => `${rate(n)}/s`;
   return element("div", {class: "lines"},
-    chart("Transactions", history, [{name: "", of: (p) => p.transactions_per_s, write: perSecond}]),
-    chart("Clients' operations", history,
-      [{name: "", of: (p) => p.operations_per_s, write: perSecond}]),
-    chart("Latency p99", history, [
-      {name: "tx", of: (p) => p.transaction_p99_ms || null, write: ms},
-      {name: "op.", of: (p) => p.operation_p99_ms || null, write: ms},
-    ]),
-    chart("Observers' backlog", history,
-      [{name: "", of: (p) => p.backlog, write: count}]),
-    chart("Findings", history,
-      [{name: "", of: (p) => p.findings ?? null, write: count}]));
+    chart("Transactions", history, (p) => p.transactions_per_s, perSecond),
+    chart("99 % of transactions take", history, (p) => p.transaction_p99_ms || null, ms),
+    chart("Waiting for observers", history, (p) => p.backlog, count),
+    chart("Clients' operations", history, (p) => p.operations_per_s, perSecond),
+    chart("99 % of operations take", history, (p) => p.operation_p99_ms || null, ms),
+    chart("Findings", history, (p) => p.findings ?? null, count));
 }

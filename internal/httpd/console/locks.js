@@ -23,9 +23,10 @@ async function contended(known) {
     element("p", {class: "quiet"}, "Writes that were refused, in " +
       `the last minutes (${span(found.lately_ms)}) and since the rows' leaders began: a newer ` +
       "write was there, or another transaction's lock. A row that leads by far is hot: spread it " +
-      "over several, or add to it in an observer."),
+      "over several, or add to it in an observer. Only the worst rows are remembered: of a row's " +
+      "counts so many may be others' as the last column says."),
     found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
-    table("Rows where transactions conflict", ["~row", "#lately", "#conflicts", "#locked", "#of which perhaps others'"],
+    table("Rows where transactions conflict", ["~row", "#lately", "#conflicts", "#locked", "#perhaps others'"],
       found.rows.map((r) => [
         {value: element("a", {"data-key": `contended ${r.table} ${bytes(r.row)}`, href: address("cells",
           {table: known.tables.get(r.table) ?? r.table, row: bytes(r.row)}),
@@ -46,7 +47,7 @@ export async function locks(known) {
     held.list.length < held.found && element("p", {},
       `The ${count(held.list.length)} with the oldest of ${plural(held.found, "tablet")}.`),
     table("Locks", [
-      "tablet", "~from", "leader", "#locks",
+      "tablet", "~from", "~leader", "#locks",
       "#oldest",
     ], held.list.map((t) => [String(t.tablet_id),
       position(known.tables, t.start_table, t.start_row),
@@ -54,10 +55,10 @@ export async function locks(known) {
       value: since(t.oldest_lock_ts, status.unix_ms),
       class: t.oldest_lock_ts > 0 && status.unix_ms - millis(t.oldest_lock_ts) > oldLock
         ? "critical strong" : "",
-    }])),
+    }]), "no tablet holds any"),
     await contended(known),
     element("h2", {}, "Rows whose observers conflict"),
-    table("Rows whose observers conflict", rowColumns, rows(status)),
+    table("Rows whose observers conflict", rowColumns, rows(status), "none"),
     element("h2", {}, "To do something"),
     element("p", {}, "Which locks: ", element("code", {}, "percolator lock ls"),
       "; end those of dead transactions: ",

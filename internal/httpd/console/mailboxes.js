@@ -61,16 +61,17 @@ export async function mailboxes({status}, question) {
   return [
     element("h2", {}, "Mailboxes"),
     element("p", {class: "quiet"}, "Messages that came while a batch was at work are the next " +
-      "batch: its size follows the load. A message's wait is taken once a batch. Bars: 1, 2, 4 … " +
-      "4096 messages a batch, and more."),
+      "batch: its size follows the load. Half of the messages wait less than the one time, 99 % less " +
+      "than the other; a dash is what an actor does not measure. Bars: 1, 2, 4 … 4096 messages a " +
+      "batch, and more."),
     element("p", {}, "Figures are of ", [["", "the last minutes"], ["?since=start", "all since each node's start"]]
       .map(([query, title], i) => [i > 0 ? " · " : "", element("a", {href: `#/mailboxes${query}`,
         "data-key": title, "aria-current": ever === (query !== "") ? "true" : null,
         class: ever === (query !== "") ? "strong" : null}, title)]),
     !ever && ` (${span(Math.max(0, ...found.nodes.map((n) => n.lately_ms)))})`, "."),
     found.silent.map((why) => element("p", {class: "warning"}, `Missing: ${why}`)),
-    table("Mailboxes", ["node", "of", "#waiting now", "#in the fullest", "#batches", "#a batch",
-      "batch sizes", "#wait, half", "#wait, 99%", "#a batch takes, half", "#a batch takes, 99%"],
+    table("Mailboxes", ["~node", "~of", "#waiting now", "#in the fullest", "#batches", "#a batch",
+      "batch sizes", "#wait, half", "#wait, 99 %", "#a batch takes, half", "#a batch takes, 99 %"],
     rows),
     element("h2", {}, "To do something"),
     element("p", {}, "Thousands that wait in tablets, or waits of many milliseconds there: the " +

@@ -30,22 +30,30 @@ function consoleOf(node) {
     node.http);
 }
 
+// drain is the button that empties a node, or takes that back.
+function drain({node_id: id, state: now}) {
+  const undo = Boolean(drains[now]) && now !== "NODE_STATE_GONE";
+  return action(undo ? "Undo the drain" : "Drain", `node ${id}`, "node-drain",
+    {node_id: String(id), undo}, {seen: (status) => status.nodes.some(
+      ({node}) => node.node_id === id && undo === !drains[node.state])});
+}
+
 export function nodes({status}) {
   const rows = status.nodes.map((report) => {
     const {node} = report, own = report.status, ahead = report.clock_ahead_ms;
     const labels = Object.entries(node.labels).map(([k, v]) => `${k}=${v}`).sort().join(" ");
     return [
-      node.listen || "—", state(report), consoleOf(node), own ? own.version : node.version,
+      {value: [node.listen || "—", element("small", {class: "quiet"},
+        `${node.node_id}${node.node_id === status.node_id ? ", this node" : ""}`),
+      labels && element("small", {class: "quiet"}, labels),
+      element("small", {}, "console: ", consoleOf(node))]},
+      state(report), own ? own.version : node.version,
       own ? span(status.unix_ms - own.started_unix_ms) : "—",
       count(node.replicas), count(node.leaders), rate(node.load), size(node.size_bytes),
       own?.disk_free || node.disk_free ? size(own?.disk_free || node.disk_free) : "—",
       own ? {value: `${ahead} ms`, class: Math.abs(ahead) >= clockWarn ? "critical" : ""} : "—",
       own ? `${report.round_trip_ms} ms` : "—",
-      `${node.node_id}${node.node_id === status.node_id ? " (this)" : ""}`, labels,
-      {value: drains[node.state] && node.state !== "NODE_STATE_GONE"
-        ? action("Undo the drain", `node ${node.node_id}`, "node-drain",
-          {node_id: String(node.node_id), undo: true})
-        : action("Drain", `node ${node.node_id}`, "node-drain", {node_id: String(node.node_id)})},
+      {value: drain(node)},
     ];
   });
   const away = status.nodes.filter((r) => !r.node.alive);
@@ -54,12 +62,8 @@ export function nodes({status}) {
     status.nodes_unavailable && element("p", {class: "warning"},
       `The node table can't be read (${status.nodes_unavailable}): these are as known last.`),
     table("Nodes", [
-      "node", "state", "console", "version",
-      "up for", "#replicas", "#leads",
-      "#load/s", "#size",
-      "#disk free", "#clock ahead",
-      "#answers in", "id",
-      "labels", "",
+      "~node and ID", "~state", "~version", "up for", "#replicas", "#leads",
+      "#operations/s", "#size", "#disk free", "#clock ahead", "#answers in", "!action",
     ], rows),
     element("h2", {}, "To do something"),
     element("p", {}, "Empty a node before it is stopped for good: ",

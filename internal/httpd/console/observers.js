@@ -2,7 +2,8 @@
 
 import {address, get} from "./ask.js";
 import {element, table} from "./dom.js";
-import {bytes, count, message, millis, moment, plural, shell, since, span} from "./format.js";
+import {base64, bytes, count, message, millis, moment, plural, shell, since, span} from "./format.js";
+import {progress} from "./jobs.js";
 import {action} from "./session.js";
 
 // state is the command line's word for how an observer stands, in its order.
@@ -16,7 +17,7 @@ function state(o) {
 // commands are what to type about an observer.
 function commands(o) {
   const name = shell(o.info.name);
-  const list = [`percolator observer ${o.info.paused ? "resume" : "pause"} ${name}`];
+  const list = [o.info.paused ? `percolator observer resume ${name}` : `percolator observer pause ${name}`];
   if (!o.info.retired && !o.info.paused) list.push(`percolator observer limit ${name} N`);
   if (o.parked > 0) {
     list.push(`percolator notify ls --parked --observer ${name}`,
@@ -26,21 +27,36 @@ function commands(o) {
 }
 
 // buttons do the same, for who may.
-function buttons(o) {
+function buttons(o, replaying) {
   const {name, paused, retired} = o.info;
+  const control = (label, body, seen, field = null) => action(label, name, "observer-control", body, {
+    field, seen: (status, sent) => status.observers.some(
+      ({info}) => info.name === name && seen(info, sent))});
+  const replay = (label, act) => action(label, name, "observer-replay", {name, action: act}, {
+    seen: (status) => Boolean(job(status, name)) !== replaying});
   return [
-    !retired && action(paused ? "Resume" : "Pause", name, "observer-control", {name, paused: !paused}),
-    !retired && action("Limit", name, "observer-control", (limit) => ({name, limit}), {
-      label: "Runs at once in each process; 0: as registered", value: o.info.limit,
-    }),
+    !retired && control(paused ? "Resume" : "Pause", {name, paused: !paused},
+      (info) => info.paused !== paused),
+    !retired && control("Limit", (limit) => ({name, limit}), (info, sent) => info.limit === sent.limit,
+      {label: "Runs at once in each process; 0: as registered", value: o.info.limit}),
     o.parked > 0 && action("Replay parked", name, "notify-replay", {name}),
-  ].filter(Boolean).map((b) => [b, " "]);
+    !retired && (replaying ? replay("Cancel the replay", "ACTION_CANCEL")
+      : replay("Replay every row", "ACTION_START")),
+  ];
 }
 
-function backfill(b) {
-  if (b === null) return "";
+// job is the replay of an observer, if one is under way.
+function job(status, name) {
+  return status.jobs.find((j) => j.kind === "backfill" && j.id === name);
+}
+
+// replay is how far the last one has come.
+function replay(status, o) {
+  const b = o.backfill, now = job(status, o.info.name);
+  if (b === null) return "—";
   if (b.error !== "") return {value: `${b.error}, ${count(b.rows)} rows`, class: "critical"};
-  return `${b.cancelled ? "cancelled" : b.done ? "done" : "under way"}, ${count(b.rows)} rows`;
+  if (now) return {value: progress(now)};
+  return `${b.cancelled ? "cancelled" : "done"}, ${count(b.rows)} rows`;
 }
 
 // trouble is what is the matter with a row.
@@ -80,7 +96,7 @@ async function parked(status, question) {
     some.length > 1 && element("p", {}, "Of ", some.map((o, i) => [i > 0 ? " · " : "",
       link(`${o.info.name} (${count(o.parked)})`, `parked ${o.info.name}`, {parked: o.info.name})])),
     element("p", {class: "quiet"}, "Rows that the observer was run for as often as it may fail. They " +
-      "wait until they are replayed or change again. One alone: ",
+      "wait until they are replayed or change again: mend what the error says first. One alone: ",
     element("code", {}, `percolator notify replay ${shell(name)} ROW`)),
   ];
   let found;
@@ -91,12 +107,14 @@ async function parked(status, question) {
   }
   return [
     ...head,
-    table("Parked", ["~row", "#failed runs", "#parked for", "changed, UTC", "~last error"],
+    table("Parked", ["~row", "#failed runs", "#parked for", "changed, UTC", "~last error", "!action"],
       found.parked.map((p) => [
         {value: element("a", {"data-key": `parked row ${bytes(p.row)}`,
           href: address("cells", {table: of, row: bytes(p.row)})}, bytes(p.row) || '""')},
         count(p.attempts), since(p.parked_ts, millis(found.at_ts)), moment(millis(p.ts)),
         {value: element("span", {class: "message"}, message(p.error))},
+        {value: action("Replay", `${name}, row ${bytes(p.row)}`, "row-replay",
+          {name, row: base64(p.row)})},
       ]), found.more ? "none among those that were looked through" : "none"),
     element("p", {}, plural(found.parked.length, "row"),
       question.has("after") && [" · ", link("first parked", "first parked", {parked: name})],
@@ -110,15 +128,18 @@ export async function observers({status}, question) {
   const list = status.observers.map((o) => {
     const s = o.status;
     const done = (name) => (s ? count(s[name]) : "—");
+    const {value, class: look} = state(o);
     return [
-      o.info.name, `${o.info.table_name}/${bytes(o.info.column)}`,
-      o.info.weak ? "weak" : "strong", state(o),
+      {value: [o.info.name, element("small", {class: "quiet"},
+        `${o.info.table_name}/${bytes(o.info.column)}, ${o.info.weak ? "weak" : "strong"}`)]},
+      {value: [element("span", {class: look}, value), element("small", {class: "quiet"},
+        `in ${plural(o.nodes.length, "process")}` +
+        (o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""))]},
       count(o.notifications + o.intents), since(o.oldest_ts, status.unix_ms),
       s ? `${s.running}${s.limit ? ` of ${s.limit * Math.max(1, o.nodes.length)}` : ""}` : "—",
       done("runs"), done("commits"), done("conflicts"), s ? bad(s.failures) : "—", bad(o.parked),
       s ? bad(s.stuck, "critical") : "—", s ? bad(s.contended) : "—",
-      count(o.nodes.length) + (o.silent.length > 0 ? `, ${count(o.silent.length)} silent` : ""),
-      backfill(o.backfill),
+      replay(status, o),
     ];
   });
   return [
@@ -126,19 +147,21 @@ export async function observers({status}, question) {
     status.observers_unavailable && element("p", {class: "critical"},
       `They can't be counted: ${status.observers_unavailable}`),
     table("Observers", [
-      "~name", "~column", "kind", "state",
-      "#waiting", "#oldest", "#running",
-      "#runs", "#commits", "#conflicts",
-      "#failures", "#parked", "#stuck",
-      "#contended", "#nodes", "~back-fill",
-    ], list, status.observers_unavailable ? "not known" : "none registered"),
+      "~name and column", "state", "#waiting", "#oldest", "#running", "#runs", "#commits",
+      "#conflicts", "#failures", "#parked", "#stuck", "#contended", "~replay of every row",
+    ], list, status.observers_unavailable ? "not known"
+      : "none: programs register observers when they start their nodes"),
+    element("p", {class: "quiet"}, "Waiting: rows that have changed and that it has not run for. " +
+      "Runs that conflict are repeated by themselves; those that fail are repeated some times, then " +
+      "their row is parked. Stuck: past the deadline, and cannot be ended. Contended: other " +
+      "transactions were always faster."),
     await parked(status, question),
     element("h2", {}, "Rows worth a look"),
-    table("Rows worth a look", rowColumns, rows(status)),
+    table("Rows worth a look", rowColumns, rows(status), "none: no run takes long or is repeated often"),
     element("h2", {}, "To do something"),
-    table("Commands", ["~observer", "~type", ""],
+    table("Commands", ["~observer", "~type", "!action"],
       status.observers.map((o) => [o.info.name,
         {value: commands(o).map((c) => element("div", {}, element("code", {}, c)))},
-        {value: buttons(o)}])),
+        {value: buttons(o, Boolean(job(status, o.info.name)))}])),
   ];
 }

@@ -34,8 +34,8 @@ export async function oracle({status}) {
         ? element("span", {class: "critical strong"}, `${span(last - status.unix_ms)} ahead of this ` +
           "node's clock")
         : `${span(Math.max(0, status.unix_ms - last))} before now`, "."),
-    table("Timestamp oracle", ["node", "#last given, UTC", "#given", "#batches", "#a batch",
-      "#wait, half", "#wait, 99%", "#clock ahead of the answering node"],
+    table("Timestamp oracle", ["~node", "#last given, UTC", "#given", "#batches", "#a batch",
+      "#wait, half", "#wait, 99 %", "#clock ahead of the answering node"],
     answered.map((r) => [
       nodeName(status, r.node.node_id) + (r.node.node_id === leader ? " (gives them)" : ""),
       r.status.oracle_last === 0 ? "—" : moment(millis(r.status.oracle_last)),

@@ -1,13 +1,9 @@
-// The overview: is anything wrong, and what is to be done? Then the last hour.
+// The overview: how much may still fail, what waits, and the last hour. What is wrong stands
+// above it (findings.js).
 
 import {element} from "./dom.js";
 import {count, nodeName, plural} from "./format.js";
 import {charts} from "./lines.js";
-
-const words = {
-  SEVERITY_CRITICAL: ["critical", "Critical"], SEVERITY_WARNING: ["warning", "Warning"],
-  SEVERITY_INFO: ["info", "Note"],
-};
 
 // verdict is one sentence on the whole cluster, and its class.
 export function verdict({status, error}) {
@@ -26,8 +22,7 @@ export function verdict({status, error}) {
       `${plural(critical, "critical finding")}, ${plural(warnings, "warning")}.`};
   }
   if (warnings > 0) {
-    const text = `All is served. ${plural(warnings, "warning")}: see what to do.`;
-    return {class: "warning", text};
+    return {class: "warning", text: `All is served. ${plural(warnings, "warning")}.`};
   }
   return {class: "good", text: "Nothing is wrong."};
 }
@@ -47,15 +42,6 @@ function tile(name, value, note, state = null) {
     element("dd", {class: state}, value, element("small", {}, note)));
 }
 
-function finding(f) {
-  const [state, word] = words[f.severity] ?? ["info", "Note"];
-  return element("li", {class: state},
-    element("span", {class: "strong"}, `${word}: ${f.subject}`),
-    element("span", {class: "quiet"}, ` ${f.kind}`),
-    element("p", {}, f.text),
-    element("p", {}, element("span", {class: "strong"}, "What to do: "), f.remedy));
-}
-
 export function overview({status, totals, history}) {
   const alive = status.nodes.filter((n) => n.node.alive).length;
   const sum = (of) => status.observers.reduce((n, o) => n + of(o), 0);
@@ -68,17 +54,13 @@ export function overview({status, totals, history}) {
         ? "of those known last: the node table can't be read" : "in the cluster",
         alive < status.nodes.length ? "warning" : null),
       tile("Tablets led", `${count(totals.led)} of ${count(totals.tablets)}`,
-        "that a node which answers holds",
+        "of those on nodes that answer",
         totals.led < totals.tablets ? "critical" : null),
       tile("Waiting for observers",
         status.observers_unavailable ? "not known" : count(sum((o) => o.notifications)),
         status.observers_unavailable || plural(status.observers.length, "observer")),
       tile("Parked", status.observers_unavailable ? "not known" : count(parked),
         "given up after too many failures", parked > 0 ? "warning" : null)),
-    element("h2", {}, "What is wrong, and what to do"),
-    status.findings.length > 0
-      ? element("ul", {class: "findings"}, status.findings.map(finding))
-      : element("p", {class: "good"}, "Nothing is wrong."),
     element("h2", {}, "The last hour"),
     element("p", {class: "quiet"}, `Of the ${plural(history.nodes, "node")} that answered, together: ` +
       "transactions of their processes and observers, operations of the clients that they serve, " +

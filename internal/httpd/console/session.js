@@ -1,5 +1,5 @@
 // Who is logged in, and what an operator may have the node do. The token is in a cookie that
-// no script can read.
+// no script can read. What was done is under way for the pages until the stream shows it.
 
 import {element} from "./dom.js";
 import {moment} from "./format.js";
@@ -41,17 +41,46 @@ export async function look() {
   }
 }
 
-// action is a button that has the node do something, once it was confirmed; null for who may
-// not. body is the action's message, as it is or, of a field, made of what was put in.
-export function action(label, what, name, body, field = null) {
+// unseen are the acts that the stream does not show yet, by the keys of their buttons: until
+// when they are waited for, which event would show them, and what of a status does.
+const unseen = new Map();
+
+// patience is how long an act is waited for, in milliseconds: another may have undone it.
+const patience = 20_000;
+
+// confirm takes note of a status that the stream has brought, and reports whether an act that
+// was under way is no more.
+export function confirm(status) {
+  const before = unseen.size;
+  for (const [key, act] of unseen) {
+    // One that was asked for before the act may come after it: the next is sure to know.
+    const shows = act.seen ? act.seen(status) : ++act.events >= 2;
+    if (shows || Date.now() > act.until) unseen.delete(key);
+  }
+  return unseen.size < before;
+}
+
+// action is a button that has the node do something, once that was agreed to; null for who may
+// not. body is the action's message, as it is or, of a field, made of what was put in. seen
+// finds in a status that it was done; without it two events of the stream are waited for.
+export function action(label, what, name, body, {field = null, seen = null} = {}) {
   if (!session.may_act) return null;
-  const button = element("button", {type: "button", "data-key": `${label} ${what}`}, label);
-  button.addEventListener("click", () => confirm(label, what, name, body, field));
+  const key = `${label} ${what}`, waits = unseen.has(key);
+  const button = element("button", {
+    type: "button", "data-key": key, "aria-disabled": waits ? "true" : null,
+  }, waits ? `${label}: under way…` : label);
+  if (!waits) {
+    button.addEventListener("click", () => agree(label, what, name, body, field, (sent) => {
+      unseen.set(key, {until: Date.now() + patience, events: 0,
+        seen: seen && ((status) => seen(status, sent))});
+      dispatchEvent(new Event("acted"));
+    }));
+  }
   return button;
 }
 
-// confirm asks whether that is meant, does it, and says what came of it.
-function confirm(label, what, name, body, field) {
+// agree asks whether that is meant, does it, and says what came of it.
+function agree(label, what, name, body, field, acted) {
   const says = element("p", {role: "status"});
   const input = field && element("input", {type: "number", min: 0, value: field.value, required: ""});
   const cancel = element("button", {type: "button"}, "Cancel");
@@ -62,13 +91,19 @@ function confirm(label, what, name, body, field) {
     element("p", {class: "buttons"}, go, " ", cancel));
   const box = element("dialog", {"aria-label": `${label}: ${what}`}, form);
   cancel.addEventListener("click", () => box.close());
-  box.addEventListener("close", () => box.remove());
+  box.addEventListener("close", () => {
+    box.remove();
+    // The page was perhaps drawn anew: its button is another element now.
+    document.querySelector(`[data-key=${CSS.escape(`${label} ${what}`)}]`)?.focus();
+  });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     go.disabled = true;
     says.textContent = "…";
     try {
-      const answer = await send(`actions/${name}`, input ? body(Number(input.value)) : body);
+      const sent = input ? body(Number(input.value)) : body;
+      const answer = await send(`actions/${name}`, sent);
+      acted(sent);
       says.textContent = answer.replayed === undefined ? "Done." : `Done: ${answer.replayed} will run again.`;
       says.className = "good";
     } catch (failure) {

@@ -74,9 +74,9 @@ export async function tablets({status, tables}, question) {
         class: by === order ? "strong" : null}, title)]), "."),
     pages(found, question),
     table("Tablets", [
-      "id", "~from", "~before", "leader",
+      "id", "~from", "~before", "~leader",
       "~replicas on nodes", "#size", "#operations/s",
-      "#locks", "#to collect", "#applied",
+      "#locks", "#old versions", "#log entries",
       "#oldest lock",
     ], found.list.map((t) => [
       String(t.tablet_id), ...ends(tables, t),
@@ -89,6 +89,8 @@ export async function tablets({status, tables}, question) {
       since(t.oldest_lock_ts, status.unix_ms),
     ])),
     element("h2", {}, "To do something"),
-    element("p", {}, "All about one: ", element("code", {}, "percolator tablet describe ID"), "."),
+    element("p", {}, "All about one: ", element("code", {}, "percolator tablet describe ID"),
+      "; cut one that is too busy: ", element("code", {}, "percolator tablet split TABLE ROW"),
+      "; have another node lead: ", element("code", {}, "percolator tablet move ID --to NODE --leader"), "."),
   ];
 }
