@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/actors/collector"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
+	"github.com/percolator-go/percolator/actors/splitter"
 	"github.com/percolator-go/percolator/actors/timers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -59,6 +60,7 @@ type leaderJobs struct {
 	backfills *backfill.Job        // nil: none runs here
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
+	splitter  *splitter.Splitter   // nil: tablets are not split from here
 }
 
 // startBackfills starts the job that marks existing rows for new observers and removes
@@ -157,7 +159,7 @@ func (l *leaderJobs) began(j job, set func()) {
 // stay in running. Only the worker calls it, or Drain after the worker has ended.
 func (l *leaderJobs) end(ctx context.Context) error {
 	l.mu.Lock()
-	l.backfills, l.collector, l.placement = nil, nil, nil
+	l.backfills, l.collector, l.placement, l.splitter = nil, nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
 	l.timers.Pending.Store(0)

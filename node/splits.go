@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/percolator-go/percolator/actors/splitter"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // startSplitter starts the job that splits tablets by size and load, unless the policy
@@ -24,7 +25,16 @@ func (l *leaderJobs) startSplitter() error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	// Nobody wakes the splitter or asks for its status, so no field is set to it.
-	l.began(s, func() {})
+	l.began(s, func() { l.splitter = s })
 	return nil
+}
+
+// splitsStatus returns the splitter's status; nil if it does not run here.
+func (l *leaderJobs) splitsStatus() *pb.SplitsStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.splitter == nil {
+		return nil
+	}
+	return l.splitter.Status()
 }

@@ -77,7 +77,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	// time and the rest are as of after it.
 	out.Tablets = s.tablets.statuses(ctx, leading)
 	out.UnixMs = s.now().UnixMilli()
-	out.Placement = s.jobs.placementStatus()
+	out.Placement, out.Splits = s.jobs.placementStatus(), s.jobs.splitsStatus()
 	if err := s.store.WriteBlocked(); err != nil {
 		out.WriteBlocked = err.Error()
 	}

@@ -117,9 +117,13 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Splitter, error) {
 	return &Splitter{turns, w}, nil
 }
 
-// Splits returns how many tablets it has split since it started, by size and by load.
-func (s *Splitter) Splits() (bySize, byLoad uint64) {
-	return s.work.bySize.Load(), s.work.byLoad.Load()
+// Status returns how many tablets it has split since it started, and its limits.
+func (s *Splitter) Status() *pb.SplitsStatus {
+	w := s.work
+	return &pb.SplitsStatus{
+		BySize: w.bySize.Load(), ByLoad: w.byLoad.Load(), MaxBytes: w.cfg.MaxBytes, MaxLoad: w.cfg.MaxLoad,
+		MaxTablets: uint32(w.cfg.MaxTablets),
+	}
 }
 
 // work is the actor's state. Only the actor's goroutine uses it, except the counters.

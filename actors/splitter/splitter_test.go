@@ -180,8 +180,8 @@ func TestSpawn(t *testing.T) {
 	if err := s.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if size, load := s.Splits(); size+load != 0 {
-		t.Errorf("%d and %d splits of a tablet below the limit", size, load)
+	if done := s.Status(); done.BySize+done.ByLoad != 0 {
+		t.Errorf("splits of a tablet below the limit: %v", done)
 	}
 	if _, err := Spawn(system, Config{}); err == nil {
 		t.Error("a splitter without a client was started")

@@ -1090,6 +1090,7 @@ type NodeStatusResponse struct {
 	Log           *LogStatus             `protobuf:"bytes,41,opt,name=log,proto3" json:"log,omitempty"`                                          // unset: it is in memory
 	Versions      *BuildVersions         `protobuf:"bytes,42,opt,name=versions,proto3" json:"versions,omitempty"`
 	Agreed        *ClusterVersion        `protobuf:"bytes,43,opt,name=agreed,proto3" json:"agreed,omitempty"` // as the node knows it
+	Splits        *SplitsStatus          `protobuf:"bytes,44,opt,name=splits,proto3" json:"splits,omitempty"` // unset: another node leads meta, or the policy is that no tablet is split
 	Jobs          []*Job                 `protobuf:"bytes,60,rep,name=jobs,proto3" json:"jobs,omitempty"`     // that clients have reported to this node
 	// Certificates of before there were roles, which count as operators': of clients that have called this node within a
 	// day, and beside its own.
@@ -1348,6 +1349,13 @@ func (x *NodeStatusResponse) GetVersions() *BuildVersions {
 func (x *NodeStatusResponse) GetAgreed() *ClusterVersion {
 	if x != nil {
 		return x.Agreed
+	}
+	return nil
+}
+
+func (x *NodeStatusResponse) GetSplits() *SplitsStatus {
+	if x != nil {
+		return x.Splits
 	}
 	return nil
 }
@@ -2681,6 +2689,82 @@ func (x *BackupHold) GetToken() []byte {
 }
 
 // Where replicas are and ought to be, as the node that leads meta sees it.
+type SplitsStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BySize        uint64                 `protobuf:"varint,1,opt,name=by_size,json=bySize,proto3" json:"by_size,omitempty"`             // tablets that were split since this node leads meta, for they were too large
+	ByLoad        uint64                 `protobuf:"varint,2,opt,name=by_load,json=byLoad,proto3" json:"by_load,omitempty"`             // likewise, for they were too busy
+	MaxBytes      uint64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`       // a larger tablet is split
+	MaxLoad       uint64                 `protobuf:"varint,4,opt,name=max_load,json=maxLoad,proto3" json:"max_load,omitempty"`          // one with more operations a second is
+	MaxTablets    uint32                 `protobuf:"varint,5,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // while there are fewer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitsStatus) Reset() {
+	*x = SplitsStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitsStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitsStatus) ProtoMessage() {}
+
+func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
+func (*SplitsStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SplitsStatus) GetBySize() uint64 {
+	if x != nil {
+		return x.BySize
+	}
+	return 0
+}
+
+func (x *SplitsStatus) GetByLoad() uint64 {
+	if x != nil {
+		return x.ByLoad
+	}
+	return 0
+}
+
+func (x *SplitsStatus) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *SplitsStatus) GetMaxLoad() uint64 {
+	if x != nil {
+		return x.MaxLoad
+	}
+	return 0
+}
+
+func (x *SplitsStatus) GetMaxTablets() uint32 {
+	if x != nil {
+		return x.MaxTablets
+	}
+	return 0
+}
+
 type PlacementStatus struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Target          uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`                                                                                                           // replicas of each tablet: as configured, or fewer as long as there are too few nodes
@@ -2698,7 +2782,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2794,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2807,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -2853,7 +2937,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xbf\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xf4\n" +
 	"\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
@@ -2891,7 +2975,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\vregistering\x18( \x01(\tR\vregistering\x12*\n" +
 	"\x03log\x18) \x01(\v2\x18.percolator.v1.LogStatusR\x03log\x128\n" +
 	"\bversions\x18* \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x125\n" +
-	"\x06agreed\x18+ \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12&\n" +
+	"\x06agreed\x18+ \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x123\n" +
+	"\x06splits\x18, \x01(\v2\x1b.percolator.v1.SplitsStatusR\x06splits\x12&\n" +
 	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\x12>\n" +
 	"\broleless\x18= \x03(\v2\".percolator.v1.RolelessCertificateR\broleless\"_\n" +
 	"\x13RolelessCertificate\x12\x12\n" +
@@ -3015,7 +3100,14 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"BackupHold\x12\x16\n" +
 	"\x06backup\x18\x01 \x01(\tR\x06backup\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x04R\x02at\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\"\x8a\x03\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\"\x99\x01\n" +
+	"\fSplitsStatus\x12\x17\n" +
+	"\aby_size\x18\x01 \x01(\x04R\x06bySize\x12\x17\n" +
+	"\aby_load\x18\x02 \x01(\x04R\x06byLoad\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x04R\bmaxBytes\x12\x19\n" +
+	"\bmax_load\x18\x04 \x01(\x04R\amaxLoad\x12\x1f\n" +
+	"\vmax_tablets\x18\x05 \x01(\rR\n" +
+	"maxTablets\"\x8a\x03\n" +
 	"\x0fPlacementStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\rR\x06target\x12)\n" +
 	"\x10under_replicated\x18\x02 \x01(\rR\x0funderReplicated\x12\x1a\n" +
@@ -3060,7 +3152,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3099,77 +3191,79 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*ObserverRow)(nil),         // 34: percolator.v1.ObserverRow
 	(*HistoryStatus)(nil),       // 35: percolator.v1.HistoryStatus
 	(*BackupHold)(nil),          // 36: percolator.v1.BackupHold
-	(*PlacementStatus)(nil),     // 37: percolator.v1.PlacementStatus
-	nil,                         // 38: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 39: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 40: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 41: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 42: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 43: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 44: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 45: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 46: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 47: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 48: percolator.v1.SplitResponse
+	(*SplitsStatus)(nil),        // 37: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 38: percolator.v1.PlacementStatus
+	nil,                         // 39: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 40: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 41: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 42: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 43: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 44: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 45: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 46: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 47: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 48: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 49: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	39, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	40, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	40, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	41, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	41, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	42, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	42, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	43, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	43, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	44, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
 	33, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
 	35, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	37, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	38, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
 	28, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
 	27, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
 	24, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	44, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	45, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	23, // 19: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	22, // 20: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
-	29, // 21: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	46, // 22: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	33, // 23: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	30, // 24: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	34, // 25: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	36, // 26: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	38, // 27: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 28: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 29: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 30: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 31: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 32: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 33: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 34: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 35: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 36: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 37: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	25, // 38: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	31, // 39: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 40: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 41: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 42: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 43: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 44: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 45: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	47, // 46: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 47: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	48, // 48: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 49: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	26, // 50: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	32, // 51: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	40, // [40:52] is the sub-list for method output_type
-	28, // [28:40] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	45, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	46, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	37, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	23, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	22, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	29, // 22: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	47, // 23: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	33, // 24: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	30, // 25: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	34, // 26: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	36, // 27: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	39, // 28: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 29: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 30: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 31: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 32: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 33: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 34: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 35: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 36: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 37: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 38: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	25, // 39: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	31, // 40: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 41: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 42: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 43: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 44: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 45: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 46: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	48, // 47: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 48: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	49, // 49: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 50: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	26, // 51: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	32, // 52: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	41, // [41:53] is the sub-list for method output_type
+	29, // [29:41] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3184,7 +3278,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

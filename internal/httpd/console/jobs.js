@@ -21,6 +21,7 @@ export function progress(job) {
 export function jobs({status, totals}) {
   const answered = status.nodes.filter((r) => r.status !== null);
   const placement = answered.map((r) => r.status.placement).find((p) => p !== null);
+  const splits = answered.map((r) => r.status.splits).find((s) => s !== null);
   const collecting = answered.map((r) => r.status.history).filter((h) => h !== null);
   const ago = (ms) => (ms > 0 ? `${span(Math.max(0, status.unix_ms - ms))} ago` : "—");
   return [
@@ -40,6 +41,12 @@ export function jobs({status, totals}) {
         `${count(placement.failures)} steps repeated.`,
       placement.blocked.map((b) => element("span", {class: "warning"}, ` ${b}.`)))
       : element("p", {class: "quiet"}, "The node that leads meta does not answer."),
+    element("h2", {}, "Splits"),
+    element("p", {}, splits ? `Tablets of more than ${size(splits.max_bytes)}, or with more than ` +
+      `${count(splits.max_load)} operations/s, are split while there are fewer than ` +
+      `${count(splits.max_tablets)}: there are ${count(totals.tablets)}. Since this leader of meta ` +
+      `${count(splits.by_size)} were split by size, ${count(splits.by_load)} by load.`
+      : placement ? "The cluster's policy is that no tablet is split." : "The node that leads meta does not answer."),
     element("h2", {}, "Collection of old versions"),
     element("p", {}, `${count(collecting.reduce((n, h) => n + h.collected, 0))} entries collected ` +
       "since the leaders began; ",
