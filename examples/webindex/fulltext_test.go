@@ -65,7 +65,9 @@ func TestExportRepeated(t *testing.T) {
 		}
 		d.Title = "from an earlier life"
 		for _, version := range []percolator.Timestamp{c.CommitTS, c.CommitTS - 1} {
-			if err := a.export.Export(t.Context(), c.Row, version, &d); err != nil {
+			if err := a.export.Apply(t.Context(), []export.Change{
+				{Row: c.Row, Version: version, Value: d},
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -117,7 +119,11 @@ func TestVerifyFindsDocument(t *testing.T) {
 		spoil(&d)
 		write := func(url string, d *export.Document) {
 			t.Helper()
-			if err := a.export.Export(t.Context(), url, a.now(t), d); err != nil {
+			c := export.Change{Row: url, Version: a.now(t), Gone: d == nil}
+			if d != nil {
+				c.Value = *d
+			}
+			if err := a.export.Apply(t.Context(), []export.Change{c}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -137,8 +143,9 @@ func TestVerifyFindsDocument(t *testing.T) {
 		}
 		write(url, &right)
 	}
-	if err := a.export.Export(t.Context(), "http://h.example/too-many", a.now(t),
-		&right); err != nil {
+	if err := a.export.Apply(t.Context(), []export.Change{
+		{Row: "http://h.example/too-many", Version: a.now(t), Value: right},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := a.export.Index().Verify(t.Context(), snapshot, 5); err != nil ||

@@ -26,8 +26,8 @@ const (
 	// and syncs that are shared with whoever else waits (§2.5).
 	workers = 64
 	// exporting is how many more there are for runs that wait for the full-text index.
-	exporting = 64
-	// linger is how long an export waits for others to share a batch with.
+	exporting = 1
+	// linger is how long after a batch of exports the next is written, if it is not full.
 	linger = 200 * time.Millisecond
 	// searchAddr is where the search page is, unless told otherwise.
 	searchAddr = "127.0.0.1:7810"

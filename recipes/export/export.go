@@ -16,7 +16,11 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
+
+	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
 )
@@ -36,7 +40,8 @@ type Config[V any] struct {
 	// Read makes what is exported from the cell's value. It may read other cells, but what
 	// it makes has to be the same whenever it reads the same version: the sink takes a
 	// version only once. Where it finds that the rest of the row has moved on, it returns
-	// an error that wraps percolator.ErrUnavailable, and is called again later.
+	// an error that wraps percolator.ErrUnavailable, and is called again later. It is called
+	// for several rows at once.
 	Read func(ctx context.Context, r percolator.Reader, row string, value []byte) (V, error)
 	// Apply makes changes of different rows durable before it returns nil. Of a row it keeps
 	// the value, or that it is gone, with the version, and ignores a change whose version is
@@ -56,6 +61,49 @@ func Register[V any](r *percolator.Registry, cfg Config[V], opts ...percolator.O
 	r.StrongBatch(cfg.Name, cfg.Column, cfg.run, opts...)
 }
 
+// Fill gives all that the column holds in a snapshot to the sink: to one that is new, or has
+// lost what it had. It may run beside the observer, since versions decide. Rows that have
+// moved on are left out, and then complete is false: the observer is to export them, unless
+// it has already, and the sink has lost it since.
+func Fill[V any](ctx context.Context, r percolator.Reader, cfg Config[V]) (complete bool,
+	err error) {
+	complete = true
+	flush := func(cells []percolator.Cell) error {
+		changes := make([]Change[V], len(cells))
+		for i, c := range cells {
+			changes[i] = Change[V]{Row: c.Row, Version: c.CommitTS}
+		}
+		var there []Change[V]
+		for i, err := range cfg.read(ctx, r, changes, cells) {
+			switch {
+			case err == nil:
+				there = append(there, changes[i])
+			case errors.Is(err, percolator.ErrUnavailable):
+				complete = false
+			default:
+				return err
+			}
+		}
+		if len(there) == 0 {
+			return nil
+		}
+		return cfg.Apply(ctx, there)
+	}
+	var cells []percolator.Cell
+	for c, err := range r.Scan(ctx, percolator.Rows(cfg.Column.Table), cfg.Column) {
+		if err != nil {
+			return false, err
+		}
+		if cells = append(cells, c); len(cells) == percolator.DefaultBatch {
+			if err := flush(cells); err != nil {
+				return false, err
+			}
+			cells = cells[:0]
+		}
+	}
+	return complete, flush(cells)
+}
+
 // run exports one batch. It writes nothing: its transaction holds the acknowledgments.
 func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	batch []percolator.Notification) error {
@@ -69,16 +117,44 @@ func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	}
 	changes := make([]Change[V], len(batch))
 	for i, n := range batch {
-		changes[i] = Change[V]{Row: n.Row, Version: n.TS, Gone: true}
-		// The cells that exist are in the order in which they were asked for.
-		if len(cells) == 0 || cells[0].Row != n.Row {
-			continue
-		}
-		changes[i].Gone = false
-		if changes[i].Value, err = cfg.Read(ctx, tx, n.Row, cells[0].Value); err != nil {
+		changes[i] = Change[V]{Row: n.Row, Version: n.TS}
+	}
+	for _, err := range cfg.read(ctx, tx, changes, cells) {
+		if err != nil {
 			return err
 		}
-		cells = cells[1:]
 	}
 	return cfg.Apply(ctx, changes)
+}
+
+// readsAtOnce bounds how many rows are read at once.
+const readsAtOnce = 16
+
+// read fills in the values of changes, or that they are gone, and returns what went wrong
+// with each. cells are those that exist, in the order of the changes.
+func (cfg Config[V]) read(ctx context.Context, r percolator.Reader, changes []Change[V],
+	cells []percolator.Cell) []error {
+	errs := make([]error, len(changes))
+	var group errgroup.Group
+	group.SetLimit(readsAtOnce)
+	for i := range changes {
+		c := &changes[i]
+		if len(cells) == 0 || cells[0].Row != c.Row {
+			c.Gone = true
+			continue
+		}
+		value := cells[0].Value
+		cells = cells[1:]
+		group.Go(func() error {
+			defer func() { // nobody else could, and it would end the process
+				if p := recover(); p != nil {
+					errs[i] = fmt.Errorf("export %q: panic: %v\n%s", cfg.Name, p, debug.Stack())
+				}
+			}()
+			c.Value, errs[i] = cfg.Read(ctx, r, c.Row, value)
+			return nil
+		})
+	}
+	_ = group.Wait() // errs has them
+	return errs
 }

@@ -184,6 +184,87 @@ func TestPoisonIsAlone(t *testing.T) {
 	}
 }
 
+// TestFill gives a column to a sink that is new, but for a row that has moved on, and whose
+// later versions the sink has already.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: text.Table})
+	})
+	const rows = percolator.DefaultBatch + 30
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		for i := range rows {
+			tx.Set(fmt.Sprint("row", i), text, []byte("value"))
+		}
+		return nil
+	})
+	snapshot, err := n.DB().Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snapshot.Close()
+	moved := true
+	s := newSink()
+	s.version["row7"], s.values["row7"] = snapshot.Timestamp()+1, "LATER"
+	cfg := export.Config[string]{
+		Name: "export", Column: text, Apply: s.apply,
+		Read: func(_ context.Context, _ percolator.Reader, row string, value []byte) (string, error) {
+			if moved && row == "row8" {
+				return "", fmt.Errorf("%s has moved on: %w", row, percolator.ErrUnavailable)
+			}
+			return strings.ToUpper(string(value)), nil
+		},
+	}
+	for _, want := range []bool{false, true} {
+		complete, err := export.Fill(t.Context(), snapshot, cfg)
+		if err != nil || complete != want {
+			t.Fatalf("complete is %v, want %v; %v", complete, want, err)
+		}
+		if _, there := s.values["row8"]; there != want || s.values["row7"] != "LATER" ||
+			s.values["row9"] != "VALUE" {
+			t.Errorf("the sink has %v", s.values)
+		}
+		moved = false
+	}
+	if len(s.values) != rows || slices.Max(s.batches) > percolator.DefaultBatch {
+		t.Errorf("the sink has %d rows, in batches of %v", len(s.values), s.batches)
+	}
+	cfg.Read = func(context.Context, percolator.Reader, string, []byte) (string, error) {
+		return "", errors.New("too ugly")
+	}
+	if _, err := export.Fill(t.Context(), snapshot, cfg); err == nil {
+		t.Error("rows that cannot be read were left out")
+	}
+}
+
+// TestReadThatPanics: the change is parked as any other that fails, and no other with it.
+func TestReadThatPanics(t *testing.T) {
+	t.Parallel()
+	s := newSink()
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		export.Register(r, export.Config[string]{
+			Name: "export", Column: text, Apply: s.apply,
+			Read: func(_ context.Context, _ percolator.Reader, row string, _ []byte) (string, error) {
+				if row == "row2" {
+					panic("too ugly")
+				}
+				return "VALUE", nil
+			},
+		})
+	})
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 5 {
+			tx.Set(fmt.Sprint("row", i), text, []byte("value"))
+		}
+		return nil
+	})
+	n.RunUntilIdle(t)
+	parked := n.Parked(t, "export")
+	if len(parked) != 1 || parked[0].Row != "row2" || len(s.values) != 4 {
+		t.Errorf("parked: %v; the sink has %v", parked, s.values)
+	}
+}
+
 // BenchmarkExport changes rows, 32 at a time, until the sink has all of them.
 func BenchmarkExport(b *testing.B) {
 	s := newSink()

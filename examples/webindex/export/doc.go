@@ -2,12 +2,13 @@
 // web index inside of it: one entry per canonical page, with its title, text, anchor
 // texts and rank.
 //
-// An observer of pages.doc (see package schema) reads the page, hands it to the exporter,
-// and returns when it is on the disk of the full-text index; only then does the framework
-// acknowledge. The observer has no effect that may not be repeated: what it hands over is
-// a version, and the index keeps the newest.
+// It is a user of recipes/export: an observer of pages.doc (see package schema) reads the
+// pages that have changed, a batch at a time, gives them to the exporter, and returns when
+// they are on the disk of the full-text index; only then does the framework acknowledge. The
+// observer has no effect that may not be repeated: what it gives is a version, and the index
+// keeps the newest.
 //
-//	pages.doc ──▶ export ──▶ bounded queue ──▶ one worker: batches ──▶ Bleve, synced ──▶ acknowledgment
+//	pages.doc ──▶ export: batches ──▶ Bleve, synced ──▶ acknowledgment
 //
 // Invariants:
 //  1. A version is the commit timestamp of the doc cell, and a document is a function of (URL, version): what is read is
@@ -20,8 +21,8 @@
 //  4. An export is answered when the batch that holds it is durable, and an export that is dropped because the index
 //     has it already when that entry is durable. After a failed batch, whose entries Bleve may show all the same,
 //     nothing is answered before another batch is durable.
-//  5. Everything is bounded: the queue, the documents and bytes of a batch, the anchor texts of a document. Who waits for
-//     a place in the queue is an observer run, so exports lag and collapse instead of piling up.
+//  5. Everything is bounded: the documents of a batch, of which there is one at a time, the anchor texts of a document.
+//     What waits are notifications, so exports lag and collapse instead of piling up.
 //
 // What happens when the process is killed: before the batch is durable, the notification
 // is still there, and the page is exported again; after it, but before the

@@ -47,8 +47,8 @@ func opened(t *testing.T, dir string) *Index {
 func started(t *testing.T, dir string) *Exporter {
 	t.Helper()
 	x := New()
-	x.index = opened(t, dir)
-	x.start(x.index)
+	index := opened(t, dir)
+	x.start(index, index, 0)
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			t.Error(err)
@@ -58,21 +58,21 @@ func started(t *testing.T, dir string) *Exporter {
 }
 
 // put is a version of a page whose title says which one it is.
-func put(url string, version percolator.Timestamp) change {
-	return change{url, version, &Document{
+func put(url string, version percolator.Timestamp) Change {
+	return Change{Row: url, Version: version, Value: Document{
 		URL: url, Title: fmt.Sprintf("version %d", version), Text: "Some text.",
 		Anchors:  []string{"a link", "another"},
 		Document: schema.Document{Hash: "hash", Rank: 1500, Linking: 2, Anchors: "digest"},
 	}}
 }
 
-// export is Export of a change.
-func (x *Exporter) export(ctx context.Context, c change) error {
-	return x.Export(ctx, c.url, c.version, c.doc)
+// export applies one change.
+func (x *Exporter) export(ctx context.Context, c Change) error {
+	return x.Apply(ctx, []Change{c})
 }
 
-func gone(url string, version percolator.Timestamp) change {
-	return change{url: url, version: version}
+func gone(url string, version percolator.Timestamp) Change {
+	return Change{Row: url, Version: version, Gone: true}
 }
 
 // shows checks the title that the index has for the URL; "" for none.
@@ -92,7 +92,7 @@ func TestRepeatedAndLate(t *testing.T) {
 	x := started(t, dir)
 	const url = "http://h.example/a.html"
 	for _, step := range []struct {
-		change
+		Change
 		want  string
 		stats Stats
 	}{
@@ -107,15 +107,15 @@ func TestRepeatedAndLate(t *testing.T) {
 			Written: 2, Removed: 1, Batches: 3, Repeated: 1, Stale: 3,
 		}},
 	} {
-		if err := x.export(t.Context(), step.change); err != nil {
+		if err := x.export(t.Context(), step.Change); err != nil {
 			t.Fatal(err)
 		}
 		x.index.shows(t, url, step.want)
 		if got := x.Stats(); got != step.stats {
-			t.Errorf("after version %d: %+v, want %+v", step.version, got, step.stats)
+			t.Errorf("after version %d: %+v, want %+v", step.Version, got, step.stats)
 		}
 	}
-	want := put(url, 8).doc
+	want := put(url, 8).Value
 	have, _, err := x.index.Lookup(url)
 	if err != nil || have.Text != want.Text || !slices.Equal(have.Anchors, want.Anchors) ||
 		have.Document != want.Document {
@@ -127,7 +127,7 @@ func TestRepeatedAndLate(t *testing.T) {
 func TestReopened(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := started(t, dir)
-	for _, c := range []change{put("http://h.example/a", 5), put("http://h.example/b", 6),
+	for _, c := range []Change{put("http://h.example/a", 5), put("http://h.example/b", 6),
 		gone("http://h.example/b", 7)} {
 		if err := x.export(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -158,8 +158,8 @@ func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		x := started(t, filepath.Join(t.TempDir(), "index"))
-		want := map[string]change{}
-		var all []change
+		want := map[string]Change{}
+		var all []Change
 		for version := percolator.Timestamp(1); version <= 300; version++ {
 			url := fmt.Sprintf("http://h.example/%d", rng.IntN(12))
 			c := put(url, version)
@@ -185,8 +185,8 @@ func TestAnyOrder(t *testing.T) {
 		work.Wait()
 		for _, url := range slices.Sorted(maps.Keys(want)) {
 			title := ""
-			if c := want[url]; c.doc != nil {
-				title = c.doc.Title
+			if c := want[url]; !c.Gone {
+				title = c.Value.Title
 			}
 			x.index.shows(t, url, title)
 		}
@@ -204,7 +204,7 @@ type failing struct {
 	applied int
 }
 
-func (f *failing) apply(changes []change) error {
+func (f *failing) apply(changes []Change) error {
 	f.applied++
 	err := f.Index.apply(changes)
 	if f.fail > 0 {
@@ -218,9 +218,8 @@ func (f *failing) apply(changes []change) error {
 // after another batch only.
 func TestFailedBatchIsInDoubt(t *testing.T) {
 	x := New()
-	x.index = opened(t, filepath.Join(t.TempDir(), "index"))
-	f := &failing{Index: x.index, fail: 2}
-	x.start(f)
+	f := &failing{Index: opened(t, filepath.Join(t.TempDir(), "index")), fail: 2}
+	x.start(f.Index, f, 0)
 	t.Cleanup(func() { _ = x.Close() })
 	const url = "http://h.example/a"
 	for attempt := range 2 {
@@ -236,41 +235,45 @@ func TestFailedBatchIsInDoubt(t *testing.T) {
 	}
 }
 
-// The queue is bounded: who finds it full waits, and stops waiting with its context.
-func TestBackpressure(t *testing.T) {
+// slow is an index that says when it writes a batch, and goes on when it may.
+type slow struct {
+	*Index
+	began, proceed chan struct{}
+}
+
+func (s slow) apply(changes []Change) error {
+	s.began <- struct{}{}
+	<-s.proceed
+	return s.Index.apply(changes)
+}
+
+// One batch is written at a time: who comes meanwhile waits, and stops waiting with its
+// context. Close waits for the batch.
+func TestOneAtATime(t *testing.T) {
 	x := New()
-	x.running.Store(true) // but there is no worker
-	for i := range concurrency {
-		x.queue <- item{change: put(fmt.Sprint(i), 1), done: make(chan error, 1)}
-	}
+	s := slow{opened(t, filepath.Join(t.TempDir(), "index")), make(chan struct{}),
+		make(chan struct{})}
+	x.start(s.Index, s, 0)
+	first, closed := make(chan error, 1), make(chan error, 1)
+	go func() { first <- x.export(t.Context(), put("http://h.example/a", 1)) }()
+	<-s.began
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := x.export(ctx, put("one more", 1)); !errors.Is(err, context.Canceled) {
+	if err := x.export(ctx, put("http://h.example/b", 1)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	x.start(discard{})
-	if err := x.export(t.Context(), put("one more", 1)); err != nil {
-		t.Error(err)
-	}
-	if s := x.Stats(); s.Batches > 3 || s.Written != concurrency+1 {
-		t.Errorf("%+v: what waits is to be one batch", s)
-	}
-	if err := x.Close(); err != nil {
+	go func() { closed <- x.Close() }()
+	close(s.proceed)
+	if err := errors.Join(<-first, <-closed); err != nil {
 		t.Error(err)
 	}
 }
-
-// discard takes everything.
-type discard struct{}
-
-func (discard) version(string) (percolator.Timestamp, error) { return 0, nil }
-func (discard) apply([]change) error                         { return nil }
 
 // Only an index of this cluster and format is used again.
 func TestForeignIndexIsReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "index")
 	x := opened(t, dir)
-	if err := errors.Join(x.apply([]change{put("http://h.example/a", 1)}), x.setFilled(),
+	if err := errors.Join(x.apply([]Change{put("http://h.example/a", 1)}), x.setFilled(),
 		x.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -298,23 +301,6 @@ func TestForeignIndexIsReplaced(t *testing.T) {
 	}
 }
 
-// dying kills the process (kill -9) when a batch is about to be written that has been
-// acknowledged already.
-type dying struct {
-	*Index
-	it      item
-	applied chan error
-}
-
-func (d dying) apply(changes []change) error {
-	if len(d.it.done) > 0 {
-		die()
-	}
-	err := d.Index.apply(changes)
-	d.applied <- err
-	return err
-}
-
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
@@ -328,15 +314,8 @@ func child(dir string) {
 		os.Exit(1)
 	}
 	x := New()
-	d := dying{
-		index, item{change: put("http://h.example/a", 5), done: make(chan error, 1)},
-		make(chan error, 1),
-	}
-	x.start(d)
-	x.queue <- d.it
-	// In this order: an acknowledgment that comes too early is to be lying there when the
-	// batch is about to be written.
-	if err := errors.Join(<-d.applied, <-d.it.done); err != nil {
+	x.start(index, index, 0)
+	if err := x.export(context.Background(), put("http://h.example/a", 5)); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -372,7 +351,7 @@ func (emptyPages) GetMulti(context.Context, ...percolator.CellKey) ([]percolator
 func TestMovedPageComesLater(t *testing.T) {
 	x := New()
 	doc := schema.Document{Hash: "earlier"}
-	_, err := x.document(t.Context(), emptyPages{}, "http://h.example/a", doc.Encode())
+	_, err := x.read(t.Context(), emptyPages{}, "http://h.example/a", doc.Encode())
 	if !errors.Is(err, percolator.ErrUnavailable) || errors.Is(err, percolator.ErrConflict) {
 		t.Errorf("%v, want what the framework does not count", err)
 	}

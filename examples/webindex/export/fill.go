@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/examples/webindex/schema"
+	recipe "github.com/percolator-go/percolator/recipes/export"
 )
 
 // Config says where the index is.
@@ -18,9 +16,9 @@ type Config struct {
 	Cluster string         // id of the repository: an index of another one is thrown away
 	DB      *percolator.DB // the repository
 	Anew    bool           // throw the index away and fill a new one
-	// Linger is how long the first change of a batch waits for others. A batch costs
-	// Bleve two syncs and a segment to merge later, about 20 ms of CPU, so that a steady
-	// trickle is better written a few times a second. 0: not at all.
+	// Linger is how long after a batch the next one is written at the earliest, unless it
+	// is a full one. A batch costs Bleve two syncs and a segment to merge later, about 20 ms
+	// of CPU, so that a steady trickle is better written a few times a second.
 	Linger time.Duration
 }
 
@@ -34,14 +32,20 @@ func (x *Exporter) Start(ctx context.Context, cfg Config) error {
 	if err := index.bury(ctx); err != nil {
 		return errors.Join(err, index.Close())
 	}
-	x.index, x.linger = index, cfg.Linger
-	x.start(index)
+	x.start(index, index, cfg.Linger)
 	_, err = x.Fill(ctx, cfg.DB)
 	return err
 }
 
+// start begins to export to a sink, which is index but in tests.
+func (x *Exporter) start(index *Index, s sink, linger time.Duration) {
+	x.turn <- struct{}{} // observers run already
+	defer func() { <-x.turn }()
+	x.index, x.sink, x.linger = index, s, linger
+}
+
 // Fill exports every canonical page to an index that has not been filled yet. It may run
-// beside the observers: versions decide. Pages that are just changing are left out, and
+// beside the observer: versions decide. Pages that are just changing are left out, and
 // then complete is false: call it again when the repository is idle.
 func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, err error) {
 	if filled, err := x.index.filled(); filled || err != nil {
@@ -52,34 +56,12 @@ func (x *Exporter) Fill(ctx context.Context, db *percolator.DB) (complete bool, 
 		return false, err
 	}
 	defer func() { _ = snapshot.Close() }() // only a lease, which ends by itself
-	moved := x.moved.Load()
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(concurrency)
-	for c, err := range snapshot.Scan(ctx, percolator.Rows(schema.TablePages),
-		schema.Pages(schema.Doc)) {
-		if err != nil {
-			return false, errors.Join(fmt.Errorf("export: fill: %w", err), work.Wait())
-		}
-		work.Go(func() error { return x.fill(ctx, snapshot, c) })
-	}
-	if err := work.Wait(); err != nil {
+	complete, err = recipe.Fill(ctx, snapshot, x.config())
+	if err != nil {
 		return false, fmt.Errorf("export: fill: %w", err)
 	}
-	// an observer's run may be among those: then once more is once too often, no harm
-	if x.moved.Load() != moved {
+	if !complete {
 		return false, nil
 	}
 	return true, x.index.setFilled()
-}
-
-// fill exports one page. One that has moved on is counted, and is no failure.
-func (x *Exporter) fill(ctx context.Context, r percolator.Reader, c percolator.Cell) error {
-	doc, err := x.document(ctx, r, c.Row, c.Value)
-	if errors.Is(err, errMoved) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return x.Export(ctx, c.Row, c.CommitTS, doc)
 }

@@ -24,15 +24,8 @@ var (
 	keyFilled  = []byte("webindex.filled")
 )
 
-// change is a new version of one entry: a document, or a tombstone without one.
-type change struct {
-	url     string
-	version percolator.Timestamp
-	doc     *Document // nil: the page is gone
-}
-
-// Index is the full-text index in a directory. The exporter's worker alone writes it;
-// searches may run concurrently.
+// Index is the full-text index in a directory. The exporter alone writes it, one batch at a
+// time; searches may run concurrently.
 type Index struct{ bleve bleve.Index }
 
 // openIndex opens the index of the cluster in dir. One that is missing, of another format
@@ -120,11 +113,11 @@ func (x *Index) version(url string) (percolator.Timestamp, error) {
 
 // apply makes the changes in one batch, of which the URLs are distinct. It returns nil
 // once they are durable. An empty batch makes everything before it durable.
-func (x *Index) apply(changes []change) error {
+func (x *Index) apply(changes []Change) error {
 	batch := x.bleve.NewBatch()
 	for _, c := range changes {
-		if err := batch.Index(c.url, c.fields()); err != nil {
-			return fmt.Errorf("export: %s: %w", c.url, err)
+		if err := batch.Index(c.Row, fields(c)); err != nil {
+			return fmt.Errorf("export: %s: %w", c.Row, err)
 		}
 	}
 	if err := x.bleve.Batch(batch); err != nil {
@@ -134,15 +127,15 @@ func (x *Index) apply(changes []change) error {
 }
 
 // fields are the change as an entry.
-func (c change) fields() map[string]any {
-	version := strconv.FormatUint(uint64(c.version), 10)
-	if c.doc == nil {
+func fields(c Change) map[string]any {
+	version := strconv.FormatUint(uint64(c.Version), 10)
+	if c.Gone {
 		return map[string]any{FieldKind: kindGone, fieldVersion: version}
 	}
+	d := c.Value
 	return map[string]any{
-		FieldKind: KindPage, FieldTitle: c.doc.Title, FieldText: c.doc.Text,
-		FieldAnchors: c.doc.Anchors,
-		FieldURL:     c.url, FieldRank: float64(c.doc.Rank), fieldDoc: string(c.doc.Encode()),
+		FieldKind: KindPage, FieldTitle: d.Title, FieldText: d.Text, FieldAnchors: d.Anchors,
+		FieldURL: c.Row, FieldRank: float64(d.Rank), fieldDoc: string(d.Encode()),
 		fieldVersion: version,
 	}
 }

@@ -80,7 +80,9 @@ func (s *site) page(d export.Document) {
 		d.Rank = schema.BaseRank
 	}
 	s.version++
-	if err := s.exporter.Export(s.t.Context(), d.URL, s.version, &d); err != nil {
+	if err := s.exporter.Apply(s.t.Context(), []export.Change{
+		{Row: d.URL, Version: s.version, Value: d},
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 }
