@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/recipes/closure"
 	"github.com/percolator-go/percolator/tuple"
 )
 
@@ -13,11 +14,14 @@ import (
 type batch struct {
 	dependents map[string][]string
 	seeds      map[string][]string // of advisories
+	verdicts   map[string]string   // by row
 }
 
 // compute reads the inputs.
 func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
-	b := &batch{dependents: map[string][]string{}, seeds: map[string][]string{}}
+	b := &batch{
+		dependents: map[string][]string{}, seeds: map[string][]string{}, verdicts: map[string]string{},
+	}
 	versions := map[string]string{}
 	for p, err := range packages.Scan(ctx, r, percolator.Rows(packages.Column.Table)) {
 		if err != nil {
@@ -27,10 +31,7 @@ func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
 		for _, d := range p.Value.Depends {
 			b.dependents[d] = append(b.dependents[d], p.Row)
 		}
-		for _, v := range p.Value.Provides {
-			b.dependents[p.Row] = append(b.dependents[p.Row], provided(v))
-			b.dependents[provided(v)] = []string{v}
-		}
+		b.dependents[p.Row] = append(b.dependents[p.Row], p.Value.Provides...)
 	}
 	for a, err := range advisories.Scan(ctx, r, percolator.Rows(advisories.Column.Table)) {
 		if err != nil {
@@ -40,7 +41,8 @@ func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
 		if err := tuple.Unpack(a.Row, &name, &id); err != nil {
 			return nil, err
 		}
-		if v := versions[name]; v != "" && (a.Value == "" || compareVersions(v, a.Value) < 0) {
+		b.verdicts[a.Row] = verdictOn(versions[name], a.Value)
+		if b.verdicts[a.Row] == affected {
 			b.seeds[id] = append(b.seeds[id], name)
 		}
 	}
@@ -50,60 +52,85 @@ func compute(ctx context.Context, r percolator.Reader) (*batch, error) {
 // reach is all that the seeds reach.
 func (b *batch) reach(seeds ...string) map[string]bool {
 	found := map[string]bool{}
-	for len(seeds) > 0 {
-		name := seeds[len(seeds)-1]
-		seeds = seeds[:len(seeds)-1]
+	for waiting := slices.Clone(seeds); len(waiting) > 0; {
+		name := waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
 		if !found[name] {
 			found[name] = true
-			seeds = append(seeds, b.dependents[name]...)
+			waiting = append(waiting, b.dependents[name]...)
 		}
 	}
 	return found
 }
 
-// verify compares what observers have made of the advisories that there are with a batch,
-// in one snapshot. It counts what it has compared. It does not look for names that an
-// advisory which was withdrawn has left behind.
+// verify compares all that observers have made of packages and advisories with a batch, in
+// one snapshot, name by name: what each advisory reaches, also one that was withdrawn, by
+// which edges, and the verdicts. It counts what it has compared.
 func verify(ctx context.Context, r percolator.Reader) (advised, names int, err error) {
 	b, err := compute(ctx, r)
 	if err != nil {
 		return 0, 0, err
 	}
-	published := map[string]bool{}
-	for a, err := range advisories.Scan(ctx, r, percolator.Rows(advisories.Column.Table)) {
+	for v, err := range verdicts.Scan(ctx, r, percolator.Rows(verdicts.Column.Table)) {
 		if err != nil {
 			return 0, 0, err
 		}
-		var name, id string
-		if err := tuple.Unpack(a.Row, &name, &id); err != nil {
+		if b.verdicts[v.Row] != v.Value {
+			return 0, 0, fmt.Errorf("%q is %q, by the batch %q: %w", v.Row, v.Value,
+				b.verdicts[v.Row], errDiffers)
+		}
+		advised++
+	}
+	if advised != len(b.verdicts) {
+		return 0, 0, fmt.Errorf("%d verdicts, the batch has %d: %w", advised, len(b.verdicts),
+			errDiffers)
+	}
+	reached := map[string]map[string]closure.Reached{} // by advisory, also those of which b knows
+	for id := range b.seeds {
+		reached[id] = nil
+	}
+	for found, err := range affects.All(ctx, r) {
+		if err != nil {
 			return 0, 0, err
 		}
-		published[id] = true
-	}
-	for id := range published {
-		got := map[string]bool{}
-		for reached, err := range affects.Reached(ctx, r, id) {
-			if err != nil {
-				return 0, 0, err
-			}
-			got[reached.Node] = true
-			if reached.Parent == "" {
-				continue
-			}
-			path, err := affects.Path(ctx, r, id, reached.Node)
-			if err != nil {
-				return 0, 0, err
-			}
-			if len(path) < 2 {
-				return 0, 0, fmt.Errorf("%s: no path to %s: %w", id, reached.Node, errDiffers)
-			}
+		if reached[found.Mark] == nil {
+			reached[found.Mark] = map[string]closure.Reached{}
 		}
-		want := b.reach(b.seeds[id]...)
-		if !maps.Equal(got, want) {
-			return 0, 0, fmt.Errorf("%s: observers found %d names, the batch %d: %w", id, len(got),
-				len(want), errDiffers)
+		reached[found.Mark][found.Node] = found
+	}
+	edges := map[edge]bool{}
+	for from, all := range b.dependents {
+		for _, to := range all {
+			edges[edge{from, to}] = true
+		}
+	}
+	for id, got := range reached {
+		if err := b.compare(id, got, edges); err != nil {
+			return 0, 0, err
 		}
 		names += len(got)
 	}
-	return len(published), names, nil
+	return advised, names, nil
+}
+
+// compare compares what an advisory reaches with a search, and looks whether each name has
+// come from one that is nearer to a package which the advisory holds for.
+func (b *batch) compare(id string, got map[string]closure.Reached, edges map[edge]bool) error {
+	want := b.reach(b.seeds[id]...)
+	for name, found := range got {
+		above, ok := got[found.Parent]
+		path := ok && above.Depth < found.Depth && edges[edge{found.Parent, name}]
+		if found.Depth == 0 {
+			path = slices.Contains(b.seeds[id], name)
+		}
+		if !want[name] || !path {
+			return fmt.Errorf("%s: %s is reached through %q, by the batch %v: %w", id, name,
+				found.Parent, want[name], errDiffers)
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: observers found %d names, the batch %d: %w", id, len(got), len(want),
+			errDiffers)
+	}
+	return nil
 }

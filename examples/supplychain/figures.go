@@ -32,13 +32,19 @@ func figures(ctx context.Context, call *node.Invocation, verifying bool) (err er
 	}
 	defer func() { err = errors.Join(err, n.Close(context.WithoutCancel(ctx))) }()
 	db := n.DB()
+	var used, unit time.Duration // of processors: by what was measured last, and by the batch
 	measured := func(what string, fn func() error) error {
 		start, before := time.Now(), processorTime()
 		if err := fn(); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(call.Stdout, "%-40s %8.2f s %8.2f s CPU\n", what,
-			time.Since(start).Seconds(), (processorTime() - before).Seconds())
+		used = processorTime() - before
+		line := fmt.Sprintf("%-40s %8.2f s %8.2f s CPU", what, time.Since(start).Seconds(),
+			used.Seconds())
+		if unit > 0 {
+			line += fmt.Sprintf(", %.1f times the batch's", used.Seconds()/unit.Seconds())
+		}
+		_, err := fmt.Fprintln(call.Stdout, line)
 		return err
 	}
 	if err := measured("load until settled", func() error {
@@ -60,6 +66,7 @@ func figures(ctx context.Context, call *node.Invocation, verifying bool) (err er
 	}); err != nil {
 		return err
 	}
+	unit = used
 	for i, name := range whole.examples() {
 		if err := measure(ctx, db, fmt.Sprintf("EXAMPLE-%d", i), name, len(whole.reach(name)),
 			measured); err != nil {

@@ -13,10 +13,10 @@
 // It is a program of package node: all other commands are there as well. schema.go has the
 // tables and observers. A package's cell is written by import. The observer link keeps the
 // edges of the graph, from a name to the packages that depend on it, all alternatives among
-// them; what a package provides is a node of its own, before the name. The observer judge
-// compares versions, and marks the packages that an advisory holds for; the graph and the
-// spreading of marks are recipes/closure. A name that both a package has and another
-// provides is reached by either.
+// them, and from a package to the names that it provides. The observer judge compares
+// versions, and marks the packages that an advisory holds for; the graph and the spreading of
+// marks are recipes/closure. A name that both a package has and another provides is reached
+// by either.
 //
 // The page shows advisories spreading: text alone, which loads itself each second.
 package main

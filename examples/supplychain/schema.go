@@ -29,12 +29,9 @@ var (
 	// packages holds what was loaded: rows are names.
 	packages = percolator.Typed(percolator.Column{Table: "packages", Name: "package"},
 		percolator.JSON[Package]())
-	// linked are the edges of the package that the graph has now.
+	// linked are the edges that the graph has now and the package is a reason of.
 	linked = percolator.Typed(percolator.Column{Table: "packages", Name: "linked"},
 		percolator.JSON[[]edge]())
-
-	// provide notifies that there is a package that provides a name: rows are names.
-	provide = percolator.Column{Table: "packages", Name: "provide"}
 
 	// advisories holds the version in which an advisory is fixed, empty if in none: rows
 	// are tuples of the package and the advisory.
@@ -42,6 +39,9 @@ var (
 		percolator.Text[string]())
 	verdicts = percolator.Typed(percolator.Column{Table: "advisories", Name: "verdict"},
 		percolator.Text[string]())
+	// advised says that there was an advisory on a package once: rows are packages. Without,
+	// a package that has changed need not be judged.
+	advised = percolator.Column{Table: "packages", Name: "advised"}
 	// judge notifies that a package, or an advisory on it, has changed: rows are packages.
 	judge = percolator.Column{Table: "advisories", Name: "judge"}
 
@@ -53,27 +53,24 @@ var (
 // register adds the observers and tables.
 func register(r *percolator.Registry) {
 	r.StrongBatch("link", packages.Column, link)
-	r.WeakBatch("provide", provide, linkProvided)
 	r.WeakBatch("judge", judge, judgeAll)
 	affects.Register(r)
 }
 
 // edge is an edge of the graph: its source and its target.
-type edge [2]string
+type edge = [2]string
 
-// provided is the node between the packages that provide a name and the name. So an edge
-// to the name is always of the package that depends, and none has two owners.
-func provided(name string) string { return "provided:" + name }
-
-// edges are those that a package is the reason of, in order, each once.
+// edges are those that a package is a reason of, in order, each once: from what it depends on
+// to itself, and from itself to what it provides.
 func (p Package) edges(name string) []edge {
 	var all []edge
 	for _, d := range p.Depends {
 		all = append(all, edge{d, name})
 	}
 	for _, v := range p.Provides {
-		all = append(all, edge{name, provided(v)})
+		all = append(all, edge{name, v})
 	}
+	all = slices.DeleteFunc(all, func(e edge) bool { return e[0] == e[1] })
 	slices.SortFunc(all, func(a, b edge) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(all)
 }
@@ -84,61 +81,98 @@ func link(ctx context.Context, tx *percolator.Tx, changes []percolator.Notificat
 	for i, n := range changes {
 		names[i] = n.Row
 	}
-	cells, err := packages.GetMulti(ctx, tx, names...)
+	now, err := packagesOf(ctx, tx, names)
 	if err != nil {
 		return err
 	}
-	now := map[string]Package{}
-	for _, c := range cells {
-		now[c.Row] = c.Value
-	}
-	before, err := linked.GetMulti(ctx, tx, names...)
+	old, err := linkedOf(ctx, tx, names)
 	if err != nil {
 		return err
-	}
-	old := map[string][]edge{}
-	for _, c := range before {
-		old[c.Row] = c.Value
 	}
 	for _, name := range names {
-		relink(tx, name, old[name], now[name])
-		tx.Notify(name, judge)
+		if err := relink(ctx, tx, name, old[name], now[name]); err != nil {
+			return err
+		}
 	}
-	return nil
+	return judgeAgain(ctx, tx, names)
 }
 
 // relink replaces the edges of one package.
-func relink(tx *percolator.Tx, name string, old []edge, p Package) {
+func relink(ctx context.Context, tx *percolator.Tx, name string, old []edge, p Package) error {
 	edges := p.edges(name)
-	for _, e := range old {
-		if !slices.Contains(edges, e) {
-			affects.DeleteEdge(tx, e[0], e[1])
+	without := func(from, which []edge) []edge {
+		return slices.DeleteFunc(slices.Clone(from), func(e edge) bool {
+			return slices.Contains(which, e)
+		})
+	}
+	added, gone := without(edges, old), without(old, edges)
+	// An edge has two packages as its reasons if one provides the name of the other, which
+	// depends on it. Then it is written again, so that of two that give it up at once one
+	// conflicts, and sees that the other has.
+	others := make([]string, len(gone))
+	for i, e := range gone {
+		others[i] = e[0]
+		if e[0] == name {
+			others[i] = e[1]
 		}
 	}
-	for _, e := range edges {
-		if !slices.Contains(old, e) {
-			affects.AddEdge(tx, e[0], e[1])
+	held, err := linkedOf(ctx, tx, others)
+	if err != nil {
+		return err
+	}
+	var deleted []edge
+	for i, e := range gone {
+		if slices.Contains(held[others[i]], e) {
+			added = append(added, e)
+		} else {
+			deleted = append(deleted, e)
 		}
 	}
-	for _, v := range p.Provides {
-		tx.Notify(v, provide)
-	}
+	affects.AddEdges(tx, added...)
+	affects.DeleteEdges(tx, deleted...)
 	linked.Set(tx, name, edges)
+	return nil
 }
 
-// linkProvided adds the edges to names from their nodes. They stay for good: nothing
-// reaches the node of a name that no package provides any more. If link added them, the
-// packages that provide one name would conflict over its edge.
-func linkProvided(_ context.Context, tx *percolator.Tx, changes []percolator.Notification) error {
-	for _, n := range changes {
-		affects.AddEdge(tx, provided(n.Row), n.Row)
+// packagesOf reads packages.
+func packagesOf(ctx context.Context, tx *percolator.Tx, names []string) (map[string]Package,
+	error) {
+	cells, err := packages.GetMulti(ctx, tx, names...)
+	found := map[string]Package{}
+	for _, c := range cells {
+		found[c.Row] = c.Value
 	}
-	return nil
+	return found, err
+}
+
+// linkedOf reads the edges that packages hold.
+func linkedOf(ctx context.Context, tx *percolator.Tx, names []string) (map[string][]edge, error) {
+	cells, err := linked.GetMulti(ctx, tx, names...)
+	found := map[string][]edge{}
+	for _, c := range cells {
+		found[c.Row] = c.Value
+	}
+	return found, err
+}
+
+// judgeAgain has those of the packages judged on which there are advisories. Of one that is
+// published at this moment the publisher notifies, and the packages have changed before.
+func judgeAgain(ctx context.Context, tx *percolator.Tx, names []string) error {
+	keys := make([]percolator.CellKey, len(names))
+	for i, name := range names {
+		keys[i] = percolator.CellKey{Row: name, Column: advised}
+	}
+	cells, err := tx.GetMulti(ctx, keys...)
+	for _, c := range cells {
+		tx.Notify(c.Row, judge)
+	}
+	return err
 }
 
 // advise publishes an advisory on a package, or changes the version that fixes it.
 func advise(tx *percolator.Tx, id, name, version string) {
 	advisories.Set(tx, tuple.Pack(name, id), version)
+	tx.Set(name, advised, nil)
 	tx.Notify(name, judge)
 }
 
@@ -154,16 +188,12 @@ func judgeAll(ctx context.Context, tx *percolator.Tx, changes []percolator.Notif
 	for i, n := range changes {
 		names[i] = n.Row
 	}
-	cells, err := packages.GetMulti(ctx, tx, names...)
+	now, err := packagesOf(ctx, tx, names)
 	if err != nil {
 		return err
 	}
-	versions := map[string]string{}
-	for _, c := range cells {
-		versions[c.Row] = c.Value.Version
-	}
 	for _, name := range names {
-		if err := judgeOne(ctx, tx, name, versions[name]); err != nil {
+		if err := judgeOne(ctx, tx, name, now[name].Version); err != nil {
 			return err
 		}
 	}

@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/percolatortest"
+	"github.com/percolator-go/percolator/tuple"
 )
 
 // settle waits until nothing is left to run, compares with the batch, and returns what an
@@ -75,8 +80,7 @@ func TestEqualsBatch(t *testing.T) {
 			want("SSL", "curl", "libcurl4", "libssl3")
 			want("PNG", "libpng16-16", "viewer", "viewer-data")
 			publish(t, n, "CDEBCONF", "cdebconf", "")
-			want("CDEBCONF", "cdebconf", "curl", "debconf-2.0", "libcurl4", "libssl3",
-				"provided:debconf-2.0")
+			want("CDEBCONF", "cdebconf", "curl", "debconf-2.0", "libcurl4", "libssl3")
 			// It fixes libssl3, and cuts the cycle of viewer and viewer-data off.
 			loadList(t, n, "testdata/Packages-security")
 			want("SSL")
@@ -88,6 +92,69 @@ func TestEqualsBatch(t *testing.T) {
 				return nil
 			})
 			want("SSL")
+		})
+	}
+}
+
+// TestEdgeOfTwoPackages has a package that provides the name of another, which depends on it:
+// the edge stays until both have given it up, one after the other or at once.
+func TestEdgeOfTwoPackages(t *testing.T) {
+	t.Parallel()
+	n := percolatortest.Start(t, register, percolatortest.WithDuplicateHints())
+	publish(t, n, "A", "a", "")
+	provides, depends := "Provides: b\n", "Depends: a\n"
+	for version, step := range []struct{ a, b string }{
+		{provides, depends}, {"", depends}, {provides, depends}, {provides, ""}, {provides, depends},
+		{"", ""}, {provides, depends}, {"", depends}, {"", ""}, {provides, ""},
+	} {
+		file := filepath.Join(t.TempDir(), "Packages")
+		list := fmt.Sprintf("Package: a\nVersion: %d\n%s\nPackage: b\nVersion: %d\n%s\n", version, step.a,
+			version, step.b)
+		if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		loadList(t, n, file)
+		want := []string{"a", "b"}
+		if step.a+step.b == "" {
+			want = want[:1]
+		}
+		if got := settle(t, n, "A"); !slices.Equal(got, want) {
+			t.Fatalf("step %d: A reaches %v, want %v", version, got, want)
+		}
+	}
+}
+
+// TestVerifyFindsWhatIsLeftBehind compares states that observers would not leave: marks of an
+// advisory that was withdrawn, a mark that is missing, and a verdict without an advisory.
+func TestVerifyFindsWhatIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(tx *percolator.Tx){
+		"left behind": func(tx *percolator.Tx) { affects.Mark(tx, "WITHDRAWN", "zlib1g") },
+		"missing":     func(tx *percolator.Tx) { affects.Unmark(tx, "ZLIB", "zlib1g") },
+		"too many":    func(tx *percolator.Tx) { affects.AddEdge(tx, "viewer", "libc6") },
+		"verdict": func(tx *percolator.Tx) {
+			verdicts.Set(tx, tuple.Pack("zlib1g", "WITHDRAWN"), affected)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := percolatortest.Start(t, register)
+			loadList(t, n, "testdata/Packages")
+			publish(t, n, "ZLIB", "zlib1g", "")
+			settle(t, n, "ZLIB")
+			n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+				spoil(tx)
+				return nil
+			})
+			n.RunUntilIdle(t)
+			s, err := n.DB().Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			if _, _, err := verify(t.Context(), s); !errors.Is(err, errDiffers) {
+				t.Errorf("verify: %v", err)
+			}
 		})
 	}
 }

@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// AddEdge, DeleteEdge, Mark and Unmark only write what they are told and notify. The
+// AddEdges, DeleteEdges, Mark and Unmark only write what they are told and notify. The
 // observer of edges finds the marks that a changed edge concerns: those that reach its
 // source and not its target, if it is there now, and those that came to its target through
 // it. It asks the wave of each to check the target. The wave is the observer of marks. One
@@ -28,7 +28,9 @@
 //     end of its edges that has no record gets one, and is to be spread.
 //
 // A record is justified if it is a seed's, with depth 0, or if the edge from its parent and
-// the parent's record exist and that has a smaller depth. No record is made while there are
+// the parent's record exist and that has a smaller depth. (A queue keeps the record with
+// which a node was added: while none of the mark's has been deleted since, that and the
+// parent's are what they were, and only the edge is looked at.) No record is made while there are
 // cuts left: what was held up by a deleted record must be gone first (delete and rederive).
 // What a run queues is done by a later run, never by itself.
 //
@@ -70,6 +72,7 @@ package closure
 
 import (
 	"fmt"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/tuple"
@@ -89,19 +92,19 @@ type Config struct {
 }
 
 // Closure is a graph, its marks, and what they reach. Nodes and marks are strings of any
-// bytes, not empty; two nodes, or a node and a mark, have to fit into a row together. It
-// holds no state, and its methods may be called concurrently.
+// bytes, not empty; two nodes and a mark have to fit into a row together. It holds no state,
+// and its methods may be called concurrently.
 type Closure struct {
 	cfg Config
 
-	edge    percolator.Column                 // of an edge, from both ends
-	changed percolator.Column                 // notifies that an edge has changed
-	seed    percolator.Column                 // of a mark and a node that holds it
-	check   percolator.Column                 // of a mark and a node that is to be checked
-	wake    percolator.Column                 // notifies that a mark has something to do
-	records percolator.TypedColumn[record]    // of a mark and a node, and the other way round
-	states  percolator.TypedColumn[state]     // of a mark
-	blocks  percolator.TypedColumn[[]waiting] // pieces of a mark's queues
+	edge    percolator.Column              // of an edge, from both ends
+	changed percolator.Column              // notifies that an edge has changed
+	seed    percolator.Column              // of a mark and a node that holds it
+	check   percolator.Column              // of a mark and a node that is to be checked
+	wake    percolator.Column              // notifies that a mark has something to do
+	records percolator.TypedColumn[record] // of a mark and a node, and the other way round
+	states  percolator.TypedColumn[state]  // of a mark
+	blocks  percolator.TypedColumn[block]  // pieces of a mark's queues
 }
 
 // The first element of a row says what it is.
@@ -114,6 +117,7 @@ const (
 	rowSeed          // then a mark, a node
 	rowCheck         // then a mark, a node
 	rowBlock         // then a mark, a queue, a number
+	rowEdges         // then a mark or nothing, and edges, each as source, target
 )
 
 // New returns the closure. A faulty configuration is a fault of the program: it panics with
@@ -134,12 +138,21 @@ func New(cfg Config) *Closure {
 		check: column("check"), wake: column("wake"),
 		records: percolator.Typed[record](column("record"), recordCodec{}),
 		states:  percolator.Typed(column("state"), percolator.JSON[state]()),
-		blocks:  percolator.Typed[[]waiting](column("block"), blockCodec{}),
+		blocks:  percolator.Typed[block](column("block"), blockCodec{}),
 	}
 }
 
-// Register adds the closure's observers, and with them its table.
+// Register adds the closure's observers, with these options, and with them its table. Batches
+// are Config.Batch's: with percolator.Batch it panics with percolator.ErrInvalid.
 func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
+	var given percolator.ObserverSpec
+	for _, opt := range opts {
+		opt(&given)
+	}
+	if given.Batch != 0 {
+		panic(fmt.Errorf("%w: closure %q: its batches are of Config.Batch, not of an option",
+			percolator.ErrInvalid, c.cfg.Name))
+	}
 	batch := append([]percolator.ObserverOption{percolator.Batch(c.cfg.Batch)}, opts...)
 	r.WeakBatch(c.cfg.Name+".edges", c.changed, c.edgesChanged, batch...)
 	r.Weak(c.cfg.Name+".marks", c.wake, c.advance, opts...)
@@ -147,16 +160,49 @@ func (c *Closure) Register(r *percolator.Registry, opts ...percolator.ObserverOp
 
 // AddEdge adds the edge, if it is not there yet, in the direction in which marks spread.
 func (c *Closure) AddEdge(tx *percolator.Tx, from, to string) {
-	tx.Set(tuple.Pack(rowOut, from, to), c.edge, nil)
-	tx.Set(tuple.Pack(rowIn, to, from), c.edge, nil)
-	tx.Notify(tuple.Pack(rowOut, from, to), c.changed)
+	c.AddEdges(tx, [2]string{from, to})
+}
+
+// AddEdges adds edges, each a source and a target. It costs less than to add each by itself.
+func (c *Closure) AddEdges(tx *percolator.Tx, edges ...[2]string) {
+	for _, e := range edges {
+		tx.Set(tuple.Pack(rowOut, e[0], e[1]), c.edge, nil)
+		tx.Set(tuple.Pack(rowIn, e[1], e[0]), c.edge, nil)
+	}
+	c.tell(tx, edges)
 }
 
 // DeleteEdge deletes the edge, if it is there.
 func (c *Closure) DeleteEdge(tx *percolator.Tx, from, to string) {
-	tx.Delete(tuple.Pack(rowOut, from, to), c.edge)
-	tx.Delete(tuple.Pack(rowIn, to, from), c.edge)
-	tx.Notify(tuple.Pack(rowOut, from, to), c.changed)
+	c.DeleteEdges(tx, [2]string{from, to})
+}
+
+// DeleteEdges deletes edges, each a source and a target.
+func (c *Closure) DeleteEdges(tx *percolator.Tx, edges ...[2]string) {
+	for _, e := range edges {
+		tx.Delete(tuple.Pack(rowOut, e[0], e[1]), c.edge)
+		tx.Delete(tuple.Pack(rowIn, e[1], e[0]), c.edge)
+	}
+	c.tell(tx, edges)
+}
+
+// edgesTold and bytesTold bound the edges of one notification.
+const (
+	edgesTold = 16
+	bytesTold = 1 << 10
+)
+
+// tell notifies that edges have changed.
+func (c *Closure) tell(tx *percolator.Tx, edges [][2]string) {
+	for len(edges) > 0 {
+		n, bytes := 0, 0
+		for n < min(len(edges), edgesTold) && (n == 0 || bytes < bytesTold) {
+			bytes += len(edges[n][0]) + len(edges[n][1])
+			n++
+		}
+		tx.Notify(changed{edges: edges[:n]}.row(), c.changed)
+		edges = edges[n:]
+	}
 }
 
 // Mark makes the node a seed of the mark.
@@ -203,7 +249,8 @@ const (
 
 // state is what is kept of a mark besides its records.
 type state struct {
-	Size   int           `json:"size"` // records
+	Size   int           `json:"size"`           // records
+	Cuts   uint64        `json:"cuts,omitempty"` // records deleted
 	Queues [queues]queue `json:"queues"`
 }
 
@@ -217,28 +264,53 @@ type queue struct {
 }
 
 // waiting is a node in a queue. Of its edges, those up to the node after are done.
-type waiting struct{ node, after string }
+type waiting struct {
+	node, after string
+	record      *record // that it has; nil: not known
+}
+
+// block is a piece of a queue. While the mark's Cuts stay as they are no record is another,
+// and what rests on an edge rests on a record.
+type block struct {
+	cuts  uint64
+	nodes []waiting
+}
 
 type blockCodec struct{}
 
-func (blockCodec) Encode(block []waiting) ([]byte, error) {
-	elements := make([]any, 0, 2*len(block))
-	for _, w := range block {
-		elements = append(elements, w.node, w.after)
+func (blockCodec) Encode(b block) ([]byte, error) {
+	elements := append(make([]any, 0, 1+4*len(b.nodes)), b.cuts)
+	for _, n := range b.nodes {
+		r := record{depth: -1}
+		if n.record != nil {
+			r = *n.record
+		}
+		elements = append(elements, n.node, n.after, r.depth, r.parent)
 	}
 	return []byte(tuple.Pack(elements...)), nil
 }
 
-func (blockCodec) Decode(data []byte) ([]waiting, error) {
+func (blockCodec) Decode(data []byte) (b block, err error) {
 	elements, err := tuple.Parse(string(data))
+	if err == nil && len(elements)%4 != 1 {
+		err = fmt.Errorf("closure: a block of %d elements", len(elements))
+	}
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	block := make([]waiting, 0, len(elements)/2)
-	for i := 0; i+1 < len(elements); i += 2 {
-		node, _ := elements[i].(string)
-		after, _ := elements[i+1].(string)
-		block = append(block, waiting{node, after})
+	cuts, _ := elements[0].(int64)
+	b.cuts = uint64(cuts)
+	for four := range slices.Chunk(elements[1:], 4) {
+		var n waiting
+		var r record
+		n.node, _ = four[0].(string)
+		n.after, _ = four[1].(string)
+		depth, _ := four[2].(int64)
+		if r.depth = int(depth); r.depth >= 0 {
+			r.parent, _ = four[3].(string)
+			n.record = &r
+		}
+		b.nodes = append(b.nodes, n)
 	}
-	return block, nil
+	return b, nil
 }

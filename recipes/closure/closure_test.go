@@ -2,12 +2,14 @@ package closure_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -242,6 +244,52 @@ func TestEqualsBatch(t *testing.T) {
 	}
 }
 
+// TestRegisterRefusesBatch: what a run takes is the configuration's to say.
+func TestRegisterRefusesBatch(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, percolator.ErrInvalid) {
+			t.Errorf("Register with Batch panics with %v", err)
+		}
+	}()
+	closure.New(closure.Config{Name: "graph"}).Register(&percolator.Registry{},
+		percolator.MaxAttempts(1), percolator.Batch(10))
+}
+
+// TestEdgesInMany adds and deletes more edges in one transaction than a notification tells of.
+func TestEdgesInMany(t *testing.T) {
+	t.Parallel()
+	c := closure.New(closure.Config{Name: "graph"})
+	n := percolatortest.Start(t, func(r *percolator.Registry) { c.Register(r) })
+	g := &graph{edges: map[[2]string]bool{}, seeds: map[[2]string]bool{{"m0", "n0"}: true}}
+	var edges [][2]string
+	for from := range 12 {
+		for to := range 12 {
+			edges = append(edges, [2]string{fmt.Sprintf("n%d", from), fmt.Sprintf("n%d", to)})
+		}
+	}
+	change := func(there bool, edges ...[2]string) {
+		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+			if there {
+				c.Mark(tx, "m0", "n0")
+				c.AddEdges(tx, edges...)
+			} else {
+				c.DeleteEdges(tx, edges...)
+			}
+			return nil
+		})
+		for _, e := range edges {
+			g.edges[e] = there
+		}
+		n.RunUntilIdle(t)
+		g.check(t, n, c)
+	}
+	change(true, edges...)
+	change(false, edges[:100]...)
+	change(false)
+	change(false, edges...)
+}
+
 // TestCyclesDoNotHoldThemselves cuts cycles off, at the seed and at the edge to it.
 func TestCyclesDoNotHoldThemselves(t *testing.T) {
 	t.Parallel()
@@ -367,10 +415,13 @@ func BenchmarkSpread(b *testing.B) {
 				}
 			}
 			idle()
+			var used time.Duration // of processors
 			for b.Loop() {
+				before := processorTime(b)
 				do(func(tx *percolator.Tx) { c.Mark(tx, "m", "0") })
 				idle()
 				b.StopTimer()
+				used += processorTime(b) - before
 				s, err := db.Snapshot(b.Context())
 				if err != nil {
 					b.Fatal(err)
@@ -383,6 +434,17 @@ func BenchmarkSpread(b *testing.B) {
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/cascade")
+			b.ReportMetric(float64(used.Microseconds())/float64(b.N*nodes), "cpu-µs/node")
 		})
 	}
+}
+
+// processorTime is what this process has used.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -2,6 +2,8 @@ package closure
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,47 +18,45 @@ const edgesPerNode = 8
 // scansAtOnce bounds how many scans one run has under way.
 const scansAtOnce = 32
 
-// edgesChanged is the observer of edges. A notification's row is that of an edge, with a
-// mark behind it if the run before it had got that far among many.
+// edgesChanged is the observer of edges. A notification's row has edges, and a mark if the
+// run before it had got that far among many.
 func (c *Closure) edgesChanged(ctx context.Context, tx *percolator.Tx,
 	changes []percolator.Notification) error {
-	edges := make([]change, len(changes))
-	keys := make([]percolator.CellKey, len(changes))
-	for i, n := range changes {
-		if err := edges[i].parse(n.Row); err != nil {
+	var edges []change
+	var keys []percolator.CellKey
+	for _, n := range changes {
+		told, err := parseChanged(n.Row)
+		if err != nil {
 			return err
 		}
-		keys[i] = percolator.CellKey{
-			Row: tuple.Pack(rowOut, edges[i].from, edges[i].to), Column: c.edge,
+		for _, e := range told.edges {
+			edges = append(edges, change{from: e[0], to: e[1], after: told.after})
+			keys = append(keys, percolator.CellKey{Row: tuple.Pack(rowOut, e[0], e[1]), Column: c.edge})
 		}
 	}
-	cells, err := tx.GetMulti(ctx, keys...)
+	exist, err := existing(ctx, tx, keys)
 	if err != nil {
 		return err
 	}
-	exists := map[string]bool{}
-	for _, cell := range cells {
-		exists[cell.Row] = true
-	}
 	var nodes []waiting // whose marks are to be read
 	for i, e := range edges {
-		nodes = append(nodes, waiting{e.to, e.after})
-		if exists[keys[i].Row] {
-			nodes = append(nodes, waiting{e.from, e.after})
+		nodes = append(nodes, waiting{node: e.to, after: e.after})
+		if exist[i] {
+			nodes = append(nodes, waiting{node: e.from, after: e.after})
 		}
 	}
 	marks, err := c.marksOf(ctx, tx, nodes)
 	if err != nil {
 		return err
 	}
-	var targets []string // records of marks that may have come further
+	var targets []Reached // which marks may have come to
 	for i, e := range edges {
-		source, target := reaching{}, marks[waiting{e.to, e.after}]
-		if exists[keys[i].Row] {
-			source = marks[waiting{e.from, e.after}]
+		source, target := reaching{}, marks[waiting{node: e.to, after: e.after}]
+		if exist[i] {
+			source = marks[waiting{node: e.from, after: e.after}]
 		}
 		for _, m := range source.marks {
-			targets = append(targets, tuple.Pack(rowRecord, m.mark, e.to))
+			targets = append(targets, Reached{Mark: m.mark, Node: e.to})
 		}
 		for _, m := range target.marks {
 			// Also if the edge exists: it may have been gone in between, while the record of
@@ -66,7 +66,7 @@ func (c *Closure) edgesChanged(ctx context.Context, tx *percolator.Tx,
 			}
 		}
 		if next, more := readUpTo(source, target); more {
-			tx.Notify(tuple.Pack(rowOut, e.from, e.to, next), c.changed)
+			tx.Notify(changed{next, [][2]string{{e.from, e.to}}}.row(), c.changed)
 		}
 	}
 	return c.askWhereMissing(ctx, tx, targets)
@@ -85,28 +85,32 @@ func readUpTo(a, b reaching) (mark string, more bool) {
 	return mark, more
 }
 
-// askWhereMissing has those of the records checked that do not exist.
-func (c *Closure) askWhereMissing(ctx context.Context, tx *percolator.Tx, rows []string) error {
-	have, err := c.records.GetMulti(ctx, tx, rows...)
-	if err != nil {
-		return err
+// askWhereMissing has nodes checked that have no record of a mark.
+func (c *Closure) askWhereMissing(ctx context.Context, tx *percolator.Tx,
+	nodes []Reached) error {
+	keys := make([]percolator.CellKey, len(nodes))
+	for i, n := range nodes {
+		keys[i] = c.records.Key(tuple.Pack(rowRecord, n.Mark, n.Node))
 	}
-	exists := map[string]bool{}
-	for _, cell := range have {
-		exists[cell.Row] = true
-	}
-	for _, row := range rows {
-		if exists[row] {
-			continue
+	exist, err := existing(ctx, tx, keys)
+	for i, n := range nodes {
+		if err == nil && !exist[i] {
+			c.ask(tx, n.Mark, n.Node)
 		}
-		var kind int
-		var mark, node string
-		if err := tuple.Unpack(row, &kind, &mark, &node); err != nil {
-			return err
-		}
-		c.ask(tx, mark, node)
 	}
-	return nil
+	return err
+}
+
+// existing tells which of the cells exist.
+func existing(ctx context.Context, tx *percolator.Tx, keys []percolator.CellKey) ([]bool, error) {
+	exist := make([]bool, len(keys))
+	cells, err := tx.GetMulti(ctx, keys...)
+	for i, key := range keys { // the cells are in their order
+		if len(cells) > 0 && cells[0].CellKey == key {
+			exist[i], cells = true, cells[1:]
+		}
+	}
+	return exist, err
 }
 
 // change is an edge that has changed.
@@ -115,12 +119,35 @@ type change struct {
 	after    string // marks up to this one are done
 }
 
-func (e *change) parse(row string) error {
-	var kind int
-	if err := tuple.Unpack(row, &kind, &e.from, &e.to); err == nil {
-		return nil
+// changed is the row of a notification that edges have changed.
+type changed struct {
+	after string // marks up to this one are done
+	edges [][2]string
+}
+
+func (c changed) row() string {
+	elements := []any{rowEdges, c.after}
+	for _, e := range c.edges {
+		elements = append(elements, e[0], e[1])
 	}
-	return tuple.Unpack(row, &kind, &e.from, &e.to, &e.after)
+	return tuple.Pack(elements...)
+}
+
+func parseChanged(row string) (c changed, err error) {
+	elements, err := tuple.Parse(row)
+	if err == nil && len(elements)%2 != 0 {
+		err = fmt.Errorf("closure: row %q is not of edges", row)
+	}
+	if err != nil {
+		return c, err
+	}
+	c.after, _ = elements[1].(string)
+	for pair := range slices.Chunk(elements[2:], 2) {
+		from, _ := pair[0].(string)
+		to, _ := pair[1].(string)
+		c.edges = append(c.edges, [2]string{from, to})
+	}
+	return c, nil
 }
 
 // reaching are marks that reach a node, and whether there are more behind them.
@@ -151,13 +178,14 @@ func (c *Closure) marksOf(ctx context.Context, tx *percolator.Tx,
 	group.SetLimit(scansAtOnce)
 	for i, n := range distinct {
 		group.Go(func() error {
-			rows := c.rows(rowMarks, n.node).From(after(n.after, rowMarks, n.node)).Limit(limit)
+			prefix := tuple.Prefix(rowMarks, n.node)
+			rows := c.behind(prefix, n.after).Limit(limit)
 			for cell, err := range c.records.Scan(ctx, tx, rows) {
 				if err != nil {
 					return err
 				}
 				m := reachingMark{record: cell.Value}
-				if err := last(cell.Row, &m.mark); err != nil {
+				if err := tuple.Unpack(cell.Row[len(prefix):], &m.mark); err != nil {
 					return err
 				}
 				results[i].marks = append(results[i].marks, m)
@@ -185,13 +213,14 @@ func (c *Closure) neighbours(ctx context.Context, tx *percolator.Tx, kind int,
 	group.SetLimit(scansAtOnce)
 	for i, n := range nodes {
 		group.Go(func() error {
-			rows := c.rows(kind, n.node).From(after(n.after, kind, n.node)).Limit(limit)
+			prefix := tuple.Prefix(kind, n.node)
+			rows := c.behind(prefix, n.after).Limit(limit)
 			for cell, err := range tx.Scan(ctx, rows, c.edge) {
 				if err != nil {
 					return err
 				}
 				var end string
-				if err := last(cell.Row, &end); err != nil {
+				if err := tuple.Unpack(cell.Row[len(prefix):], &end); err != nil {
 					return err
 				}
 				ends[i] = append(ends[i], end)
@@ -213,12 +242,14 @@ func (c *Closure) rows(kind int, first string) percolator.RowRange {
 	return percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(kind, first))
 }
 
-// after is the row behind the one of the three elements; if end is empty, before all.
-func after(end string, kind int, first string) string {
-	if end == "" {
-		return ""
+// behind is the range of the rows that begin with a tuple, behind the one in which the
+// element follows; if that is empty all of them.
+func (c *Closure) behind(prefix, element string) percolator.RowRange {
+	rows := percolator.Rows(c.cfg.Name).Prefix(prefix)
+	if element == "" {
+		return rows
 	}
-	return tuple.Pack(kind, first, end) + "\x00"
+	return rows.From(prefix + tuple.Pack(element) + "\x00")
 }
 
 // last stores the third element of a row.

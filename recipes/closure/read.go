@@ -21,26 +21,31 @@ type Reached struct {
 // Reached yields the nodes that the mark reaches, by name.
 func (c *Closure) Reached(ctx context.Context, r percolator.Reader,
 	mark string) iter.Seq2[Reached, error] {
-	return c.scan(ctx, r, rowRecord, mark)
+	return c.scan(ctx, r, rowRecord, c.rows(rowRecord, mark))
+}
+
+// All yields all that any mark reaches, by mark and name.
+func (c *Closure) All(ctx context.Context, r percolator.Reader) iter.Seq2[Reached, error] {
+	return c.scan(ctx, r, rowRecord, percolator.Rows(c.cfg.Name).Prefix(tuple.Prefix(rowRecord)))
 }
 
 // Marks yields the marks that reach the node, by name.
 func (c *Closure) Marks(ctx context.Context, r percolator.Reader,
 	node string) iter.Seq2[Reached, error] {
-	return c.scan(ctx, r, rowMarks, node)
+	return c.scan(ctx, r, rowMarks, c.rows(rowMarks, node))
 }
 
 func (c *Closure) scan(ctx context.Context, r percolator.Reader, kind int,
-	first string) iter.Seq2[Reached, error] {
+	rows percolator.RowRange) iter.Seq2[Reached, error] {
 	return func(yield func(Reached, error) bool) {
-		for cell, err := range c.records.Scan(ctx, r, c.rows(kind, first)) {
-			found := Reached{Mark: first, Depth: cell.Value.depth, Parent: cell.Value.parent}
-			other := &found.Node
+		for cell, err := range c.records.Scan(ctx, r, rows) {
+			found := Reached{Depth: cell.Value.depth, Parent: cell.Value.parent}
+			first, second := &found.Mark, &found.Node
 			if kind == rowMarks {
-				found.Node, other = first, &found.Mark
+				first, second = second, first
 			}
 			if err == nil {
-				err = last(cell.Row, other)
+				err = tuple.Unpack(cell.Row, &kind, first, second)
 			}
 			if !yield(found, err) || err != nil {
 				return

@@ -195,13 +195,22 @@ func (w *wave) spread(ctx context.Context, taken []waiting) error {
 	return nil
 }
 
-// justified reads the records of nodes, and tells which of them rest on a seed or on an
-// edge from a record of less depth.
+// justified reads the records of nodes, but for those that the queue has, and tells which of
+// them rest on a seed or on an edge from a record of less depth.
 func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool, error) {
-	if err := w.load(ctx, names(taken)); err != nil {
+	var unknown []string
+	for _, n := range taken {
+		if n.record != nil {
+			w.records[n.node] = n.record
+		} else {
+			unknown = append(unknown, n.node)
+		}
+	}
+	if err := w.load(ctx, unknown); err != nil {
 		return nil, err
 	}
 	var seeds, parents []string
+	var children []waiting
 	var edges []percolator.CellKey
 	for _, n := range taken {
 		switch r := w.records[n.node]; {
@@ -209,7 +218,10 @@ func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool,
 		case r.depth == 0:
 			seeds = append(seeds, n.node)
 		default:
-			parents = append(parents, r.parent)
+			children = append(children, n)
+			if n.record == nil {
+				parents = append(parents, r.parent)
+			}
 			edges = append(edges, percolator.CellKey{
 				Row: tuple.Pack(rowIn, n.node, r.parent), Column: w.c.edge,
 			})
@@ -222,18 +234,15 @@ func (w *wave) justified(ctx context.Context, taken []waiting) (map[string]bool,
 	if err != nil {
 		return nil, err
 	}
-	cells, err := w.tx.GetMulti(ctx, edges...)
+	exist, err := existing(ctx, w.tx, edges)
 	if err != nil {
 		return nil, err
 	}
-	for _, cell := range cells {
-		var kind int
-		var node, parent string
-		if err := tuple.Unpack(cell.Row, &kind, &node, &parent); err != nil {
-			return nil, err
-		}
-		above := w.records[parent]
-		justified[node] = above != nil && above.depth < w.records[node].depth
+	for i, n := range children {
+		r := w.records[n.node]
+		above := w.records[r.parent]
+		justified[n.node] = exist[i] &&
+			(n.record != nil || above != nil && above.depth < r.depth)
 	}
 	return justified, nil
 }
@@ -244,14 +253,10 @@ func (w *wave) seeds(ctx context.Context, nodes []string) (map[string]bool, erro
 	for i, node := range nodes {
 		keys[i] = percolator.CellKey{Row: tuple.Pack(rowSeed, w.mark, node), Column: w.c.seed}
 	}
-	cells, err := w.tx.GetMulti(ctx, keys...)
 	seeds := map[string]bool{}
-	for _, cell := range cells {
-		var node string
-		if err := last(cell.Row, &node); err != nil {
-			return nil, err
-		}
-		seeds[node] = true
+	exist, err := existing(ctx, w.tx, keys)
+	for i, node := range nodes {
+		seeds[node] = exist[i]
 	}
 	return seeds, err
 }
@@ -268,8 +273,8 @@ func (w *wave) neighbours(ctx context.Context, kind int, nodes []waiting,
 	for i, n := range nodes {
 		all = append(all, ends[i]...)
 		if more[i] {
-			w.queued[queue] = append(w.queued[queue],
-				waiting{node: n.node, after: ends[i][len(ends[i])-1]})
+			n.after = ends[i][len(ends[i])-1]
+			w.queued[queue] = append(w.queued[queue], n)
 		}
 	}
 	return ends, w.load(ctx, all)
@@ -277,10 +282,11 @@ func (w *wave) neighbours(ctx context.Context, kind int, nodes []waiting,
 
 // load reads the records of those of the nodes that have not been read yet.
 func (w *wave) load(ctx context.Context, nodes []string) error {
-	var rows []string
+	var missing, rows []string
 	for _, node := range nodes {
 		if _, ok := w.records[node]; !ok {
 			w.records[node] = nil
+			missing = append(missing, node)
 			rows = append(rows, tuple.Pack(rowRecord, w.mark, node))
 		}
 	}
@@ -288,12 +294,11 @@ func (w *wave) load(ctx context.Context, nodes []string) error {
 	if err != nil {
 		return err
 	}
-	for _, cell := range cells {
-		var node string
-		if err := last(cell.Row, &node); err != nil {
-			return err
+	for i, node := range missing { // the cells are in the order of the rows
+		if len(cells) > 0 && cells[0].Row == rows[i] {
+			w.records[node] = &cells[0].Value
+			cells = cells[1:]
 		}
-		w.records[node] = &cell.Value
 	}
 	return nil
 }
@@ -312,10 +317,11 @@ func (w *wave) set(node string, r *record) {
 	}
 	if r == nil {
 		w.state.Size--
+		w.state.Cuts++
 		return
 	}
 	w.state.Size++
-	w.queued[spreads] = append(w.queued[spreads], waiting{node: node})
+	w.queued[spreads] = append(w.queued[spreads], waiting{node: node, record: r})
 }
 
 // take takes the first blocks of a queue, at least one, and with several no more than
@@ -325,15 +331,20 @@ func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
 	var taken []waiting
 	rows := percolator.Rows(w.c.cfg.Name).Prefix(tuple.Prefix(rowBlock, w.mark, q)).
 		From(tuple.Pack(rowBlock, w.mark, q, state.First)).Limit(edgesPerNode)
-	for block, err := range w.c.blocks.Scan(ctx, w.tx, rows) {
+	for b, err := range w.c.blocks.Scan(ctx, w.tx, rows) {
 		if err != nil {
 			return nil, err
 		}
-		if len(taken) > 0 && len(taken)+len(block.Value) > w.c.cfg.Batch {
+		if len(taken) > 0 && len(taken)+len(b.Value.nodes) > w.c.cfg.Batch {
 			break
 		}
-		taken = append(taken, block.Value...)
-		w.c.blocks.Delete(w.tx, block.Row)
+		for _, n := range b.Value.nodes {
+			if b.Value.cuts != w.state.Cuts {
+				n.record = nil // it may be another now, or its parent's
+			}
+			taken = append(taken, n)
+		}
+		w.c.blocks.Delete(w.tx, b.Row)
 		state.First++
 	}
 	state.Waiting -= len(taken)
@@ -343,20 +354,23 @@ func (w *wave) take(ctx context.Context, q int) ([]waiting, error) {
 // put adds what the run has queued behind the last block.
 func (w *wave) put(q int) {
 	state := &w.state.Queues[q]
-	var block []waiting
+	b := block{cuts: w.state.Cuts}
 	bytes := 0
 	end := func() {
-		if len(block) > 0 {
-			w.c.blocks.Set(w.tx, tuple.Pack(rowBlock, w.mark, q, state.Next), block)
+		if len(b.nodes) > 0 {
+			w.c.blocks.Set(w.tx, tuple.Pack(rowBlock, w.mark, q, state.Next), b)
 			state.Next++
-			block, bytes = nil, 0
+			b.nodes, bytes = nil, 0
 		}
 	}
 	for _, n := range w.queued[q] {
-		if len(block) == w.c.cfg.Batch || bytes >= blockBytes {
+		if len(b.nodes) == w.c.cfg.Batch || bytes >= blockBytes {
 			end()
 		}
-		block, bytes = append(block, n), bytes+len(n.node)+len(n.after)
+		b.nodes, bytes = append(b.nodes, n), bytes+len(n.node)+len(n.after)
+		if n.record != nil {
+			bytes += len(n.record.parent)
+		}
 	}
 	end()
 	state.Waiting += len(w.queued[q])
