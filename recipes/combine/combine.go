@@ -7,6 +7,10 @@
 // deletes the updates, in one transaction. So each update is counted exactly once, however
 // often runs are repeated, and a hot key costs one write for all updates of a run.
 //
+// Deleted updates stay in the history of the repository for a while, and whoever scans passes
+// over them. So a bucket is divided by time, and a notification is for the updates of one
+// slice of it: a run passes over those that were deleted of its own slice alone.
+//
 // Results are behind by the time that a run takes to start, some milliseconds when idle.
 // Whoever has to know a value at once, with what is not combined yet, calls Get.
 package combine
@@ -89,7 +93,7 @@ func (q *Queue[V]) Add(tx *percolator.Tx, key string, update V) {
 	// The time puts what came first in front; the number makes the row the update's own.
 	row := tuple.Pack(bucket, tx.StartTS(), rand.Uint64(), key)
 	q.update.Set(tx, row, update)
-	tx.Notify(tuple.Pack(bucket), q.wake)
+	tx.Notify(tuple.Pack(bucket, slice(tx.StartTS())), q.wake)
 }
 
 // Get returns the value of the key with the updates that wait added to it, as the snapshot
@@ -99,7 +103,7 @@ func (q *Queue[V]) Get(ctx context.Context, r percolator.Reader, key string) (V,
 	if err != nil {
 		return value, false, err
 	}
-	waiting, err := q.waiting(ctx, r, q.bucket(key), 0)
+	waiting, err := q.waiting(ctx, r, percolator.Rows(q.cfg.Table).Prefix(tuple.Prefix(q.bucket(key))))
 	if err != nil || len(waiting.of[key]) == 0 {
 		return value, ok && err == nil, err
 	}
@@ -120,19 +124,22 @@ type updates[V any] struct {
 	of   map[string][]V // by key
 }
 
-// waiting reads the updates of a bucket, the oldest first, at most limit; 0: all.
-func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader, bucket uint64,
-	limit int) (updates[V], error) {
+// sliceBits are the bits of a timestamp that are not of its slice: 18 of its counter, and
+// 256 ms.
+const sliceBits = 18 + 8
+
+// slice is the part of a bucket in which the updates of a transaction are.
+func slice(start percolator.Timestamp) uint64 { return uint64(start) >> sliceBits }
+
+// waiting reads updates, the oldest first.
+func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader,
+	rows percolator.RowRange) (updates[V], error) {
 	found := updates[V]{of: map[string][]V{}}
-	all := percolator.Rows(q.cfg.Table).Prefix(tuple.Prefix(bucket))
-	if limit > 0 {
-		all = all.Limit(limit)
-	}
-	for u, err := range q.update.Scan(ctx, r, all) {
+	for u, err := range q.update.Scan(ctx, r, rows) {
 		if err != nil {
 			return found, err
 		}
-		var start, number uint64
+		var bucket, start, number uint64
 		var key string
 		if err := tuple.Unpack(u.Row, &bucket, &start, &number, &key); err != nil {
 			return found, err
@@ -147,14 +154,15 @@ func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader, bucket uint
 }
 
 // Drain is the queue's observer, for programs that register it by themselves. Two runs for
-// a bucket delete the same rows, so that one of them commits. A value that cannot be decoded
-// parks its bucket's notification.
+// a slice of a bucket delete the same rows, and two for a bucket write the same results, so
+// that one of them commits. A value that cannot be decoded parks its slice's notification.
 func (q *Queue[V]) Drain(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
-	var bucket uint64
-	if err := tuple.Unpack(n.Row, &bucket); err != nil {
+	var bucket, at uint64
+	if err := tuple.Unpack(n.Row, &bucket, &at); err != nil {
 		return err
 	}
-	found, err := q.waiting(ctx, tx, bucket, q.cfg.Batch)
+	found, err := q.waiting(ctx, tx, percolator.Rows(q.cfg.Table).Limit(q.cfg.Batch).
+		From(tuple.Pack(bucket, at<<sliceBits)).Before(tuple.Pack(bucket, (at+1)<<sliceBits)))
 	if err != nil || len(found.rows) == 0 {
 		return err
 	}

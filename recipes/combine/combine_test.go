@@ -10,6 +10,7 @@ import (
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/percolatortest"
 	"github.com/percolator-go/percolator/recipes/combine"
+	"github.com/percolator-go/percolator/tuple"
 )
 
 var visits = percolator.Column{Table: "pages", Name: "visits"}
@@ -168,6 +169,38 @@ func TestGetSeesWhatWaits(t *testing.T) {
 	sum(0)
 	if _, ok := n.Get(t, "a", visits); ok {
 		t.Error("a sum of zero was kept")
+	}
+}
+
+// TestRunIsOfOneSlice: a notification is for the updates of about its time. A run that looked
+// at all of its bucket would pass over what others have deleted there.
+func TestRunIsOfOneSlice(t *testing.T) {
+	t.Parallel()
+	q := combine.New(combine.Config[int64]{
+		Name: "visits", Result: percolator.Typed(visits, percolator.Integer[int64]()), Buckets: 1,
+		Combine: func(_ string, sum int64, _ bool, more []int64) (int64, bool) {
+			return sum + more[0], true
+		},
+	})
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		r.Table(percolator.TableSpec{Name: "pages"})
+		r.Weak("visits", percolator.Column{Table: "visits", Name: "wake"},
+			func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
+	})
+	var start percolator.Timestamp
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		start = tx.StartTS()
+		q.Add(tx, "a", 7)
+		return nil
+	})
+	for i, want := range []bool{false, false, true} {
+		at := uint64(start)>>26 + []uint64{1, ^uint64(0), 0}[i] // of the slices of 256 ms
+		n.Transact(t, func(ctx context.Context, tx *percolator.Tx) error {
+			return q.Drain(ctx, tx, percolator.Notification{Row: tuple.Pack(0, at)})
+		})
+		if _, ok := n.Get(t, "a", visits); ok != want {
+			t.Errorf("after a run for slice %d: combined %v, want %v", i, ok, want)
+		}
 	}
 }
 
