@@ -36,7 +36,7 @@ RACE_SKIP_OTHER := BadLines|ForgettingMakesRoom|NothingCommandsTheTerminal
 RACE_SKIP       ?= ^Test($(RACE_SKIP_NODE)|$(RACE_SKIP_STORE)|$(RACE_SKIP_LOG)|$(RACE_SKIP_RPC)|$(RACE_SKIP_ACTOR)|$(RACE_SKIP_OTHER))$$
 
 .DEFAULT_GOAL := build
-.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
+.PHONY: help build check test race bench bench-peers bench-cluster bench-backup backup-kill bench-start demo demo-cluster generate lint vet fuzz broken corpus webindex-kill webindex-cluster webindex-torture supplychain-kill history power soak torture figure10 simtest simtest-broken clean grow attack idle race-long random modules memory device release release-check deploy-check upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,10 @@ webindex-kill: ## kill -9 in the middle of the load, restart, verify; SEEDS time
 
 webindex-cluster: ## the web index on three nodes of which some are killed and to which one is added, verify; SEEDS times
 	./scripts/webindex-cluster $(SEEDS)
+
+# Apart, since only many packages take so long that each kill meets many runs.
+supplychain-kill: ## the supply chain on three nodes, each killed amid a cascade, and its import, compared with the batch; ROUNDS=10, SEED, PACKAGES=5000
+	$(GO) test -count=1 -v -timeout $(DURATION) -run '^TestKilledProcesses$$' ./examples/supplychain -rounds $(or $(ROUNDS),10) -seed $(SEED) -packages $(or $(PACKAGES),5000)
 
 soak: ## load, edit, split, kill, pause and verify for DURATION, choices from SEED; ARGS are passed on
 	$(GO) run ./test/soak -duration $(DURATION) -seed $(SEED) $(ARGS)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/cluster"
 	"github.com/percolator-go/percolator/test/cluster/clustertest"
 )
@@ -30,7 +29,7 @@ func TestTerminatedInTurn(t *testing.T) {
 		SplitKeys: []string{"1", "2", "3"}}); err != nil {
 		t.Fatal(err)
 	}
-	everywhere(ctx, t, db, 3)
+	clustertest.Replicated(ctx, t, db, 5)
 	w := writeOn(ctx, t, db, 4)
 	for i, p := range c.Nodes() {
 		w.more(ctx, t)
@@ -51,36 +50,10 @@ func TestTerminatedInTurn(t *testing.T) {
 		if err := c.Ready(ctx); err != nil {
 			t.Fatal(err)
 		}
-		everywhere(ctx, t, db, 3)
+		clustertest.Replicated(ctx, t, db, 5)
 	}
 	w.more(ctx, t)
 	w.stop()
-}
-
-// everywhere waits until every tablet has so many replicas that vote, and all of them follow.
-func everywhere(ctx context.Context, t *testing.T, db *percolator.DB, voters int) {
-	t.Helper()
-	meets := func() bool {
-		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		found, err := handle.Client(db).Transport().Locate(attempt, 0, "", 100)
-		if err != nil || len(found) < 5 {
-			return false
-		}
-		for _, d := range found {
-			n := 0
-			for _, r := range d.Replicas {
-				if !r.Learner && !r.Incoming && !r.Outgoing {
-					n++
-				}
-			}
-			if n != voters {
-				return false
-			}
-		}
-		return true
-	}
-	poll(ctx, t, "every tablet has its replicas", meets)
 }
 
 func poll(ctx context.Context, t *testing.T, what string, ok func() bool) {

@@ -4,7 +4,10 @@ package clustertest
 import (
 	"context"
 	"testing"
+	"time"
 
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -26,4 +29,41 @@ func Start(ctx context.Context, tb testing.TB, cfg cluster.Config) *cluster.Clus
 		tb.Fatal(err)
 	}
 	return c
+}
+
+// Replicated waits until there are so many tablets, and every one has three replicas that vote:
+// before, a cluster that has just begun may not survive the loss of a node.
+func Replicated(ctx context.Context, tb testing.TB, db *percolator.DB, tablets int) {
+	tb.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !replicated(ctx, db, tablets) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatal("not in time: every tablet has its replicas")
+		}
+	}
+}
+
+func replicated(ctx context.Context, db *percolator.DB, tablets int) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	const most = 1000
+	found, err := handle.Client(db).Transport().Locate(ctx, 0, "", most)
+	if err != nil || len(found) < tablets || len(found) == most {
+		return false
+	}
+	for _, d := range found {
+		n := 0
+		for _, r := range d.Replicas {
+			if !r.Learner && !r.Incoming && !r.Outgoing {
+				n++
+			}
+		}
+		if n != 3 {
+			return false
+		}
+	}
+	return true
 }
