@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -32,21 +33,8 @@ func figures(ctx context.Context, call *node.Invocation, verifying bool) (err er
 	}
 	defer func() { err = errors.Join(err, n.Close(context.WithoutCancel(ctx))) }()
 	db := n.DB()
-	var used, unit time.Duration // of processors: by what was measured last, and by the batch
-	measured := func(what string, fn func() error) error {
-		start, before := time.Now(), processorTime()
-		if err := fn(); err != nil {
-			return err
-		}
-		used = processorTime() - before
-		line := fmt.Sprintf("%-40s %8.2f s %8.2f s CPU", what, time.Since(start).Seconds(),
-			used.Seconds())
-		if unit > 0 {
-			line += fmt.Sprintf(", %.1f times the batch's", used.Seconds()/unit.Seconds())
-		}
-		_, err := fmt.Fprintln(call.Stdout, line)
-		return err
-	}
+	c := costs{out: call.Stdout}
+	measured := c.measured
 	if err := measured("load until settled", func() error {
 		return errors.Join(loadFiles(ctx, db, call), db.WaitIdle(ctx))
 	}); err != nil {
@@ -66,7 +54,7 @@ func figures(ctx context.Context, call *node.Invocation, verifying bool) (err er
 	}); err != nil {
 		return err
 	}
-	unit = used
+	c.unit = c.used
 	for i, name := range whole.examples() {
 		if err := measure(ctx, db, fmt.Sprintf("EXAMPLE-%d", i), name, len(whole.reach(name)),
 			measured); err != nil {
@@ -88,6 +76,29 @@ func figures(ctx context.Context, call *node.Invocation, verifying bool) (err er
 		}
 	}
 	return nil
+}
+
+// costs measures what steps take.
+type costs struct {
+	out io.Writer
+	// used is what the last step took of processors; unit what later ones are multiples of
+	used, unit time.Duration
+}
+
+// measured does a step, and prints what it took.
+func (c *costs) measured(what string, fn func() error) error {
+	start, before := time.Now(), processorTime()
+	if err := fn(); err != nil {
+		return err
+	}
+	c.used = processorTime() - before
+	line := fmt.Sprintf("%-40s %8.2f s %8.2f s CPU", what, time.Since(start).Seconds(),
+		c.used.Seconds())
+	if c.unit > 0 {
+		line += fmt.Sprintf(", %.1f times the batch's", c.used.Seconds()/c.unit.Seconds())
+	}
+	_, err := fmt.Fprintln(c.out, line)
+	return err
 }
 
 // measure publishes an advisory on a package, and waits until nothing is left to run.
