@@ -129,6 +129,44 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestDemoThatFails: the logs that the error names are there, in a directory that it tells of.
+// Where the output is no terminal it has nothing that commands one, though the input is one.
+func TestDemoThatFails(t *testing.T) {
+	dir := t.TempDir()
+	temporary := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the demo finds under its own name, to start its nodes with.
+	if err := os.Symlink("/bin/false", filepath.Join(dir, "percolator")); err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer terminal.Close()
+	cmd := exec.CommandContext(t.Context(), self, "demo", "--for", "1m")
+	cmd.Args[0] = "percolator"
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary, "PATH="+dir)
+	cmd.Stdin = terminal
+	out, err := cmd.CombinedOutput()
+	log := regexp.MustCompile(`see (/\S+\.log)`).FindSubmatch(out)
+	if err == nil || log == nil || !strings.Contains(string(out), "is in "+temporary) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := os.Stat(string(log[1])); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(string(out), "\x1b") {
+		t.Errorf("%q", out)
+	}
+}
+
 // TestDemoKilled: the nodes end with the demo, however that ends.
 func TestDemoKilled(t *testing.T) {
 	d := demonstrate(t)

@@ -95,6 +95,17 @@ func TestWrongDoor(t *testing.T) {
 	}
 }
 
+// TestTwoObservers: an observer that is named twice is one, two are not guessed between.
+func TestTwoObservers(t *testing.T) {
+	for other, want := range map[string]int{"count": ExitDone, "mail": ExitUsage} {
+		code, stdout, stderr := runApp(t, bankCluster(), nil, "notify", "ls", "count", "--observer",
+			other)
+		if code != want || (want == ExitUsage) != strings.Contains(stderr, "name one observer") {
+			t.Errorf("%s: exit code %d, %s%s", other, code, stdout, stderr)
+		}
+	}
+}
+
 func TestSettingsPrecedence(t *testing.T) {
 	file := writeFile(t, "http: 127.0.0.1:9001\nscanners: 5\nlock-ttl: 3s\nbatch:\n  tablet:\n    max-messages: 7\nlabels:\n  zone: a\n")
 	for _, tc := range []struct {

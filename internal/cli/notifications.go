@@ -66,7 +66,7 @@ OBSERVER: all of its observers.`,
 			}
 			l.row = &row
 		}
-		return l.run(ctx, s, args)
+		return l.run(ctx, s, cmd, args)
 	})
 }
 
@@ -79,14 +79,19 @@ type notifyJSON struct {
 
 // run walks the notify group column by column, as it is stored: the observed column comes
 // first in its keys.
-func (l *notifyLister) run(ctx context.Context, s *session, args []string) error {
+func (l *notifyLister) run(ctx context.Context, s *session, cmd *cobra.Command,
+	args []string) error {
 	names, catalogue, err := s.schema(ctx)
 	if err != nil {
 		return err
 	}
 	table := ""
 	if len(args) > 0 {
-		if inspect.FindObserver(catalogue, args[0]) != nil && l.observer == "" {
+		if inspect.FindObserver(catalogue, args[0]) != nil {
+			if l.observer != "" && l.observer != args[0] {
+				return usagef(cmd, "both %s and --observer %s: name one observer", printable(args[0]),
+					printable(l.observer))
+			}
 			l.observer = args[0]
 		} else if _, err := names.table(args[0]); err == nil {
 			table = args[0]

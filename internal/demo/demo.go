@@ -75,11 +75,19 @@ func (d *demo) run(ctx context.Context, call *node.Invocation) (err error) {
 		return call.Usage("--pages %d: there must be some", d.pages)
 	}
 	d.out = call.Stdout
+	if d.terminal = isTerminal(os.Stdout); d.terminal {
+		d.out = os.Stdout // the other has what commands terminals made harmless
+	}
 	dir, err := os.MkdirTemp("", "percolator-demo-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	keep := false
+	defer func() {
+		if !keep {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	if d.stop > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.stop)
@@ -88,13 +96,13 @@ func (d *demo) run(ctx context.Context, call *node.Invocation) (err error) {
 	end, err := d.begin(ctx, dir)
 	defer func() { err = errors.Join(err, end()) }()
 	if err != nil {
+		if keep = ctx.Err() == nil; keep { // the error names logs
+			err = fmt.Errorf("%w\nwhat the nodes have left is in %s: remove it once you have "+
+				"looked at it", err, dir)
+		}
 		return err
 	}
-	restore, terminal := keyByKey(call.Stdin)
-	defer restore()
-	if terminal { // where a command's output has what commands terminals made harmless
-		d.terminal, d.out = true, os.Stdout
-	}
+	defer keyByKey(call.Stdin)()
 	return d.play(ctx, readKeys(call.Stdin))
 }
 

@@ -7,9 +7,10 @@
 //
 // Invariants:
 //  1. Nothing is left: the nodes end with this process, also if that is killed, and their
-//     directories are removed when it ends by itself.
-//  2. Without a terminal it runs as well: keys are then read from standard input as they
-//     come, and none has to.
+//     directories are removed when it ends by itself, unless it could not begin: then it says
+//     where they are.
+//  2. Without a terminal it runs as well, and has a line of its own for each state if standard
+//     output is none. Keys are read from standard input as they come, and none has to.
 //
 // It runs on Linux only. Everything but the reading of keys, the search page and the
 // loading of pages is on the command's goroutine.

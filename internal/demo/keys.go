@@ -30,20 +30,25 @@ func readKeys(from io.Reader) <-chan byte {
 
 // keyByKey has the terminal give keys as they are typed, without showing them; restore
 // undoes that. What is no terminal stays as it is. Ctrl-C is a signal as before.
-func keyByKey(from io.Reader) (restore func(), terminal bool) {
+func keyByKey(from io.Reader) (restore func()) {
 	file, ok := from.(*os.File)
 	if !ok {
-		return func() {}, false
+		return func() {}
 	}
 	fd := int(file.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
-		return func() {}, false
+		return func() {}
 	}
 	raw := *before
 	raw.Lflag &^= unix.ICANON | unix.ECHO
 	if unix.IoctlSetTermios(fd, unix.TCSETS, &raw) != nil {
-		return func() {}, false
+		return func() {}
 	}
-	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, true
+	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }
+}
+
+func isTerminal(file *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
 }

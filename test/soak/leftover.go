@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -103,8 +104,11 @@ func leftovers(ctx context.Context, db *percolator.DB, parked bool) ([]string, e
 	return out, nil
 }
 
-// outdated lists what a row holds besides the newest versions that exist: older ones,
-// rollback records, and everything of a row that does not exist.
+// past are the groups of which collection leaves nothing.
+var past = []mvcc.Group{mvcc.GroupHistory, mvcc.GroupRollback, mvcc.GroupLocked}
+
+// outdated lists what a row holds besides the newest versions that exist: older ones, records
+// of rollbacks and of locks without a write, and everything of a row that does not exist.
 func outdated(ctx context.Context, db *percolator.DB, table, row string,
 	exists bool) (out []string, err error) {
 	c := handle.Client(db)
@@ -122,7 +126,8 @@ func outdated(ctx context.Context, db *percolator.DB, table, row string,
 		return nil, err
 	}
 	for _, e := range resp.GetHistory().GetEntries() {
-		if g := mvcc.Group(e.Group); !exists || g == mvcc.GroupHistory || g == mvcc.GroupRollback {
+		g := mvcc.Group(e.Group)
+		if !exists || slices.Contains(past, g) {
 			out = append(out, fmt.Sprintf("%s %q in tablet %d: %.200v", table, row, d.TabletId, e))
 		}
 	}

@@ -77,11 +77,11 @@ func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 	defer snap.Close()
 	locked := false
 	for _, span := range wire.Spans(d) {
-		any, err := snap.PastLocks(span)
+		past, err := snap.PastLocks(span)
 		if err != nil {
 			return err
 		}
-		locked = locked || any
+		locked = locked || past
 		for l, err := range snap.DiskLocks(span) {
 			if err != nil {
 				return err
