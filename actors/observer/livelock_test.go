@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,7 +96,20 @@ func TestEndlessConflictsPark(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, cluster, log := logged(t, fn, percolator.MaxAttempts(2))
+			// A run of the first attempt waits until the row was told of, which it is not for
+			// long otherwise.
+			var runs atomic.Int64
+			told := make(chan struct{})
+			waiting := func(ctx context.Context, tx *percolator.Tx, m percolator.Notification) error {
+				if runs.Add(1) == 50 {
+					select {
+					case <-told:
+					case <-ctx.Done():
+					}
+				}
+				return fn(ctx, tx, m)
+			}
+			n, cluster, log := logged(t, waiting, percolator.MaxAttempts(2))
 			set(t, n, "row", raw)
 			notifytest.Eventually(t, 30*time.Second, "the row is told of", func() bool {
 				rows, err := n.Dispatcher.Rows(bounded(t, 10*time.Second))
@@ -105,6 +119,7 @@ func TestEndlessConflictsPark(t *testing.T) {
 				return n.Stats("reader").Contended == 1 && len(rows[0]) == 1 &&
 					rows[0][0].Row == "row" && rows[0][0].Retries >= 32
 			})
+			close(told)
 			cell := n.Cell(table, "row", raw.Name)
 			notifytest.Eventually(t, 60*time.Second, "parked",
 				parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
@@ -115,8 +130,13 @@ func TestEndlessConflictsPark(t *testing.T) {
 				func() bool {
 					return n.Stats("reader").Contended == 0
 				})
-			if runs := n.Stats("reader").Runs; runs != 128 {
-				t.Errorf("%d runs, want 2 attempts of 64", runs)
+			// Two attempts of 64, as the record says, the last of each a failure. A run that a node did not
+			// answer in time has not called the function; one that a scanner begins by what it
+			// read before the row was parked comes on top.
+			s := n.Stats("reader")
+			if s.Failures != 2 || s.Conflicts+s.Unavailable < 126 || s.Conflicts+s.Unavailable > 126+64 {
+				t.Errorf("%d failures, %d conflicts, %d unavailable; want 2 attempts of 64 runs", s.Failures,
+					s.Conflicts, s.Unavailable)
 			}
 		})
 	}

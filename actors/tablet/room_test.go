@@ -115,7 +115,9 @@ func TestDiskFillsUnderWrite(t *testing.T) {
 func TestFollowerOnFullDisk(t *testing.T) {
 	for name, seen := range map[string]bool{"seen": true, "met by an append": false} {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 3, 3, testTick)
+			// No election, also on a machine that is busy: what is on its way from a new leader would
+			// be taken for the group's going on.
+			g := newGroup(t, 3, 3, 10*testTick)
 			leader := g.leader(groupTablet)
 			slow := g.nodes[g.others(leader)[0]]
 			g.write(groupTablet, "a", "1")
@@ -131,11 +133,25 @@ func TestFollowerOnFullDisk(t *testing.T) {
 			}
 			before := g.status(slow.id, groupTablet).LastIndex
 			g.write(groupTablet, "b", strings.Repeat("x", 4<<20))
-			if !seen {
-				g.wait("the append waits for room", func() bool { return slow.logs.Full() })
+			for tries := 0; !seen; tries++ {
+				g.wait("the disk is found to be full", func() bool {
+					return slow.logs.Full() || slow.store.Exhausted() != nil
+				})
 				// What is small is written before the disk is looked at: a new leader's
 				// first entry.
 				before = g.status(slow.id, groupTablet).LastIndex
+				if slow.logs.Full() {
+					break
+				}
+				if tries == 50 {
+					t.Fatal("no append has met the full disk")
+				}
+				// The store's worker, which looks once a second, has come before the append.
+				slow.free.Store(math.MaxUint64)
+				look(slow.store)
+				g.even(groupTablet, 1, 2, 3)
+				slow.free.Store(freeNone)
+				g.write(groupTablet, "b", strings.Repeat("x", 4<<20))
 			}
 			for range 20 {
 				g.write(groupTablet, "a", "2")
