@@ -9,13 +9,16 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
 // A clusterWatch asks how the cluster is while somebody listens, once for all listeners,
-// and tells them. It owns the last answer and the goroutine that asks, of which there is
-// one while there are listeners and none else. Requests call it on their goroutines.
+// and tells them. Neither the question nor its answer as JSON is made once more for another
+// request. It owns the last answer and the goroutine that asks, of which there is one while
+// there are listeners and none else. Requests call it on their goroutines.
 
 // maxListeners bounds the requests that listen at once. It is far below maxConnections:
 // consoles that are left open must not keep probes out.
@@ -28,6 +31,7 @@ var errNoCluster = errors.New("httpd: this node does not tell of its cluster")
 
 type clusterWatch struct {
 	ask    func(context.Context) (*pb.ClusterStatusResponse, []*pb.Table, error)
+	encode func(proto.Message) ([]byte, error) // as JSON
 	every  time.Duration
 	closed chan struct{}
 	asking sync.WaitGroup
@@ -45,12 +49,13 @@ type clusterNews struct {
 	status *pb.ClusterStatusResponse // nil: see err
 	tables []*pb.Table               // none: not known
 	err    error
-	event  []byte // the stream's: JSON, on one line
+	event  []byte        // the stream's: JSON, on one line
+	whole  func() []byte // the same with the tablets; made when it is first asked for, and kept
 }
 
 func newClusterWatch(o Options, every time.Duration) *clusterWatch {
 	w := &clusterWatch{
-		ask: o.Cluster, every: every, closed: make(chan struct{}),
+		ask: o.Cluster, encode: pbjson.Marshal, every: every, closed: make(chan struct{}),
 		listeners: map[chan clusterNews]bool{},
 	}
 	if w.ask == nil {
@@ -150,12 +155,13 @@ func (w *clusterWatch) publish(news clusterNews) {
 func (w *clusterWatch) gather(ctx context.Context) clusterNews {
 	news := clusterNews{}
 	news.status, news.tables, news.err = w.ask(ctx)
-	news.at, news.event = time.Now(), news.body(withoutTablets(news.status))
+	news.at, news.event = time.Now(), w.body(news, withoutTablets(news.status))
+	news.whole = sync.OnceValue(func() []byte { return append(w.body(news, news.status), '\n') })
 	return news
 }
 
 // body is the answer with this status as JSON on one line.
-func (n clusterNews) body(status *pb.ClusterStatusResponse) []byte {
+func (w *clusterWatch) body(n clusterNews, status *pb.ClusterStatusResponse) []byte {
 	var answer struct {
 		Status json.RawMessage   `json:"status"` // a ClusterStatusResponse, or null
 		Tables []json.RawMessage `json:"tables"` // Tables; none: not known
@@ -166,10 +172,10 @@ func (n clusterNews) body(status *pb.ClusterStatusResponse) []byte {
 	err := n.err
 	if err == nil {
 		_, answer.Totals = tabletsOf(n.status)
-		answer.Status, err = pbjson.Marshal(status)
+		answer.Status, err = w.encode(status)
 	}
 	for _, t := range n.tables {
-		if body, failed := pbjson.Marshal(t); failed == nil {
+		if body, failed := w.encode(t); failed == nil {
 			answer.Tables = append(answer.Tables, body)
 		}
 	}
@@ -215,7 +221,7 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		rw.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = rw.Write(append(news.body(news.status), '\n'))
+	_, _ = rw.Write(news.whole())
 }
 
 // stream answers with server-sent events, each what once would answer but for the tablets,
