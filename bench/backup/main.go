@@ -20,15 +20,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -49,9 +48,6 @@ const (
 	fillAtOnce = 64
 	tablets    = 16
 )
-
-// warmup is how long callers run before they count.
-const warmup = time.Second
 
 var column = percolator.Column{Table: "bench", Name: "c"}
 
@@ -82,25 +78,18 @@ func run(ctx context.Context) (err error) {
 		return errors.New("-size, -nodes, -callers, -rounds and -duration are greater than zero, and there are no arguments")
 	}
 	o.size, o.rates = *mib<<20, strings.Split(*rates, ",")
-	dir, err := os.MkdirTemp("", "bench-backup-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	c, err := cluster.New(cluster.Config{Nodes: o.nodes, Dir: dir, Binary: o.binary, Args: []string{"--pprof"}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	db, err := c.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	b := &bench{options: o, cluster: c, db: db, dir: dir}
+	return turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: o.binary, Args: []string{"--pprof"}},
+		func(c *cluster.Cluster, dir string) error {
+			db, err := c.Dial(ctx)
+			if err != nil {
+				return err
+			}
+			b := &bench{options: o, cluster: c, db: db, dir: dir}
+			return errors.Join(b.measure(ctx), db.Close())
+		})
+}
+
+func (b *bench) measure(ctx context.Context) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
@@ -237,9 +226,7 @@ func (b *bench) turns(ctx context.Context) error {
 		}
 	}
 	for i, rate := range b.rates {
-		r := ratios[i]
-		slices.Sort(r)
-		fmt.Printf("--rate %s / without\tmedian %.2f (%.2f to %.2f)\n", rate, r[len(r)/2], r[0], r[len(r)-1])
+		fmt.Printf("--rate %s / without\t%s\n", rate, turns.Ratios(ratios[i]))
 	}
 	return nil
 }
@@ -257,7 +244,7 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err
 		defer close(ended)
 		_ = cmd.Wait() // it is killed
 	}()
-	if _, err = b.load(ctx, warmup); err == nil {
+	if _, err = b.load(ctx, turns.Warmup); err == nil {
 		perSecond, err = b.load(ctx, b.duration)
 	}
 	select {
@@ -273,28 +260,18 @@ func (b *bench) beside(ctx context.Context, rate string) (perSecond float64, err
 
 // load has the callers read and write rows for so long.
 func (b *bench) load(ctx context.Context, d time.Duration) (perSecond float64, err error) {
-	var done atomic.Int64
-	began := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	for caller := range b.callers {
-		group.Go(func() error {
-			r := rand.New(rand.NewPCG(uint64(caller), uint64(began.UnixNano())))
-			v := value(r)
-			for time.Since(began) < d {
-				row := row(r.IntN(b.rows))
-				err := b.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-					_, _, err := tx.Get(ctx, row, column)
-					tx.Set(row, column, v)
-					return err
-				})
-				if err != nil {
-					return err
-				}
-				done.Add(1)
-			}
-			return nil
-		})
+	seed, v := uint64(time.Now().UnixNano()), value(rand.New(rand.NewPCG(0, 0)))
+	random := make([]*rand.Rand, b.callers)
+	for i := range random {
+		random[i] = rand.New(rand.NewPCG(uint64(i), seed))
 	}
-	err = group.Wait()
-	return float64(done.Load()) / time.Since(began).Seconds(), err
+	f, err := turns.Repeat(ctx, b.callers, d, func(ctx context.Context, caller, _ int) error {
+		row := row(random[caller].IntN(b.rows))
+		return b.db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			_, _, err := tx.Get(ctx, row, column)
+			tx.Set(row, column, v)
+			return err
+		})
+	})
+	return f.PerSecond, err
 }

@@ -21,15 +21,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/bench/turns"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -58,9 +55,6 @@ var workloads = []workload{
 	{name: "two-phase", twoPhase: true},
 	{name: "read, then write", read: true},
 }
-
-// warmup is how long callers run before anything counts: leaders settle, caches fill.
-const warmup = time.Second
 
 var column = percolator.Column{Table: "bench", Name: "c"}
 
@@ -116,10 +110,10 @@ func compare(ctx context.Context, o options, w workload) error {
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", w.name, binary, err)
 			}
-			rates[i] = append(rates[i], f.perSecond)
+			rates[i] = append(rates[i], f.PerSecond)
 			fmt.Printf("%s\t%s\t%.0f/s\tp50 %v\tp99 %v\tmax %v\n", w.name,
 				filepath.Base(filepath.Dir(binary)),
-				f.perSecond, f.at(0.5), f.at(0.99), f.at(1))
+				f.PerSecond, f.At(0.5), f.At(0.99), f.At(1))
 		}
 	}
 	for i := range o.builds[1:] {
@@ -127,59 +121,35 @@ func compare(ctx context.Context, o options, w workload) error {
 		for round, r := range rates[i+1] {
 			ratios = append(ratios, r/rates[0][round])
 		}
-		slices.Sort(ratios)
-		fmt.Printf("%s\t%s / %s\tmedian %.2f (%.2f to %.2f)\n", w.name,
-			filepath.Base(filepath.Dir(o.builds[i+1])),
-			filepath.Base(filepath.Dir(o.builds[0])), ratios[len(ratios)/2], ratios[0],
-			ratios[len(ratios)-1])
+		fmt.Printf("%s\t%s / %s\t%s\n", w.name, filepath.Base(filepath.Dir(o.builds[i+1])),
+			filepath.Base(filepath.Dir(o.builds[0])), turns.Ratios(ratios))
 	}
 	return nil
 }
 
-// figure is one measurement.
-type figure struct {
-	perSecond float64
-	latencies []time.Duration // sorted
-}
-
-func (f figure) at(quantile float64) time.Duration {
-	if len(f.latencies) == 0 {
-		return 0
-	}
-	return f.latencies[int(quantile*float64(len(f.latencies)-1))].Round(10 * time.Microsecond)
-}
-
-func measure(ctx context.Context, o options, w workload, binary string) (f figure, err error) {
-	dir, err := os.MkdirTemp("", "bench-cluster-")
-	if err != nil {
-		return f, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	c, err := cluster.New(cluster.Config{Nodes: o.nodes, Dir: dir, Binary: binary})
-	if err != nil {
-		return f, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := c.Start(ctx); err != nil {
-		return f, err
-	}
-	transport, err := rpc.Dial(ctx, c.Addrs()[:1], rpc.ClientConfig{Insecure: true})
-	if err != nil {
-		return f, err
-	}
-	client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
-	defer func() { err = errors.Join(err, client.Close()) }()
-	db := handle.NewDB(client)
-	if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
-		return f, err
-	}
-	if err := settle(ctx, binary, c.Addrs()[0], o.nodes); err != nil {
-		return f, err
-	}
-	if _, err := repeat(ctx, db, o.callers, w, warmup); err != nil {
-		return f, err
-	}
-	return repeat(ctx, db, o.callers, w, o.duration)
+func measure(ctx context.Context, o options, w workload, binary string) (f turns.Figure, err error) {
+	err = turns.WithCluster(ctx, cluster.Config{Nodes: o.nodes, Binary: binary},
+		func(c *cluster.Cluster, _ string) (err error) {
+			transport, err := rpc.Dial(ctx, c.Addrs()[:1], rpc.ClientConfig{Insecure: true})
+			if err != nil {
+				return err
+			}
+			client := txn.NewClient(transport, txn.Config{TwoPhaseOnly: w.twoPhase})
+			defer func() { err = errors.Join(err, client.Close()) }()
+			db := handle.NewDB(client)
+			if err := db.CreateTable(ctx, percolator.TableSpec{Name: column.Table}); err != nil {
+				return err
+			}
+			if err := settle(ctx, binary, c.Addrs()[0], o.nodes); err != nil {
+				return err
+			}
+			if _, err := repeat(ctx, db, o.callers, w, turns.Warmup); err != nil {
+				return err
+			}
+			f, err = repeat(ctx, db, o.callers, w, o.duration)
+			return err
+		})
+	return f, err
 }
 
 // settleTimeout limits how long the tablets may take to have all their replicas.
@@ -254,37 +224,17 @@ func nodeAt(ctx context.Context, binary, addr string) (uint64, error) {
 // repeat has the callers run transactions for so long. Rows are their own, so that
 // transactions do not conflict.
 func repeat(ctx context.Context, db *percolator.DB, callers int, w workload,
-	d time.Duration) (f figure, err error) {
-	took := make([][]time.Duration, callers)
-	var done atomic.Int64
-	began := time.Now()
-	g, ctx := errgroup.WithContext(ctx)
-	for caller := range callers {
-		g.Go(func() error {
-			for i := 0; time.Since(began) < d; i++ {
-				from := time.Now()
-				row := fmt.Sprintf("row/%03d/%09d", caller, i%100_000)
-				err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
-					if w.read {
-						if _, _, err := tx.Get(ctx, row, column); err != nil {
-							return err
-						}
-					}
-					tx.Set(row, column, make([]byte, 100))
-					return nil
-				})
-				if err != nil {
+	d time.Duration) (turns.Figure, error) {
+	return turns.Repeat(ctx, callers, d, func(ctx context.Context, caller, i int) error {
+		row := fmt.Sprintf("row/%03d/%09d", caller, i%100_000)
+		return db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			if w.read {
+				if _, _, err := tx.Get(ctx, row, column); err != nil {
 					return err
 				}
-				took[caller] = append(took[caller], time.Since(from))
-				done.Add(1)
 			}
+			tx.Set(row, column, make([]byte, 100))
 			return nil
 		})
-	}
-	err = g.Wait()
-	f.perSecond = float64(done.Load()) / time.Since(began).Seconds()
-	f.latencies = slices.Concat(took...)
-	slices.Sort(f.latencies)
-	return f, err
+	})
 }

@@ -155,6 +155,7 @@ var layers = []layer{
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},
+	{of: "bench/turns", may: []string{"..."}},
 	{of: "test/...", may: []string{"..."}},
 	// tools and harnesses: nobody but commands and tests imports them
 	{of: "internal/...", may: []string{"..."}},

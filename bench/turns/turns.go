@@ -1,0 +1,86 @@
+// Package turns has what benchmarks of whole clusters have in common: a cluster of processes
+// for one measurement, callers that repeat something for so long, and ratios of what was
+// measured by turns.
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/percolator-go/percolator/test/cluster"
+)
+
+// Warmup is how long callers run before anything counts: leaders settle, caches fill.
+const Warmup = time.Second
+
+// WithCluster calls f with a cluster that serves, in directories that are gone afterwards.
+// f gets the folder of all of them.
+func WithCluster(ctx context.Context, cfg cluster.Config,
+	f func(c *cluster.Cluster, dir string) error) (err error) {
+	if cfg.Dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
+	c, err := cluster.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	return f(c, cfg.Dir)
+}
+
+// Figure is one measurement.
+type Figure struct {
+	PerSecond float64
+	Latencies []time.Duration // sorted
+}
+
+// At is the latency at a quantile, 0 to 1; 0 if there is none.
+func (f Figure) At(quantile float64) time.Duration {
+	if len(f.Latencies) == 0 {
+		return 0
+	}
+	return f.Latencies[int(quantile*float64(len(f.Latencies)-1))].Round(10 * time.Microsecond)
+}
+
+// Repeat has each caller call fn, one call after the other, for so long. fn is told which
+// caller it is, and for the how manieth time.
+func Repeat(ctx context.Context, callers int, d time.Duration,
+	fn func(ctx context.Context, caller, i int) error) (f Figure, err error) {
+	took := make([][]time.Duration, callers)
+	began := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for caller := range callers {
+		g.Go(func() error {
+			for i := 0; time.Since(began) < d; i++ {
+				from := time.Now()
+				if err := fn(ctx, caller, i); err != nil {
+					return err
+				}
+				took[caller] = append(took[caller], time.Since(from))
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	f.Latencies = slices.Concat(took...)
+	f.PerSecond = float64(len(f.Latencies)) / time.Since(began).Seconds()
+	slices.Sort(f.Latencies)
+	return f, err
+}
+
+// Ratios is the median of ratios, of which there is at least one, with the least and the
+// greatest.
+func Ratios(all []float64) string {
+	r := slices.Sorted(slices.Values(all))
+	return fmt.Sprintf("median %.2f (%.2f to %.2f)", r[len(r)/2], r[0], r[len(r)-1])
+}
