@@ -5,6 +5,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/scanner"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // Metrics are the values that the node exports, by name, added up over their labels.
@@ -58,4 +59,11 @@ func (n *Node) RetireUnheard(ctx context.Context, name string) error {
 		return err
 	}
 	return n.meta.Observers.ForgetObserver(ctx, name)
+}
+
+// Agree has meta say which versions are agreed on, and tells no node: as a finalisation
+// does whose node is killed there.
+func (n *Node) Agree(ctx context.Context, a version.Agreed) error {
+	_, err := n.meta.Policy.Agree(ctx, a)
+	return err
 }

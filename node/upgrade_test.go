@@ -205,6 +205,51 @@ func TestUpgrade(t *testing.T) {
 	notFinal("the next upgrade", "c", "not every node knows version 8")
 }
 
+// TestFinalizeCutShort: a finalisation that ended when meta had said that no earlier build is
+// let in any more, and no node had been told, leaves a cluster that starts again with the
+// build that it has, uses nothing new and refuses the earlier one; the command, given again,
+// finishes it. One that ended when only nodes were still to be told is finished already.
+func TestFinalizeCutShort(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	u := &upgrader{
+		joiner: &joiner{t, memlink.NewNetwork()}, ctx: ctx, dirs: t.TempDir(), up: map[string]*node.Node{},
+	}
+	t.Cleanup(func() {
+		for _, n := range u.up {
+			u.close(n)
+		}
+	})
+	u.replace("a", buildOld)
+	u.replace("b", buildOld)
+	if err := u.up["a"].DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	u.replace("a", buildNew)
+	u.replace("b", buildNew)
+	if err := u.up["a"].Agree(ctx, version.Agreed{Minimum: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "a"} {
+		u.replace(name, buildNew)
+		if u.uses(name) {
+			t.Errorf("FEATURE-BEFORE-FINAL: cut short, by %s", name)
+		}
+		if got := u.saved(name); got != "format 3" {
+			t.Errorf("WRONG-VERSION-LET-IN: cut short, the directory of %s is of %s", name, got)
+		}
+	}
+	u.refused("fresh", buildOld, "the cluster is at version 3, and the build knows 2")
+	if r, err := u.finalize("b"); err != nil || !r.Changed || r.Agreed.Active != 3 {
+		t.Fatalf("finalised in the end: %v, %v", r, err)
+	}
+	for name := range u.up {
+		if !u.uses(name) {
+			t.Errorf("after it was finalised, %s uses nothing new", name)
+		}
+	}
+}
+
 // refusals tries who is not let in once the upgrade is finalised, and that nothing is left of it.
 func (u *upgrader) refusals() {
 	u.refused("fresh", buildOld, "the cluster is at version 3, and the build knows 2: start a build that knows 3")

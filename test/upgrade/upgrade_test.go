@@ -237,13 +237,19 @@ func (u *upgrade) backUp(addr string) error {
 	return err
 }
 
-// notFinal requires that the upgrade can't be finished, also by a node that is upgraded.
-func (u *upgrade) notFinal(addr, why string) {
+// dial connects to one node, until the test ends.
+func (u *upgrade) dial(addr string) *percolator.DB {
 	u.t.Helper()
 	db, err := percolator.Dial(u.ctx, []string{addr}, u.ClientConfig())
 	must(u.t, err)
-	defer func() { _ = db.Close() }()
-	r, err := handle.Client(db).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
+	u.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// notFinal requires that the upgrade can't be finished, also by a node that is upgraded.
+func (u *upgrade) notFinal(addr, why string) {
+	u.t.Helper()
+	r, err := handle.Client(u.dial(addr)).Admin().FinalizeUpgrade(u.ctx, &pb.FinalizeUpgradeRequest{})
 	if err == nil || !strings.Contains(err.Error(), why) {
 		u.t.Errorf("FINALISED-WITHOUT-ALL: %v, %v, want %q", r, err, why)
 	}
