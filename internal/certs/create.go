@@ -144,6 +144,9 @@ func (r Request) sign(role Role, usage []x509.ExtKeyUsage, certName,
 		return Created{}, err
 	}
 	shared := []string{CACert}
+	if _, err := os.Stat(filepath.Join(r.CA, RevokedList)); err == nil {
+		shared = append(shared, RevokedList)
+	}
 	if role == Node {
 		shared = append(shared, GossipKeys)
 	}

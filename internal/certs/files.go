@@ -24,7 +24,7 @@ type Files struct {
 
 	mu      sync.Mutex
 	current *loaded
-	stamps  [3]stamp
+	stamps  [4]stamp
 	checked time.Time
 	failing bool // the last change was unsound, and that has been logged
 }
@@ -77,7 +77,10 @@ func (f *Files) server(clients tls.ClientAuthType, accept []Role) *tls.Config {
 			if len(state.PeerCertificates) == 0 && clients == tls.VerifyClientCertIfGiven {
 				return nil
 			}
-			return checkRole(state.PeerCertificates[0], accept)
+			if err := checkRole(state.PeerCertificates[0], accept); err != nil {
+				return err
+			}
+			return now.revoked.check(state.PeerCertificates[0])
 		}
 		return cfg, nil
 	}
@@ -89,7 +92,11 @@ func (f *Files) server(clients tls.ClientAuthType, accept []Role) *tls.Config {
 // that of now.
 func (f *Files) Client() *tls.Config {
 	cfg := f.base()
-	cfg.RootCAs, cfg.GetClientCertificate = f.now().roots, f.ownCertificate
+	now := f.now()
+	cfg.RootCAs, cfg.GetClientCertificate = now.roots, f.ownCertificate
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		return now.revoked.check(state.PeerCertificates[0])
+	}
 	return cfg
 }
 
@@ -105,8 +112,9 @@ func (f *Files) Peer() *tls.Config {
 		if len(state.PeerCertificates) == 0 {
 			return fmt.Errorf("%w: the server has shown no certificate", ErrRole)
 		}
+		now := f.now()
 		opts := x509.VerifyOptions{
-			Roots: f.now().roots, Intermediates: x509.NewCertPool(),
+			Roots: now.roots, Intermediates: x509.NewCertPool(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		}
 		for _, c := range state.PeerCertificates[1:] {
@@ -115,7 +123,10 @@ func (f *Files) Peer() *tls.Config {
 		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
 			return err
 		}
-		return checkRole(state.PeerCertificates[0], []Role{Node})
+		if err := checkRole(state.PeerCertificates[0], []Role{Node}); err != nil {
+			return err
+		}
+		return now.revoked.check(state.PeerCertificates[0])
 	}
 	return cfg
 }
@@ -186,8 +197,10 @@ func (f *Files) now() *loaded {
 	return f.current
 }
 
-func (f *Files) stat() (stamps [3]stamp) {
-	for i, path := range []string{f.source.CA, f.source.Cert, f.source.Key} {
+func (f *Files) stat() (stamps [4]stamp) {
+	for i, path := range []string{
+		f.source.CA, f.source.Cert, f.source.Key, f.source.revokedPath(),
+	} {
 		if info, err := os.Stat(path); path != "" && err == nil {
 			stamps[i] = stamp{info.ModTime(), info.Size()}
 		}

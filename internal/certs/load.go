@@ -38,8 +38,12 @@ func ClientSource(dir string) Source {
 type loaded struct {
 	roots       *x509.CertPool
 	authorities []*x509.Certificate // in roots
+	revoked     revoked             // by them
 	pair        *tls.Certificate    // nil: none
 }
+
+// revokedPath is where the authority's list of revoked certificates is, if there is one.
+func (s Source) revokedPath() string { return filepath.Join(filepath.Dir(s.CA), RevokedList) }
 
 // load reads and checks the files.
 func (s Source) load(now time.Time) (*loaded, error) {
@@ -50,6 +54,9 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	l := &loaded{roots: x509.NewCertPool(), authorities: authorities}
 	for _, c := range authorities {
 		l.roots.AddCert(c)
+	}
+	if l.revoked, err = readRevoked(s.revokedPath(), authorities); err != nil {
+		return nil, err
 	}
 	if s.Cert == "" {
 		return l, nil

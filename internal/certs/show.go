@@ -17,6 +17,7 @@ type Info struct {
 	File                string    `json:"file"`
 	Role                string    `json:"role"` // "authority", "gossip", a Role, or empty
 	Name                string    `json:"name"`
+	Serial              string    `json:"serial,omitempty"` // for `cert revoke`; of nodes and clients
 	Hosts               []string  `json:"hosts,omitempty"`
 	NotBefore, NotAfter time.Time `json:"-"`
 	// Problem is why it can't be used; empty if it can.
@@ -39,6 +40,10 @@ func Show(dir string, now time.Time) ([]Info, error) {
 		roots.AddCert(c)
 		all = append(all, describe(CACert, c, roots, now))
 	}
+	lists, err := readRevoked(filepath.Join(dir, RevokedList), authorities)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range []string{NodeCert, ClientCert} {
 		found, err := readCerts(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +52,11 @@ func Show(dir string, now time.Time) ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, describe(name, found[0], roots, now))
+		i := describe(name, found[0], roots, now)
+		if i.Serial = Serial(found[0]); lists.check(found[0]) != nil {
+			i.Problem = "revoked"
+		}
+		all = append(all, i)
 	}
 	return append(all, describeKeys(dir)...), nil
 }

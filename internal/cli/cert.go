@@ -19,7 +19,8 @@ func certCommand(d *deps) *cobra.Command {
 		"cert create-ca\n"+
 			"cert create-node n1 --host 10.0.0.1\n"+
 			"cert create-client ann --role operator",
-		certCreateCA(d), certCreateNode(d), certCreateClient(d), certShow(d), certGossipKey(d))
+		certCreateCA(d), certCreateNode(d), certCreateClient(d), certRevoke(d), certShow(d),
+		certGossipKey(d))
 	cmd.Long = `Make what protects a cluster: an authority of its own, a certificate for each node and each client that it signs, and the
 key that gossip is encrypted with. "start --certs" takes a node's folder, the other commands' --certs a client's.
 
@@ -158,6 +159,30 @@ func showCertificates(out *printer, infos []certs.Info) error {
 		return fmt.Errorf("%w: %s", certs.ErrFiles, strings.Join(bad, ", "))
 	}
 	return nil
+}
+
+func certRevoke(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke CERTIFICATE...",
+		Short: "Take certificates back: ca.crl",
+		Long: `Take certificates of nodes or clients back before their time is over. Each is named by its file, or by its serial
+number, which "cert show -o json" tells. What is revoked is in ca.crl, which the authority signs: copy
+that to the folders of all nodes, beside ca.crt. They look at it within a second of the next connection or call.`,
+		Example: "cert revoke ann/client.crt\n" +
+			"cert revoke 5f1c09a7d3 --certs ca",
+		Args: cobra.MinimumNArgs(1),
+	}
+	dir := cmd.Flags().String("certs", "certs", "folder with ca.crt and ca.key")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		n, err := certs.Revoke(*dir, args, time.Now())
+		if err != nil {
+			return err
+		}
+		return d.out.answer(struct {
+			Revoked int `json:"revoked"`
+		}{n}, "%s holds %d now; copy it to all nodes", certs.RevokedList, n)
+	}
+	return d.withOutput(cmd)
 }
 
 func certGossipKey(d *deps) *cobra.Command {

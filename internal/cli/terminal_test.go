@@ -149,6 +149,7 @@ var evilLines = [][]string{
 	{"trace", evilName, evilRow}, {"trace", evilName, evilRow, "-o", "json"},
 	{"trace", evilName, "none" + evilRow}, {"trace", evilName, evilRow, "--search", "x" + evilName},
 	{"history", evilName, evilName, "--escape", "hex"}, {"cert", "show", "--certs", evilName},
+	{"cert", "revoke", evilName, "--certs", evilName},
 	{"cert", "gossip-key", evilName},
 	{"cert", "create-ca", "--certs", evilName + "/no"},
 	{"cert", "create-node", evilName, "--certs", evilName},
