@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -22,32 +20,8 @@ import (
 )
 
 // This file makes backups. Create plans one, or finds the plan of one that was interrupted,
-// and has workers copy its ranges, each range by one worker into one file. What the workers
-// share is the tally, behind a lock, and the limiter. Snapshots hold the history from Create
-// to its end.
-
-// Options say how a backup is made or restored; zero fields take the defaults.
-type Options struct {
-	Workers  int            // ranges at once; default DefaultWorkers
-	Rate     int64          // bytes of rows, columns and values a second; 0: no limit
-	Progress func(Progress) // called from any worker, one call at a time
-	// Patience is how long nodes may fail to answer before it is given up; default
-	// DefaultPatience.
-	Patience time.Duration
-	By       string // who has started it, for operators
-}
-
-// Defaults of the options.
-const (
-	DefaultWorkers  = 2
-	DefaultPatience = 2 * time.Minute
-)
-
-// Progress is how far a backup or a restore has come. What an earlier run has done counts.
-type Progress struct {
-	Ranges, Done   int
-	Records, Bytes int64
-}
+// and has workers copy its ranges, each range by one worker into one file. Snapshots hold the
+// history from Create to its end.
 
 // CreateOptions say what is backed up.
 type CreateOptions struct {
@@ -61,126 +35,6 @@ type CreateOptions struct {
 	Hold bool
 	// Resumed is called when a backup that was interrupted goes on.
 	Resumed func(name string)
-}
-
-// errors that more time may mend.
-func transient(err error) bool {
-	var refused *txn.ServerError
-	if errors.As(err, &refused) {
-		switch refused.Code {
-		case pb.Error_CODE_UNAVAILABLE, pb.Error_CODE_OVERLOADED, pb.Error_CODE_UNKNOWN,
-			pb.Error_CODE_NOT_LEADER, pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_INTERNAL,
-			pb.Error_CODE_DISK_FULL:
-			return true
-		}
-		return false
-	}
-	return errors.Is(err, txn.ErrUnavailable) || errors.Is(err, txn.ErrOverloaded) ||
-		errors.Is(err, txn.ErrLocked) || errors.Is(err, txn.ErrDiskFull) ||
-		errors.Is(err, context.DeadlineExceeded)
-}
-
-// work is what a backup or a restore is done with.
-type work struct {
-	Options
-	client  *txn.Client
-	from    *Location
-	limiter *rate.Limiter
-
-	mu    sync.Mutex
-	tally Progress
-}
-
-func newWork(c *txn.Client, l *Location, o Options) *work {
-	w := &work{Options: o, client: c, from: l}
-	if w.Workers <= 0 {
-		w.Workers = DefaultWorkers
-	}
-	if w.Patience <= 0 {
-		w.Patience = DefaultPatience
-	}
-	w.limiter = rate.NewLimiter(rate.Inf, 0)
-	if o.Rate > 0 {
-		// Little at once: what is read in a burst is waited for by everybody else meanwhile.
-		w.limiter = rate.NewLimiter(rate.Limit(o.Rate), int(max(o.Rate/64, 64<<10)))
-	}
-	return w
-}
-
-// plans adds ranges that are to be copied.
-func (w *work) plans(ranges int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tally.Ranges += ranges
-}
-
-// count adds to the tally and tells it.
-func (w *work) count(done int, records, bytes int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tally.Done += done
-	w.tally.Records, w.tally.Bytes = w.tally.Records+records, w.tally.Bytes+bytes
-	if w.Progress != nil {
-		w.Progress(w.tally)
-	}
-}
-
-// throttle waits until bytes more may be copied.
-func (w *work) throttle(ctx context.Context, bytes int64) error {
-	if w.limiter.Limit() == rate.Inf {
-		return nil
-	}
-	for burst := int64(w.limiter.Burst()); bytes > 0; bytes -= burst {
-		if err := w.limiter.WaitN(ctx, int(min(bytes, burst))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// persist calls fn until it does not fail for a reason that passes, as long as it gets
-// further at least once within the patience. fn returns whether it has got further.
-func (w *work) persist(ctx context.Context, fn func() (further bool, err error)) error {
-	since, wait := time.Now(), 10*time.Millisecond
-	for {
-		further, err := fn()
-		if err == nil || ctx.Err() != nil || !transient(err) {
-			return err
-		}
-		if further {
-			since, wait = time.Now(), 10*time.Millisecond
-		}
-		if time.Since(since) > w.Patience {
-			return err
-		}
-		if err := txn.Sleep(ctx, wait); err != nil {
-			return err
-		}
-		wait = min(2*wait, time.Second)
-	}
-}
-
-// scan calls fn for each record of the scan, and goes on where it was after failures that
-// pass.
-func (w *work) scan(ctx context.Context, s txn.RecordScan, fn func(*mvcc.ReadCell) error) error {
-	var own error // of fn: not the cluster's
-	err := w.persist(ctx, func() (further bool, err error) {
-		for c, err := range w.client.Records(ctx, s) {
-			if err != nil {
-				return further, err
-			}
-			if own = fn(&c); own != nil {
-				return false, nil
-			}
-			cell := c.Cell
-			s.After, s.AfterTS, further = &cell, 0, true
-			if s.Since != 0 {
-				s.AfterTS = c.CommitTS
-			}
-		}
-		return further, nil
-	})
-	return errors.Join(own, err)
 }
 
 // Create makes a backup, or goes on with the one that was interrupted, and returns its
@@ -437,6 +291,9 @@ func (m *making) upon(ctx context.Context, head *Manifest) error {
 // were dropped since.
 func (m *making) describe(ctx context.Context, p *plan) error {
 	head := &p.Manifest
+	if err := m.refuseHidden(ctx, head); err != nil {
+		return err
+	}
 	tables, err := m.client.Tables(ctx)
 	if err != nil {
 		return err
@@ -478,6 +335,25 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 	policy.Policy.Version, policy.Policy.Agreed = 0, nil
 	head.Policy, err = protojson.Marshal(policy.GetPolicy())
 	return err
+}
+
+// refuseHidden returns an error if all tables are to be backed up, and some are not told of.
+func (m *making) refuseHidden(ctx context.Context, head *Manifest) error {
+	tables, err := m.client.Transport().Tables(ctx)
+	if err != nil || head.Chosen {
+		return err
+	}
+	n := 0
+	for _, t := range tables {
+		if t.Hidden && t.DroppedTs == 0 {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d tables have grants, none of them for this certificate, and would be missing: "+
+		"name the tables that are meant, or use an operator's certificate", ErrTable, n)
 }
 
 // ranges appends the tablets' ranges of a table.

@@ -37,7 +37,13 @@ func (c *consoleUsers) Identify(ctx context.Context, token string,
 		return httpd.User{}, unavailable(cmp.Or(c.node.ready(ctx), errStarting))
 	}
 	if token == "" {
+		if c.node.certs.files.Revoked(cert) { // since its connection was made
+			return httpd.User{}, &httpd.Refusal{
+				Status: http.StatusUnauthorized, Code: httpd.CodeLogin, Text: "the certificate was revoked",
+			}
+		}
 		role, name := certs.Identity(cert)
+		c.node.certs.clients.Seen(rpc.Caller{Role: role, Name: name}, c.node.cfg.Logger, c.node.now)
 		return httpd.User{
 			Name: name, Role: string(role), How: rpc.ByCertificate,
 			MayAct: role.Includes(certs.Operator),
@@ -85,7 +91,8 @@ func (c *consoleUsers) Act(ctx context.Context, who httpd.User, from, method str
 	// rest is Admin's, called in the process by the connection that it makes of itself.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
 	t := c.node.transport
-	_, err := rpc.Call(ctx, c.node.cfg.Logger, caller, method, req, func() (any, error) {
+	guard := rpc.NewGuard(c.node.cfg.Logger, c.node.policy.lastRead, t)
+	_, err := guard.Call(ctx, caller, method, req, func() (any, error) {
 		if split, ok := req.(*pb.SplitTabletRequest); ok {
 			return nil, t.SplitTablet(ctx, split.Table, string(split.Row))
 		}

@@ -11,8 +11,10 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/backup"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/node"
 )
@@ -135,6 +137,28 @@ func TestGrants(t *testing.T) {
 	check("eve", eve, false, false)
 	check("the operator", operator, true, true)
 	shown(false)
+	for who, db := range map[string]*percolator.DB{"eve": eve, "bob": bob, "the operator": operator} {
+		tables, err := db.Tables(t.Context())
+		if err != nil || (len(tables) == 2) != (who != "eve") {
+			t.Errorf("GRANT-TOLD: to %s: %v, %v", who, tables, err)
+		}
+	}
+	// What would be missing from a backup is said, not left out. The operator's, which comes
+	// first, ends what transactions that were refused have left.
+	for _, who := range []string{"the operator", "eve"} {
+		db := map[string]*percolator.DB{"eve": eve, "the operator": operator}[who]
+		l, err := backup.Open(t.Context(), t.TempDir())
+		if err == nil {
+			_, err = backup.Create(t.Context(), handle.Client(db), l, backup.CreateOptions{})
+		}
+		if (err == nil) != (who != "eve") {
+			t.Errorf("BACKUP-INCOMPLETE: of %s: %v", who, err)
+		}
+	}
+	fresh := client("gus").CreateTable(t.Context(), percolator.TableSpec{Name: "t"})
+	if !errors.Is(fresh, percolator.ErrPermission) {
+		t.Errorf("GRANT-TOLD: a table that is hidden is made anew: %v", fresh)
+	}
 	grant("ann", "")
 	check("ann, afterwards", ann, false, false)
 	grant("bob", "")

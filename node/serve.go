@@ -109,6 +109,7 @@ func (n *Node) serve(ctx context.Context) error {
 		// Without certificates the server speaks plain text, to clients and nodes alike.
 		if n.joining.files != nil {
 			cfg.TLS = n.joining.files.Server(certs.AllRoles()...)
+			cfg.Revoked = n.joining.files.Revoked
 		}
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
 		go func() { s.served <- s.grpc.Serve(l) }() // joined by close

@@ -39,7 +39,10 @@ const (
 	maxToken      = 64
 	maxLeaseTTL   = time.Minute
 	// maxBackupHolds bounds the leases for backups, which have no process and no end.
-	maxBackupHolds = 64
+	// No certificate's name may have more than maxBackupHoldsEach, so that one that was
+	// stolen, or a program that forgets its holds, leaves room for others.
+	maxBackupHolds     = 64
+	maxBackupHoldsEach = 16
 )
 
 // Collection reads how far the collection of history has come, and the leases on it.
@@ -190,12 +193,15 @@ func releaseBackup(leases *wire.Leases, r *pb.BackupHold) bool {
 
 // addBackup adds the lease of a backup, or leaves it as it is.
 func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) error {
-	n := 0
+	n, own := 0, 0
 	for _, l := range leases.Leases {
 		switch {
 		case !l.Backup:
 		case l.Holder != hold.Backup:
 			n++
+			if hold.By != "" && l.By == hold.By {
+				own++
+			}
 		case bytes.Equal(l.TokenHash, tokenHash(hold.Token)) && l.Oldest == hold.At:
 			return nil
 		default:
@@ -207,8 +213,12 @@ func addBackup(leases *wire.Leases, hold *pb.BackupHold, now mvcc.Timestamp) err
 		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups, which is the most: "+
 			"end some by `percolator backup release`; `percolator cluster show` lists them", n)
 	}
+	if own >= maxBackupHoldsEach {
+		return refuse(pb.Error_CODE_OVERLOADED, "history is held for %d backups of %q, which is the most for "+
+			"one certificate's name: end some by `percolator backup release`", own, hold.By)
+	}
 	leases.Leases = append(leases.Leases, &wire.Lease{
-		Holder: hold.Backup, TokenHash: tokenHash(hold.Token), Oldest: min(hold.At, uint64(now)),
+		By: hold.By, Holder: hold.Backup, TokenHash: tokenHash(hold.Token), Oldest: min(hold.At, uint64(now)),
 		Expires: math.MaxUint64, Backup: true,
 	})
 	return nil

@@ -374,3 +374,33 @@ func TestHoldForBackups(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHoldsAreSharedOut: one certificate's name cannot use up the holds for backups, nor has
+// it fewer because others hold; what it releases it may hold again.
+func TestHoldsAreSharedOut(t *testing.T) {
+	_, m := newWorld(t)
+	now := mvcc.TimestampAt(1_000_000)
+	ask := func(by, name string, release ...*pb.BackupHold) error {
+		_, err := m.History.HoldBackup(t.Context(), now, &pb.HoldBackupRequest{Release: release,
+			Hold: &pb.BackupHold{Backup: by + name, By: by, At: 5, Token: []byte("secret")}})
+		return err
+	}
+	for _, by := range []string{"ann", "bob"} {
+		for i := range maxBackupHoldsEach {
+			if err := ask(by, fmt.Sprint(i)); err != nil {
+				t.Fatalf("hold %d of %s: %v", i, by, err)
+			}
+		}
+		err := ask(by, "more")
+		if err == nil || !strings.Contains(err.Error(), by) {
+			t.Errorf("HOLDS-SHARED: hold %d of %s: %v", maxBackupHoldsEach, by, err)
+		}
+		if err := ask(by, "0"); err != nil {
+			t.Errorf("the same hold again: %v", err)
+		}
+		released := &pb.BackupHold{Backup: by + "0", Token: []byte("secret")}
+		if err := ask(by, "more", released); err != nil {
+			t.Errorf("after a release: %v", err)
+		}
+	}
+}

@@ -54,6 +54,9 @@ func (s *session) names(ctx context.Context) (*names, error) {
 		ids: map[string]mvcc.TableID{}, texts: map[uint32]string{uint32(mvcc.MetaTable): metaName},
 	}
 	for _, t := range tables {
+		if t.Hidden { // shown by its number
+			continue
+		}
 		n.texts[t.Id] = t.Name
 		if t.DroppedTs == 0 {
 			n.ids[t.Name] = mvcc.TableID(t.Id)

@@ -120,6 +120,15 @@ func serve(ctx context.Context, app *App, out *printer, n *nodeFlags) error {
 	if err := n.cfg.Validate(); err != nil {
 		return err
 	}
+	if n.auditLog != "" {
+		audit, err := openAudit(n.auditLog)
+		if err != nil {
+			return fmt.Errorf("--audit-log: %w", err)
+		}
+		defer func() { _ = audit.close() }() // each line was synced, or the log says why not
+		logger = slog.New(auditTee{logger.Handler(), audit})
+		n.cfg.Logger = logger
+	}
 	if n.cfg.Insecure {
 		_, _ = fmt.Fprint(out.stderr, banner(&n.cfg))
 	}
@@ -285,6 +294,7 @@ type nodeFlags struct {
 	labels    map[string]string
 	logLevel  string
 	logFormat string
+	auditLog  string
 	ready     string
 }
 
@@ -325,6 +335,9 @@ func (n *nodeFlags) register(flags *pflag.FlagSet) {
 	n.registerTuning(flags)
 	flags.StringVar(&n.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&n.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&n.auditLog, "audit-log", "",
+		"file to which operators' acts are appended, one line of JSON each, beside the log; may be "+
+			"moved away while the node runs")
 	flags.StringVar(&n.ready, "ready-file", "",
 		"write the addresses there as JSON once the node serves; removed when it stops")
 }

@@ -144,6 +144,9 @@ func Table(ctx context.Context, client *txn.Client, name string) (mvcc.TableID, 
 	}
 	byID, found := map[uint32]*pb.Table{}, mvcc.TableID(0)
 	for _, t := range tables {
+		if t.Hidden {
+			continue
+		}
 		byID[t.Id] = t
 		if t.Name == name && t.DroppedTs == 0 {
 			found = mvcc.TableID(t.Id)

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -22,7 +23,7 @@ import (
 )
 
 // This file says which role each call and each operation takes, and keeps from them who
-// has a lesser one. The guard runs in front of every handler, on gRPC's goroutines; what
+// has a lesser one. The entrance is in front of every handler, on gRPC's goroutines; what
 // an operation takes is looked at by the stream's workers. It keeps nothing.
 
 // access is what one call takes.
@@ -145,6 +146,8 @@ type Caller struct {
 	Name string
 	By   string // what says so: ByCertificate and others
 	From string // the address
+
+	cert *x509.Certificate // nil: by other means
 }
 
 // How a caller is known: by its certificate, by its token of the console, or not at all, in
@@ -169,12 +172,26 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 	if ok {
 		info, ok := p.AuthInfo.(credentials.TLSInfo)
 		if ok && len(info.State.PeerCertificates) > 0 {
-			c.Role, c.Name = certs.Identity(info.State.PeerCertificates[0])
-			c.By = ByCertificate
-			return c, nil
+			c.cert, c.By = info.State.PeerCertificates[0], ByCertificate
+			c.Role, c.Name = certs.Identity(c.cert)
+			return c, c.stillSound(ctx, cfg)
 		}
 	}
 	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
+}
+
+// stillSound is an error, and the end of the connection, if the caller's certificate was
+// revoked since the connection was made.
+func (c Caller) stillSound(ctx context.Context, cfg *ServerConfig) error {
+	if c.cert == nil || cfg.Revoked == nil || !cfg.Revoked(c.cert) {
+		return nil
+	}
+	cfg.Logger.Warn("a connection ends: its certificate was revoked", "name", c.Name,
+		"serial", certs.Serial(c.cert), "from", c.From)
+	if conn := connection(ctx); conn != nil {
+		_ = conn.Close()
+	}
+	return status.Error(codes.Unauthenticated, "percolator: the certificate was revoked")
 }
 
 // refuse returns why the caller may not do something that takes a role, nil if it may. An
@@ -225,18 +242,21 @@ func weaken(req *pb.TabletRequest, check *pb.CheckTxnStatusRequest) {
 	}}
 }
 
-// guard stands in front of all handlers of a server.
-type guard struct{ cfg ServerConfig }
+// entrance stands in front of all handlers of a server.
+type entrance struct {
+	cfg   ServerConfig
+	guard *Guard
+}
 
-// call has the call made if its caller may, and writes to the log what is to be known of it.
-func (g *guard) call(ctx context.Context, method string, req any,
+// call has the call made if its caller may.
+func (e *entrance) call(ctx context.Context, method string, req any,
 	do func() (any, error)) (any, error) {
-	who, err := callerOf(ctx, &g.cfg)
+	who, err := callerOf(ctx, &e.cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer g.cfg.Roleless.call(who, g.cfg.Logger, time.Now)()
-	resp, err := Call(ctx, g.cfg.Logger, who, method, req, do)
+	defer e.cfg.Roleless.call(who, e.cfg.Logger, time.Now)()
+	resp, err := e.guard.Call(ctx, who, method, req, do)
 	var refusal *txn.ServerError
 	if errors.As(err, &refusal) { // the handlers' own errors are statuses already
 		err = toStatus(refusal)
@@ -244,16 +264,16 @@ func (g *guard) call(ctx context.Context, method string, req any,
 	return resp, err
 }
 
-// unary puts the guard in front of unary calls.
-func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+// unary puts the entrance in front of unary calls.
+func (e *entrance) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
-	return g.call(ctx, info.FullMethod, req, func() (any, error) { return handler(ctx, req) })
+	return e.call(ctx, info.FullMethod, req, func() (any, error) { return handler(ctx, req) })
 }
 
-// stream puts the guard in front of streams.
-func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+// stream puts the entrance in front of streams.
+func (e *entrance) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
-	_, err := g.call(stream.Context(), info.FullMethod, nil, func() (any, error) {
+	_, err := e.call(stream.Context(), info.FullMethod, nil, func() (any, error) {
 		return nil, handler(srv, stream)
 	})
 	return err

@@ -331,8 +331,14 @@ func TestOldClientsAreWarnedOf(t *testing.T) {
 	for i := range maxRoleless + 1 {
 		call(certs.Client, fmt.Sprint(i))()
 	}
+	for range 3 {
+		call(certs.Client, "beyond")()
+	}
 	if got := r.Clients(now); len(got) != maxRoleless {
 		t.Errorf("%d names", len(got))
+	}
+	if got := log.String(); strings.Count(got, "counted=16") != 1 || strings.Contains(got, "name=beyond") {
+		t.Errorf("names for which there is no room: %q", got)
 	}
 	now = now.Add(rolelessKept + time.Second)
 	if got := r.Clients(now); len(got) != 0 {

@@ -20,39 +20,85 @@ import (
 
 // This file has calls made whose callers may make them, and writes operators' acts to the
 // log: one line each when the call has ended, whatever became of it. It keeps nothing. The
-// guard of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
+// entrance of the gRPC server calls it on gRPC's goroutines, and the console, whose actions
 // come over HTTP, on those of its requests.
 
-// auditMessage is the message of all lines of the audit log.
-const auditMessage = "audit"
+// AuditMessage is the message of all lines of the audit log.
+const AuditMessage = "audit"
 
 // maxAudited bounds a text in the audit log, in bytes.
 const maxAudited = 256
 
-// Call calls do if the caller may make the call of the method, and returns what it returns;
-// if the caller may not, a *txn.ServerError with CODE_PERMISSION. An operator's act is
-// written to the audit log, also if it was refused or do panics.
-func Call(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
+// Guard decides which calls are made, and what their answers tell. Its methods may be used
+// concurrently.
+type Guard struct {
+	logger *slog.Logger
+	grants *grants
+	schema Schema
+}
+
+// Schema is what a Guard has to know of tables and observers where there are grants; a
+// txn.Transport is one.
+type Schema interface {
+	Tables(ctx context.Context) ([]*pb.Table, error)
+	Catalogue(ctx context.Context) (*pb.Catalogue, error)
+}
+
+// NewGuard returns a Guard that writes to the log. policy is as ServerConfig.Policy; schema is
+// used only if it is not nil.
+func NewGuard(logger *slog.Logger, policy func() (*pb.Policy, time.Time), schema Schema) *Guard {
+	return &Guard{logger, &grants{read: policy}, schema}
+}
+
+// Call calls do if the caller may make the call of the method, and returns what it returns,
+// without what the caller has no grant for; if the caller may not, a *txn.ServerError with
+// CODE_PERMISSION. An operator's act is written to the audit log, also if it was refused or
+// do panics.
+func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 	do func() (any, error)) (resp any, err error) {
 	short := method[strings.LastIndexByte(method, '/')+1:]
-	if refusal := who.refuse(short, takes(method, req)); refusal != nil {
-		if !public(method) {
-			refusal.Message = fmt.Sprintf("%s is for nodes, and the certificate of %q is not a node's",
-				method, who.Name)
+	refusal, reason := who.refuse(short, takes(method, req)), "not the role for it"
+	if refusal != nil && !public(method) {
+		refusal.Message = fmt.Sprintf("%s is for nodes, and the certificate of %q is not a node's",
+			method, who.Name)
+	}
+	if refusal == nil {
+		reason = "not the grant for it"
+		if refusal, err = g.refuseNamed(ctx, who, req); err != nil {
+			return nil, err
 		}
+	}
+	if refusal != nil {
 		if isAct(method, req) {
-			audit(ctx, logger, who, method, req, "refused", "not the role for it")
+			audit(ctx, g.logger, who, method, req, "refused", reason)
 		} else {
-			logger.Warn("call refused: not the role for it", "method", method, "role", who.Role,
+			g.logger.Warn("call refused: "+reason, "method", method, "role", who.Role,
 				"name", who.Name, "from", who.From)
 		}
 		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
 	}
+	// Holds are shared out by who asks for them.
+	if hold, ok := req.(*pb.HoldBackupRequest); ok && hold.Hold != nil {
+		hold.Hold.By = who.Name
+	}
+	resp, err = g.made(ctx, who, method, req, do)
+	if err != nil || resp == nil {
+		return resp, err
+	}
+	if resp, refusal = g.grants.hiddenFrom(who).narrow(req, resp); refusal != nil {
+		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
+	}
+	return resp, nil
+}
+
+// made makes the call, and has it audited.
+func (g *Guard) made(ctx context.Context, who Caller, method string, req any,
+	do func() (any, error)) (resp any, err error) {
 	if !isAct(method, req) || calls[method].quiet {
 		return do()
 	}
 	outcome, why := "failed", "panic"
-	defer func() { audit(ctx, logger, who, method, req, outcome, why) }()
+	defer func() { audit(ctx, g.logger, who, method, req, outcome, why) }()
 	resp, err = do()
 	outcome, why = outcomeOf(err)
 	return resp, err
@@ -85,7 +131,7 @@ func outcomeOf(err error) (outcome, why string) {
 // keep acts out of the log.
 func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,
 	outcome, why string) {
-	r := slog.NewRecord(time.Now(), slog.LevelInfo, auditMessage, 0)
+	r := slog.NewRecord(time.Now(), slog.LevelInfo, AuditMessage, 0)
 	r.AddAttrs(slog.String("method", method[strings.LastIndexByte(method, '/')+1:]),
 		slog.String("outcome", outcome), slog.String("role", string(who.Role)),
 		slog.String("name", auditable(who.Name)), slog.String("by", who.By),

@@ -37,7 +37,7 @@ func TestEachActIsAudited(t *testing.T) {
 	var log lockedLog
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError + 1}))
 	call := func(who Caller, full string, req any) {
-		_, _ = Call(t.Context(), logger, who, full, req, func() (any, error) { return nil, nil })
+		_, _ = NewGuard(logger, nil, nil).Call(t.Context(), who, full, req, func() (any, error) { return nil, nil })
 	}
 	roles := append(certs.ClientRoles(), certs.Client, certs.Node)
 	methods(t, func(name, full string, request, _ proto.Message) {
@@ -103,7 +103,7 @@ func TestWhatBecameOfAnAct(t *testing.T) {
 			"no quorum" + strings.Repeat("x", 1000)),
 	} {
 		for _, err := range []error{err, toStatus(err)} {
-			_, _ = Call(t.Context(), logger, Caller{Role: certs.Operator, Name: "ann"},
+			_, _ = NewGuard(logger, nil, nil).Call(t.Context(), Caller{Role: certs.Operator, Name: "ann"},
 				pb.Admin_ForgetNode_FullMethodName, nil, func() (any, error) { return nil, err })
 			if lines := log.audited(); len(lines) != 1 || !strings.Contains(lines[0], want) ||
 				len(lines[0]) > 600 {
@@ -113,7 +113,7 @@ func TestWhatBecameOfAnAct(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = Call(t.Context(), logger, Caller{Role: certs.Operator},
+		_, _ = NewGuard(logger, nil, nil).Call(t.Context(), Caller{Role: certs.Operator},
 			pb.Admin_ForgetNode_FullMethodName, nil, func() (any, error) { panic("bad luck") })
 	}()
 	if lines := log.audited(); len(lines) != 1 || !strings.Contains(lines[0], "error=panic") {

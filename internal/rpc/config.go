@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"time"
 
@@ -124,6 +125,9 @@ type ServerConfig struct {
 	// Policy returns the cluster's policy as the node read it last, and when that was: its
 	// grants say which clients may use which tables. nil: all may.
 	Policy func() (*pb.Policy, time.Time)
+	// Revoked reports whether a certificate that TLS has let in was revoked since; its
+	// connection ends with its next call, or operations. nil: none ever is.
+	Revoked func(*x509.Certificate) bool
 	// Roleless takes note of clients without roles; nil: it is for the log only.
 	Roleless *Roleless
 	// Admin is the service of operators; nil: its calls are refused.

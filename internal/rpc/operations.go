@@ -108,8 +108,9 @@ func (s *service) Operations(stream grpc.BidiStreamingServer[pb.OperationBatch,
 }
 
 // read hands operations to workers. While all are busy, or there is no memory for one
-// more operation, it does not read on: flow control holds the client back. A panic is its
-// only error, for a client that has gone or ended is nobody to tell.
+// more operation, it does not read on: flow control holds the client back. A panic and a
+// certificate that was revoked are its only errors, for a client that has gone or ended is
+// nobody to tell.
 func (o *operations) read() (failed error) {
 	// Nothing below panics while it has memory that no task holds.
 	defer recovered(o.s.cfg.Logger, pb.Percolator_Operations_FullMethodName, &failed)
@@ -117,6 +118,9 @@ func (o *operations) read() (failed error) {
 		batch, err := o.stream.Recv()
 		if err != nil {
 			return nil
+		}
+		if err := o.who.stillSound(o.ctx, &o.s.cfg); err != nil {
+			return err
 		}
 		for _, op := range batch.Operations {
 			// There is nothing to do, and no answer could say so better than none.

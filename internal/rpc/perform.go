@@ -135,7 +135,7 @@ func (s *service) do(ctx context.Context, who Caller,
 	case err != nil:
 		return failed(pb.Error_CODE_UNKNOWN, err.Error())
 	}
-	return resp
+	return s.grants.hiddenFrom(who).answer(resp)
 }
 
 // maxDeadline bounds a client's deadline, in milliseconds.

@@ -25,13 +25,14 @@ const (
 // Roleless are the clients of a node that use certificates without a role of their own. The
 // zero value has none. All methods may be used concurrently.
 type Roleless struct {
-	mu    sync.Mutex
-	names map[string]*rolelessUse
+	mu     sync.Mutex
+	names  map[string]*rolelessUse
+	others rolelessUse // all names for which there was no room
 }
 
 // rolelessUse is what is known of one name.
 type rolelessUse struct {
-	calls        int       // under way, streams too
+	calls        int       // under way, streams too; of others, all
 	seen, warned time.Time // the last call; the last line in the log
 }
 
@@ -39,6 +40,11 @@ type rolelessUse struct {
 type RolelessClient struct {
 	Name string
 	Seen time.Time // now, if a call is under way
+}
+
+// Seen takes note of somebody who was let in without a call of this package, by HTTP.
+func (r *Roleless) Seen(who Caller, logger *slog.Logger, now func() time.Time) {
+	r.call(who, logger, now)()
 }
 
 // call takes note of a call, and returns what is to be called at its end.
@@ -52,6 +58,13 @@ func (r *Roleless) call(who Caller, logger *slog.Logger, now func() time.Time) (
 	u := r.names[who.Name]
 	if u == nil {
 		if len(r.names) >= maxRoleless {
+			r.others.calls++
+			if now().Sub(r.others.warned) >= warnAgain {
+				r.others.warned = now()
+				logger.Warn("more clients than are counted have certificates that name no role, and count "+
+					"as operators", slog.Int("counted", maxRoleless), slog.String("name", who.Name),
+					slog.Int("calls_uncounted", r.others.calls))
+			}
 			return func() {}
 		}
 		if r.names == nil {

@@ -37,7 +37,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
 	// gRPC's defaults are for other uses: 4 MiB per message would refuse the largest
 	// values, and 64 KiB of window would let a batch wait for several round trips.
-	opts := append(Guards(cfg),
+	guard := NewGuard(cfg.Logger, cfg.Policy, transport)
+	opts := append(guarded(cfg, guard),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow),
@@ -47,7 +48,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		grpc: grpc.NewServer(opts...),
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport),
-			grants: grants{read: cfg.Policy}, counters: &serverCounters{}, draining: make(chan struct{}), memory: semaphore.NewWeighted(cfg.Memory),
+			grants: guard.grants, counters: &serverCounters{}, draining: make(chan struct{}),
+			memory: semaphore.NewWeighted(cfg.Memory),
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -65,7 +67,12 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 // MaxStreams and Logger.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
-	g := &guard{cfg: cfg}
+	return guarded(cfg, NewGuard(cfg.Logger, nil, nil))
+}
+
+// guarded is Guards with a guard that knows of grants.
+func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
+	e := &entrance{cfg: cfg, guard: guard}
 	opts := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams), grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -74,8 +81,8 @@ func Guards(cfg ServerConfig) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: keepaliveTime / 2, PermitWithoutStream: true,
 		}),
-		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), g.unary),
-		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), g.stream),
+		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), e.unary),
+		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), e.stream),
 		grpc.WaitForHandlers(true),
 	}
 	if cfg.TLS != nil {
@@ -156,7 +163,7 @@ type service struct {
 	transport txn.Transport
 	cfg       ServerConfig
 	tables    *tableIDs
-	grants    grants
+	grants    *grants
 	memory    *semaphore.Weighted // of operations and their answers, of all connections
 	counters  *serverCounters
 	draining  chan struct{} // closed by Shutdown

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -274,6 +276,41 @@ func TestClientReloads(t *testing.T) {
 		case <-tick.C:
 		case <-deadline:
 			t.Fatal("the old certificate is still shown")
+		}
+	}
+}
+
+// TestRevokedConnectionsEnd: a connection that was made before its certificate was revoked has
+// no call answered after that, and no operation of the stream that is open.
+func TestRevokedConnectionsEnd(t *testing.T) {
+	dir := certstest.Folder(t, "127.0.0.1")
+	var revoked atomic.Bool
+	addr := securedWith(t, dir, ServerConfig{Revoked: func(cert *x509.Certificate) bool {
+		role, name := certs.Identity(cert)
+		return revoked.Load() && role == certs.Writer && name == "ann"
+	}})
+	clients := roleClients(t, dir, addr)
+	scan := func(role certs.Role) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := clients[role].Send(ctx, nil, &pb.TabletRequest{TabletId: 2,
+			Op: &pb.TabletRequest_Scan{Scan: &pb.ScanRequest{Span: &pb.Span{Table: 16}}}})
+		return err
+	}
+	call := func(role certs.Role) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := clients[role].Tables(ctx)
+		return err
+	}
+	for _, gone := range []bool{false, true} {
+		revoked.Store(gone)
+		for _, role := range []certs.Role{certs.Writer, certs.Reader} {
+			for what, err := range map[string]error{"an operation": scan(role), "a call": call(role)} {
+				if (err != nil) != (gone && role == certs.Writer) {
+					t.Errorf("REVOKED-GOES-ON: %s of a %s, revoked %v: %v", what, role, gone, err)
+				}
+			}
 		}
 	}
 }

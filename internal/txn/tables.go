@@ -50,7 +50,7 @@ func (n *tableNames) forget() { n.ids.Store(nil) }
 func (n *tableNames) learn(tables []*pb.Table) {
 	m := make(map[string]mvcc.TableID, len(tables))
 	for _, t := range tables {
-		if t.DroppedTs == 0 && t.Restoring == nil {
+		if t.DroppedTs == 0 && t.Restoring == nil && !t.Hidden {
 			m[t.Name] = mvcc.TableID(t.Id)
 		}
 	}
@@ -74,7 +74,7 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 	if id, ok := m.names.known(name); ok {
 		return id, nil
 	}
-	tables, err := m.Tables(ctx)
+	tables, err := m.allTables(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -87,18 +87,31 @@ func (m *meta) TableID(ctx context.Context, name string) (mvcc.TableID, error) {
 				ErrUnavailable, name, t.Restoring.Source)
 		}
 	}
+	if slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Hidden }) {
+		return 0, fmt.Errorf("%w: %q, or this certificate has no grant for it: ask an operator for `percolator grant`",
+			ErrNoTable, name)
+	}
 	return 0, fmt.Errorf("%w: %q", ErrNoTable, name)
 }
 
-// Tables lists the tables by name, without those that were dropped.
-func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
+// allTables is what meta answers: with tables that were dropped, and those that are hidden.
+func (m *meta) allTables(ctx context.Context) ([]*pb.Table, error) {
 	tables, err := retry(ctx, m, func() ([]*pb.Table, error) { return m.transport.Tables(ctx) })
+	if err == nil {
+		m.names.learn(tables)
+	}
+	return tables, err
+}
+
+// Tables lists the tables by name, without those that were dropped or that are hidden from
+// this client, which has no grant for them.
+func (m *meta) Tables(ctx context.Context) ([]*pb.Table, error) {
+	tables, err := m.allTables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m.names.learn(tables)
 	tables = slices.DeleteFunc(slices.Clone(tables), func(t *pb.Table) bool {
-		return t.DroppedTs != 0
+		return t.DroppedTs != 0 || t.Hidden
 	})
 	slices.SortFunc(tables, func(a, b *pb.Table) int { return strings.Compare(a.Name, b.Name) })
 	return tables, nil

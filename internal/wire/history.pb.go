@@ -221,7 +221,8 @@ type Lease struct {
 	// It is for the next increment upon a backup, of which holder is the name, and ends when that is made or an operator
 	// ends it: it has no process that could renew it. expires is then the greatest there is.
 	Backup        bool   `protobuf:"varint,5,opt,name=backup,proto3" json:"backup,omitempty"`
-	TokenHash     []byte `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token; empty if it has none. Every client can read this record
+	TokenHash     []byte `protobuf:"bytes,4,opt,name=token_hash,json=tokenHash,proto3" json:"token_hash,omitempty"` // SHA-256 of the holder's token; empty if it has none. Clients can read this record
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                                // backups only: the name in the certificate of who asked for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +292,13 @@ func (x *Lease) GetTokenHash() []byte {
 	return nil
 }
 
+func (x *Lease) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 var File_history_proto protoreflect.FileDescriptor
 
 const file_history_proto_rawDesc = "" +
@@ -313,14 +321,15 @@ const file_history_proto_rawDesc = "" +
 	"\n" +
 	"STEP_RAISE\x10\x03\"8\n" +
 	"\x06Leases\x12.\n" +
-	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"\x88\x01\n" +
+	"\x06leases\x18\x01 \x03(\v2\x16.percolator.wire.LeaseR\x06leases\"\x98\x01\n" +
 	"\x05Lease\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\x04R\x06oldest\x12\x18\n" +
 	"\aexpires\x18\x03 \x01(\x04R\aexpires\x12\x16\n" +
 	"\x06backup\x18\x05 \x01(\bR\x06backup\x12\x1d\n" +
 	"\n" +
-	"token_hash\x18\x04 \x01(\fR\ttokenHashB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
+	"token_hash\x18\x04 \x01(\fR\ttokenHash\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02byB8Z6github.com/percolator-go/percolator/internal/wire;wireb\x06proto3"
 
 var (
 	file_history_proto_rawDescOnce sync.Once

@@ -26,7 +26,7 @@ func Origin(holder string) (name, origin string) {
 func BackupHolds(leases *Leases) (out []*pb.BackupHold) {
 	for _, l := range leases.GetLeases() {
 		if l.Backup {
-			out = append(out, &pb.BackupHold{Backup: l.Holder, At: l.Oldest})
+			out = append(out, &pb.BackupHold{Backup: l.Holder, At: l.Oldest, By: l.By})
 		}
 	}
 	return out

@@ -474,6 +474,7 @@ type Table struct {
 	DroppedTs     uint64                 `protobuf:"varint,4,opt,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`
 	Restoring     *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set: it is being restored, and can't be opened until that is done
 	Restored      *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of the restore that is done; unset: there was none
+	Hidden        bool                   `protobuf:"varint,7,opt,name=hidden,proto3" json:"hidden,omitempty"`      // it has grants, none of them the caller's: only its id is told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,6 +549,13 @@ func (x *Table) GetRestored() *RestoreMark {
 		return x.Restored
 	}
 	return nil
+}
+
+func (x *Table) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
 }
 
 type CreateTableRequest struct {
@@ -2633,6 +2641,7 @@ type BackupHold struct {
 	At     uint64                 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`        // nothing readable at this timestamp or later is collected
 	// In requests: a secret of who makes the backup, with which its next increment ends the hold. 1 to 64 bytes.
 	Token         []byte `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"` // the name in the certificate of who asked for it, which the node fills in; empty: it had none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2686,6 +2695,13 @@ func (x *BackupHold) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *BackupHold) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // Where replicas are and ought to be, as the node that leads meta sees it.
@@ -2903,7 +2919,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\atablets\x18\x01 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\atablets\"5\n" +
 	"\vRestoreMark\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xdb\x01\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x01\n" +
 	"\x05Table\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -2912,7 +2928,8 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"dropped_ts\x18\x04 \x01(\x04R\tdroppedTs\x128\n" +
 	"\trestoring\x18\x05 \x01(\v2\x1a.percolator.v1.RestoreMarkR\trestoring\x126\n" +
-	"\brestored\x18\x06 \x01(\v2\x1a.percolator.v1.RestoreMarkR\brestored\"G\n" +
+	"\brestored\x18\x06 \x01(\v2\x1a.percolator.v1.RestoreMarkR\brestored\x12\x16\n" +
+	"\x06hidden\x18\a \x01(\bR\x06hidden\"G\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -3095,12 +3112,13 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\voldest_hold\x18\a \x01(\x04R\n" +
 	"oldestHold\x12<\n" +
 	"\fbackup_holds\x18\b \x03(\v2\x19.percolator.v1.BackupHoldR\vbackupHolds\x12\x1e\n" +
-	"\vmax_hold_ms\x18\t \x01(\x04R\tmaxHoldMs\"J\n" +
+	"\vmax_hold_ms\x18\t \x01(\x04R\tmaxHoldMs\"Z\n" +
 	"\n" +
 	"BackupHold\x12\x16\n" +
 	"\x06backup\x18\x01 \x01(\tR\x06backup\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x04R\x02at\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\"\x99\x01\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\x99\x01\n" +
 	"\fSplitsStatus\x12\x17\n" +
 	"\aby_size\x18\x01 \x01(\x04R\x06bySize\x12\x17\n" +
 	"\aby_load\x18\x02 \x01(\x04R\x06byLoad\x12\x1b\n" +
