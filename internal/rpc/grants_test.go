@@ -65,6 +65,7 @@ func TestGrantsNarrowRoles(t *testing.T) {
 		{Table: 21, TableName: "u", Name: "none", Role: "writer"},
 	}}
 	g := grants{read: func() (*pb.Policy, time.Time) { return policy, time.Now() }}
+	called := map[certs.Role]string{certs.Reader: "t`", certs.Writer: "t`", "": "NAME`"}
 	granted := map[string]certs.Role{"reads": certs.Reader, "writes": certs.Writer, "none": ""}
 	kinds, tried := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields(), 0
 	for i := range kinds.Len() {
@@ -95,8 +96,8 @@ func TestGrantsNarrowRoles(t *testing.T) {
 				case (refused == nil) != (all || grant.Includes(needs)):
 					t.Errorf("GRANT-IGNORED: %s of %s, a %s: %v", kind.Name(), name, role, refused)
 				case refused != nil && (refused.Code != pb.Error_CODE_PERMISSION || !strings.Contains(
-					refused.Message, "percolator grant "+string(needs)+" "+name+" --table t")):
-					t.Errorf("%v", refused)
+					refused.Message, "percolator grant "+string(needs)+" "+name+" --table "+called[grant])):
+					t.Errorf("GRANT-TOLD: %v", refused)
 				}
 				if e := g.refuse(who, about(kind, 22)); e != nil {
 					t.Errorf("a table without grants: %s: %v", kind.Name(), e)

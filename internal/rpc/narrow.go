@@ -164,8 +164,12 @@ func (h hidden) narrow(req, resp any) (any, *pb.Error) {
 
 // answer is narrow for the answer of a tablet: where ranges are, and what a replica says of
 // itself.
-func (h hidden) answer(resp *pb.TabletResponse) *pb.TabletResponse {
-	if len(h) == 0 || len(resp.GetError().GetDescriptors()) == 0 && resp.GetStatus() == nil {
+func (g *grants) answer(who Caller, resp *pb.TabletResponse) *pb.TabletResponse {
+	if len(resp.GetError().GetDescriptors()) == 0 && resp.GetStatus() == nil {
+		return resp
+	}
+	h := g.hiddenFrom(who)
+	if len(h) == 0 {
 		return resp
 	}
 	resp = proto.CloneOf(resp)
@@ -305,18 +309,24 @@ func (h hidden) grants(all []*pb.Grant) []*pb.Grant {
 func (g *grants) refuseTable(who Caller, table uint32, what string, needs certs.Role) *pb.Error {
 	tables, at := g.now()
 	t, ok := tables[table]
-	switch {
-	case !ok || who.Role.Includes(certs.Operator):
+	if !ok || who.Role.Includes(certs.Operator) {
 		return nil
+	}
+	has, granted := t.roles[who.Name]
+	called, name := fmt.Sprintf("%q", t.table), t.table
+	if !granted { // who has no grant is not told what it is called
+		called, name = fmt.Sprint(table), "NAME"
+	}
+	switch {
 	case tooOld(at):
 		return &pb.Error{Code: pb.Error_CODE_UNAVAILABLE, Message: fmt.Sprintf(
-			"the grants of table %q could not be read from meta for %v: try again, or ask another node",
-			t.table, grantsAge)}
-	case !t.roles[who.Name].Includes(needs):
+			"the grants of table %s could not be read from meta for %v: try again, or ask another node",
+			called, grantsAge)}
+	case !has.Includes(needs):
 		return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
-			"table %q is for those who have a grant, and %q has none that allows %s: an operator "+
-				"gives it by `percolator grant %s %s --table %s`", t.table, who.Name, what,
-			needs, who.Name, t.table)}
+			"table %s is for those who have a grant, and %q has none that allows %s: an operator "+
+				"gives it by `percolator grant %s %s --table %s`", called, who.Name, what,
+			needs, who.Name, name)}
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (s *service) do(ctx context.Context, who Caller,
 	case err != nil:
 		return failed(pb.Error_CODE_UNKNOWN, err.Error())
 	}
-	return s.grants.hiddenFrom(who).answer(resp)
+	return s.grants.answer(who, resp)
 }
 
 // maxDeadline bounds a client's deadline, in milliseconds.
