@@ -77,6 +77,8 @@ func (g *Guard) refuseNamed(ctx context.Context, who Caller, req any) (*pb.Error
 		return g.refuseObserver(ctx, who, r.Name, "Backfill", needs)
 	case *pb.ReplayParkedRequest:
 		return g.refuseObserver(ctx, who, r.Name, "ReplayParked", certs.Writer)
+	case *pb.ReplayRowRequest:
+		return g.refuseObserver(ctx, who, r.Name, "ReplayRow", certs.Writer)
 	}
 	return nil, nil
 }

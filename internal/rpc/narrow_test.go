@@ -270,6 +270,9 @@ func TestGrantsNarrowCalls(t *testing.T) {
 		{pb.Admin_ReplayParked_FullMethodName, func(name string) proto.Message {
 			return &pb.ReplayParkedRequest{Name: name}
 		}, certs.Writer},
+		{pb.Admin_ReplayRow_FullMethodName, func(name string) proto.Message {
+			return &pb.ReplayRowRequest{Name: name, Row: []byte("r")}
+		}, certs.Writer},
 	} {
 		for caller, grant := range map[string]certs.Role{
 			"none": "", "reads": certs.Reader, "writes": certs.Writer,
