@@ -65,7 +65,7 @@ function trouble(r) {
   if (r.retries > 0) {
     return {value: `${count(r.retries)} runs in a row came to nothing`, class: "warning"};
   }
-  return r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "";
+  return r.runs > 0 ? `${count(r.runs)} runs within 10 s` : "the run takes long";
 }
 
 // rows are those that run too long or come to nothing again and again.
