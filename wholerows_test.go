@@ -254,16 +254,20 @@ func TestDeleteRangeGoesOn(t *testing.T) {
 			ctx, die := context.WithCancel(t.Context())
 			defer die()
 			commits := 0
+			var locked atomic.Bool
 			w.p.Inject(func(req *pb.TabletRequest) txntest.Fault {
 				f := txntest.Fault{Lost: ctx.Err() != nil}
 				decides := req.GetOnePhase() != nil || req.GetCommit() != nil
+				if req.GetPrewrite() != nil {
+					locked.Store(true)
+				}
 				if !inside && decides {
 					if commits++; commits == 2 {
 						f.Before = func(context.Context) { die() } // this one arrives
 					}
 				}
 				// The transaction that reaches over the edge of a tablet leaves its locks.
-				if inside && req.GetCommit() != nil {
+				if inside && decides && locked.Load() {
 					die()
 					f.Lost = true
 				}

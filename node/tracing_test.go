@@ -159,7 +159,8 @@ func (w *withheld) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if len(req.Trace) > 0 {
 		w.traced.Add(1)
 	}
-	if req.GetCommit() != nil && !w.first.CompareAndSwap(0, d.TabletId) &&
+	decides := req.GetCommit() != nil || req.GetOnePhase() != nil
+	if decides && !w.first.CompareAndSwap(0, d.TabletId) &&
 		w.first.Load() != d.TabletId {
 		return nil, errLost
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// coordinator is a client that commits one transaction (§2.2): the two phases, or one,
-// with all that can go wrong.
+// coordinator is a client that commits one transaction (§2.2): the two phases, one, or all
+// but the primary's tablet prewritten and that in one, with all that can go wrong.
 type coordinator struct {
 	h          *history
 	txn        *modelTxn
 	expiry     mvcc.Timestamp
 	onePhase   bool
+	last       bool         // the primary's tablet commits in one phase
 	waiting    map[int]bool // tablets whose prewrite is not answered yet
 	committing bool
 	done       bool // decided, given up or crashed
@@ -79,6 +80,9 @@ func (h *history) start(t *modelTxn, after func()) {
 		c.waiting[tabletOf(cell)] = true
 	}
 	c.onePhase = len(c.waiting) == 1 && h.chance(60)
+	if c.last = len(c.waiting) > 1 && h.chance(40); c.last {
+		delete(c.waiting, tabletOf(t.primary))
+	}
 	h.logf("begin %d: %+v", t.start, t)
 	for _, tablet := range [...]int{0, 1} {
 		c.prewrite(tablet)
@@ -152,6 +156,16 @@ func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
 	cells := []mvcc.Cell{c.txn.primary}
 	var intents []mvcc.Cell
 	tablet := tabletOf(c.txn.primary)
+	if c.last {
+		r := mvcc.OnePhaseRequest{StartTS: c.txn.start, Notifies: in(c.txn.intents, tablet)}
+		for _, w := range c.txn.writes {
+			if tabletOf(w.Cell) == tablet {
+				r.Writes = append(r.Writes, w)
+			}
+		}
+		c.h.send(tablet, r, c.settled)
+		return
+	}
 	if c.h.chance(70) {
 		cells, intents = c.written(tablet), in(c.txn.intents, tablet)
 	}

@@ -20,7 +20,8 @@ func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 	process := c.Process(99, 1)
 	var dead atomic.Bool
 	process.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		if _, commit := req.Op.(*pb.TabletRequest_Commit); commit && !dead.Swap(true) {
+		decides := req.GetCommit() != nil || req.GetOnePhase() != nil
+		if decides && !dead.Swap(true) {
 			return txntest.Fault{} // the primary's: it arrives
 		}
 		return txntest.Fault{Lost: dead.Load()}
@@ -36,7 +37,7 @@ func KillAfterPrimary(t testing.TB, c *Cluster, fn func(tx *percolator.Tx)) {
 	if err != nil {
 		t.Fatalf("the primary's commit decides: %v", err)
 	}
-	if !dead.Load() {
+	if client.Stats().TwoPhase != 1 {
 		t.Fatal("the transaction was not committed in two phases")
 	}
 	if err := client.Close(); err != nil {

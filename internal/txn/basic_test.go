@@ -21,6 +21,8 @@ type world struct {
 	t     *testing.T
 	ctx   context.Context
 	table mvcc.TableID
+	// locksAll has clients prewrite all tablets of a transaction that is in several.
+	locksAll bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -36,6 +38,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) client(cfg txn.Config) (*txn.Client, *txntest.Process) {
 	w.t.Helper()
 	p := w.Process(7, uint64(w.Timestamps(1)))
+	cfg.TwoPhaseOnly = cfg.TwoPhaseOnly || w.locksAll
 	c := txn.NewClient(p, cfg)
 	w.t.Cleanup(func() {
 		p.Inject(nil)

@@ -63,13 +63,13 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 	// onePhase sends nothing unless everything is in one tablet.
 	if !t.c.cfg.TwoPhaseOnly && len(t.validations) == 0 {
 		span := t.span.Child(spanCommit)
-		ts, err := t.onePhase(ctx)
+		ts, err := (&onePhase{t, t.writes, t.notifies}).commit(ctx)
 		if !errors.Is(err, errManyTablets) { // else nothing was sent, and the span is dropped
 			endSpan(span, err)
 			return ts, OnePhase, err
 		}
 	}
-	run := &twoPhase{t: t, c: t.c, heartbeat: heartbeat{primary: t.writes[0].cell, startTS: t.at}}
+	run := &twoPhase{t: t, c: t.c}
 	ts, err := run.commit(ctx)
 	return ts, TwoPhase, err
 }

@@ -15,12 +15,14 @@ import (
 
 // strand leaves the locks of a transaction whose coordinator died: before its commit, or,
 // with commit, between the primary's commit and the rest. The locks have expired when it
-// returns. It returns the dead client's worker.
+// returns, one of them at the primary if the world's clients lock all. It returns the dead
+// client's worker.
 func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	w.t.Helper()
 	p := w.Process(8, uint64(w.Timestamps(1)))
 	c := txn.NewClient(p, txn.Config{
 		SettleTimeout: time.Millisecond, OperationTimeout: 20 * time.Millisecond,
+		TwoPhaseOnly: w.locksAll,
 	})
 	defer c.Close()
 	var commits atomic.Int32
@@ -29,7 +31,7 @@ func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 		case *pb.TabletRequest_Prewrite, *pb.TabletRequest_CheckTxnStatus,
 			*pb.TabletRequest_ResolveLock:
 			return txntest.Fault{}
-		case *pb.TabletRequest_Commit:
+		case *pb.TabletRequest_Commit, *pb.TabletRequest_OnePhase:
 			if commits.Add(1) == 1 && commit != nil {
 				return txntest.Fault{}
 			}
@@ -53,8 +55,21 @@ func (w *world) strand(commit *mvcc.Timestamp, rows ...string) mvcc.Worker {
 	return p.Worker()
 }
 
-// ways are the two kinds of commit: all in one tablet, and spread over three.
-var ways = map[string][]string{"one phase": {"a", "b"}, "two phases": {"a", "h", "z"}}
+// ways are the kinds of commit: all in one tablet, and spread over three, of which the
+// primary's commits in one phase or is prewritten like the others.
+var ways = map[string][]string{
+	"one phase": {"a", "b"}, "two phases": {"a", "h", "z"}, lockAll: {"a", "h", "z"},
+}
+
+const lockAll = "two phases, all prewritten"
+
+// newWorldOf returns a world whose clients commit in that way.
+func newWorldOf(t *testing.T, way string) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.locksAll = way == lockAll
+	return w
+}
 
 // decides reports whether the operation is what decides a transaction: its one-phase or
 // its primary's commit.
@@ -101,7 +116,7 @@ func (w *world) allOrNothing(what, value string, rows []string) (written bool) {
 func TestUnknownOutcome(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
-			w := newWorld(t)
+			w := newWorldOf(t, name)
 			c, p := w.client(txn.Config{
 				SettleTimeout: 30 * time.Millisecond, OperationTimeout: 50 * time.Millisecond,
 			})
@@ -129,7 +144,7 @@ func TestUnknownOutcome(t *testing.T) {
 func TestSettle(t *testing.T) {
 	for name, rows := range ways {
 		for _, done := range []bool{true, false} {
-			w := newWorld(t)
+			w := newWorldOf(t, name)
 			c, p := w.client(txn.Config{})
 			var lost atomic.Bool
 			p.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -159,7 +174,7 @@ func TestSettle(t *testing.T) {
 // out all the same, in the commit's own time.
 func TestSettleOutlivesContext(t *testing.T) {
 	for name, rows := range ways {
-		w := newWorld(t)
+		w := newWorldOf(t, name)
 		c, p := w.client(txn.Config{})
 		ctx, cancel := context.WithCancel(w.ctx)
 		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
@@ -200,7 +215,7 @@ func TestOtherFaults(t *testing.T) {
 		"twice":        {Twice: true},
 	} {
 		for way, rows := range ways {
-			w := newWorld(t)
+			w := newWorldOf(t, way)
 			c, p := w.client(txn.Config{})
 			n := 0
 			seen := map[string]bool{}
@@ -231,28 +246,30 @@ func TestOtherFaults(t *testing.T) {
 // TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary
 // may have been committed. The build BROKEN=secondary_first fails here.
 func TestSecondaryNeverFirst(t *testing.T) {
-	rows := ways["two phases"]
-	w := newWorld(t)
-	c, p := w.client(txn.Config{
-		SettleTimeout: 20 * time.Millisecond, OperationTimeout: 30 * time.Millisecond,
-	})
-	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		// The primary's tablet answers prewrites only; the secondaries' tablets answer everything.
-		atPrimary := decides(req) || (req.GetRollback() != nil &&
-			string(req.GetRollback().Cells[0].Row) == "a")
-		return txntest.Fault{Lost: atPrimary}
-	})
-	if _, err := w.attempt(c, "v", rows); !errors.Is(err, txn.ErrCommitUnknown) {
-		t.Errorf("%v", err)
+	for _, way := range []string{"two phases", lockAll} {
+		rows, w := ways[way], newWorldOf(t, way)
+		c, p := w.client(txn.Config{
+			SettleTimeout: 20 * time.Millisecond, OperationTimeout: 30 * time.Millisecond,
+		})
+		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			// The primary's tablet answers prewrites only; the secondaries' tablets answer
+			// everything.
+			atPrimary := decides(req) || (req.GetRollback() != nil &&
+				string(req.GetRollback().Cells[0].Row) == "a")
+			return txntest.Fault{Lost: atPrimary}
+		})
+		if _, err := w.attempt(c, "v", rows); !errors.Is(err, txn.ErrCommitUnknown) {
+			t.Errorf("%v", err)
+		}
+		c.Flush()
+		p.Inject(nil)
+		w.allOrNothing("secondary-never-first", "v", rows)
 	}
-	c.Flush()
-	p.Inject(nil)
-	w.allOrNothing("secondary-never-first", "v", rows)
 }
 
 // The commit timestamp is asked for only after every prewrite has been acknowledged.
 func TestCommitTimestampAfterPrewrites(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldOf(t, lockAll)
 	c, p := w.client(txn.Config{})
 	tx := w.begin(c)
 	var prewrites atomic.Int32
@@ -279,7 +296,7 @@ func TestCommitTimestampAfterPrewrites(t *testing.T) {
 }
 
 // A one-phase commit whose tablet was split meanwhile is run again with another start
-// timestamp, not in two phases.
+// timestamp, not in two phases with its own.
 func TestOnePhaseNeverBecomesTwo(t *testing.T) {
 	w := newWorld(t)
 	c, p := w.client(txn.Config{})
@@ -296,7 +313,8 @@ func TestOnePhaseNeverBecomesTwo(t *testing.T) {
 		return txntest.Fault{}
 	})
 	runs, err := w.attempt(c, "v", []string{"a", "b"})
-	if err != nil || runs != 2 || len(starts) != 1 {
+	// The second run's last tablet commits in one phase too.
+	if err != nil || runs != 2 || len(starts) != 2 || starts[0] == starts[1] {
 		t.Errorf("%d runs, %d one-phase commits, %v", runs, len(starts), err)
 	}
 	c.Flush()

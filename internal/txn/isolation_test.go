@@ -145,7 +145,7 @@ func total(ctx context.Context, c *txn.Client) (sum int, err error) {
 func TestNoLostUpdate(t *testing.T) {
 	for way, rows := range ways {
 		const workers, each = 8, 25
-		w := newWorld(t)
+		w := newWorldOf(t, way)
 		var wg sync.WaitGroup
 		for range workers {
 			c, _ := w.client(txn.Config{})

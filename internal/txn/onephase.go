@@ -19,21 +19,29 @@ var errManyTablets = errors.New("percolator: cells in several tablets")
 // memory before it asks the oracle for the commit timestamp (invariant 10 of design
 // section 4).
 
-// onePhase commits a transaction whose cells are all in one tablet with one message. At
-// most one copy of it is ever under way: it is sent again only after an answer that says
-// "surely not done", and after no answer it is settled. Once it has been sent it never
-// turns into two phases (invariant 4).
-func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
-	c := t.c
+// onePhase is what commits in one phase: a whole transaction, or what is left of one whose
+// other cells are prewritten (lastTablet in twophase.go). The first write is the primary.
+type onePhase struct {
+	t        *Txn
+	writes   []pending
+	notifies []mvcc.Cell
+}
+
+// commit commits cells that are all in one tablet with one message. At most one copy of it
+// is ever under way: it is sent again only after an answer that says "surely not done", and
+// after no answer it is settled. Once it has been sent it never turns into two phases
+// (invariant 4).
+func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	t, c := o.t, o.t.c
 	var wait patience
 	var msg onePhaseMessage
 	for sent, rounds := false, 0; ; {
 		// The map is asked again on every round: the answer before may have healed it.
-		d, err := c.router.locate(ctx, posOf(t.writes[0].cell))
+		d, err := c.router.locate(ctx, posOf(o.writes[0].cell))
 		if err != nil {
 			return 0, err
 		}
-		if !t.fits(d) {
+		if !o.fits(d) {
 			// Two phases with this start timestamp could meet a late copy of the
 			// one-phase commit, and the two would get different commit timestamps.
 			// Another run gets another start timestamp.
@@ -47,11 +55,11 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 				return 0, err
 			}
 		}
-		resp, v, err := c.router.try(ctx, d, msg.request(t, !sent))
+		resp, v, err := c.router.try(ctx, d, msg.request(o, !sent))
 		sent = true
 		switch v {
 		case answered:
-			ts, again, err := t.onePhaseResult(ctx, resp.GetMutation(), rounds)
+			ts, again, err := o.result(ctx, resp.GetMutation(), rounds)
 			if !again {
 				return ts, err
 			}
@@ -60,7 +68,7 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 		case refused, busy:
 			return 0, err // surely not done, and no other copy is under way
 		case unknown:
-			return t.settleOnePhase(ctx, err)
+			return o.settle(ctx, err)
 		}
 		if err := wait.again(ctx, &c.cfg, v, err); err != nil {
 			return 0, err
@@ -68,59 +76,59 @@ func (t *Txn) onePhase(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 }
 
-// onePhaseResult judges an answer; again: a lock was in the way and is gone.
-func (t *Txn) onePhaseResult(ctx context.Context, res *pb.MutationResult,
+// result judges an answer; again: a lock was in the way and is gone.
+func (o *onePhase) result(ctx context.Context, res *pb.MutationResult,
 	rounds int) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		// Committed: an earlier copy of this very message was faster (invariant 5 of
 		// design section 4).
-		if res.GetCommitTs() > uint64(t.at) {
+		if res.GetCommitTs() > uint64(o.t.at) {
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
 	case pb.Status_STATUS_LOCKED:
-		err := t.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
+		err := o.t.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
 		return 0, err == nil, err
 	}
 	if err := refusal(res); err != nil {
 		return 0, false, err
 	}
 	// An answer that makes no sense says nothing about the outcome.
-	ts, err = t.settleOnePhase(ctx, fmt.Errorf("the tablet answered %v", res))
+	ts, err = o.settle(ctx, fmt.Errorf("the tablet answered %v", res))
 	return ts, false, err
 }
 
-// settleOnePhase settles with the first cell in the part of the primary: the batch is all
+// settle settles with the first cell in the part of the primary: the batch is all
 // or nothing, so what holds for one of its cells holds for all.
-func (t *Txn) settleOnePhase(ctx context.Context, cause error) (mvcc.Timestamp, error) {
-	ts, err := t.c.resolver.settle(ctx, t.writes[0].cell, t.at, cause)
+func (o *onePhase) settle(ctx context.Context, cause error) (mvcc.Timestamp, error) {
+	ts, err := o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, cause)
 	if err == nil && ts == 0 {
 		err = errFenced
 	}
 	return ts, err
 }
 
-// fits reports whether all of the transaction goes into one message for d.
-func (t *Txn) fits(d *pb.TabletDescriptor) bool {
-	if len(t.writes)+len(t.notifies) > maxBatchCells {
+// fits reports whether all of it goes into one message for d.
+func (o *onePhase) fits(d *pb.TabletDescriptor) bool {
+	if len(o.writes)+len(o.notifies) > maxBatchCells {
 		return false
 	}
 	size := 0
-	for i := range t.writes {
-		w := &t.writes[i]
-		size += w.cell.OnePhaseWeight(len(w.value), t.c.cfg.Limits)
+	for i := range o.writes {
+		w := &o.writes[i]
+		size += w.cell.OnePhaseWeight(len(w.value), o.t.c.cfg.Limits)
 		if i > 0 && !wire.Holds(d, posOf(w.cell)) {
 			return false
 		}
 	}
-	for _, cell := range t.notifies {
+	for _, cell := range o.notifies {
 		size += cell.NotifyWeight()
 		if !wire.Holds(d, posOf(cell)) {
 			return false
 		}
 	}
 	// A single write within the limits always goes into a message.
-	return len(t.writes)+len(t.notifies) == 1 || size <= t.c.router.batchBytes()
+	return len(o.writes)+len(o.notifies) == 1 || size <= o.t.c.router.batchBytes()
 }
 
 // onePhaseMessage is a message and, in the same allocation, all of it if it has one cell.
@@ -138,25 +146,25 @@ type onePhaseBody struct {
 }
 
 // request builds the message; first is false if an earlier one with the same content has been sent.
-func (m *onePhaseMessage) request(t *Txn, first bool) *pb.TabletRequest {
+func (m *onePhaseMessage) request(o *onePhase, first bool) *pb.TabletRequest {
 	if !first {
 		return fresh(&m.body.req)
 	}
 	b := &onePhaseBody{}
 	m.body = b
-	b.one.StartTs, b.one.Origin = uint64(t.at), uint64(t.origin)
-	if len(t.writes) == 1 {
-		w := &t.writes[0]
+	b.one.StartTs, b.one.Origin = uint64(o.t.at), uint64(o.t.origin)
+	if len(o.writes) == 1 {
+		w := &o.writes[0]
 		fillCell(&b.cell, w.cell)
 		b.write.Cell, b.write.Kind, b.write.Value = &b.cell, pb.Kind(w.kind), w.value
 		b.list[0] = &b.write
 		b.one.Writes = b.list[:]
 	} else {
-		b.one.Writes = writesPB(t.writes)
+		b.one.Writes = writesPB(o.writes)
 	}
-	b.one.Notifies = wire.CellsPB(t.notifies)
+	b.one.Notifies = wire.CellsPB(o.notifies)
 	b.op.OnePhase = &b.one
-	b.req.Op, b.req.Trace = &b.op, t.span.Sent()
+	b.req.Op, b.req.Trace = &b.op, o.t.span.Sent()
 	return &b.req
 }
 

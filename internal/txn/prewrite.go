@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -18,12 +19,18 @@ type prewritePart struct {
 	intents []mvcc.Cell
 }
 
-// prewriteAll locks all cells (Figure 6 line 48), in all tablets in parallel.
-func (p *twoPhase) prewriteAll(ctx context.Context) error {
+// prewriteAll locks cells and leaves intents (Figure 6 line 48), in all tablets in parallel.
+func (p *twoPhase) prewriteAll(ctx context.Context, writes []pending,
+	intents []mvcc.Cell) (err error) {
+	began, span := time.Now(), p.t.span.Child(spanPrewrite)
+	defer func() {
+		endSpan(span, err)
+		p.c.stats.latencies.steps[StepPrewrite].Since(began)
+	}()
 	// The primary is not locked first: a reader that meets a secondary whose primary has
 	// not arrived yet waits until the lock it has met expires (invariant 6 of design
 	// section 4), so nothing is gained by the extra round trip.
-	parts, err := p.parts(ctx, p.t.writes, p.t.notifies)
+	parts, err := p.parts(ctx, writes, intents)
 	if err != nil {
 		return err
 	}

@@ -20,51 +20,55 @@ var threeRows = []string{"a", "h", "z"}
 
 // A reader rolls an expired, undecided transaction back.
 func TestResolveBack(t *testing.T) {
-	w := newWorld(t)
-	c, _ := w.client(txn.Config{})
-	w.set(c, "old", threeRows...)
-	w.strand(nil, threeRows...)
-	for _, row := range []string{"z", "h", "a"} { // the primary last
-		if got := w.get(c, row); got != "old" {
-			t.Errorf("%s: %q", row, got)
+	for _, way := range []string{"two phases", lockAll} {
+		w := newWorldOf(t, way)
+		c, _ := w.client(txn.Config{})
+		w.set(c, "old", threeRows...)
+		w.strand(nil, threeRows...)
+		for _, row := range []string{"z", "h", "a"} { // the primary last
+			if got := w.get(c, row); got != "old" {
+				t.Errorf("%s: %q", row, got)
+			}
 		}
-	}
-	if n := w.Locks(w.table); n != 0 {
-		t.Errorf("%d locks left", n)
+		if n := w.Locks(w.table); n != 0 {
+			t.Errorf("%d locks left", n)
+		}
 	}
 }
 
 // A reader rolls a transaction forward whose primary is committed.
 func TestResolveForward(t *testing.T) {
-	w := newWorld(t)
-	c, _ := w.client(txn.Config{})
-	w.set(c, "old", threeRows...)
-	var ts mvcc.Timestamp
-	w.strand(&ts, threeRows...)
-	if n := w.Locks(w.table); n != 2 {
-		t.Fatalf("%d locks stranded", n)
-	}
-	for _, row := range threeRows {
-		if got := w.get(c, row); got != "stranded" {
-			t.Errorf("%s: %q", row, got)
+	for _, way := range []string{"two phases", lockAll} {
+		w := newWorldOf(t, way)
+		c, _ := w.client(txn.Config{})
+		w.set(c, "old", threeRows...)
+		var ts mvcc.Timestamp
+		w.strand(&ts, threeRows...)
+		if n := w.Locks(w.table); n != 2 {
+			t.Fatalf("%d locks stranded", n)
 		}
-	}
-	before, err := c.SnapshotAt(w.ctx, ts-1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := w.read(before, "z"); got != "old" {
-		t.Errorf("below the commit: %q", got)
-	}
-	if s := c.Stats(); s.RolledForward == 0 || s.RolledBackIn != 0 {
-		t.Errorf("%+v", s)
+		for _, row := range threeRows {
+			if got := w.get(c, row); got != "stranded" {
+				t.Errorf("%s: %q", row, got)
+			}
+		}
+		before, err := c.SnapshotAt(w.ctx, ts-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.read(before, "z"); got != "old" {
+			t.Errorf("below the commit: %q", got)
+		}
+		if s := c.Stats(); s.RolledForward == 0 || s.RolledBackIn != 0 {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 
 // A writer gets dead locks out of its way as well, in one phase and in two.
 func TestWriterResolves(t *testing.T) {
 	for name, rows := range ways {
-		w := newWorld(t)
+		w := newWorldOf(t, name)
 		w.strand(nil, threeRows...)
 		c, _ := w.client(txn.Config{})
 		if runs, err := w.attempt(c, "v", rows); err != nil || runs > 2 {
@@ -76,10 +80,11 @@ func TestWriterResolves(t *testing.T) {
 	}
 }
 
-// hold prewrites rows and keeps the commit from going on until the returned function is
-// called, which returns the commit's error.
+// hold prewrites rows, all of them, and keeps the commit from going on until the returned
+// function is called, which returns the commit's error.
 func (w *world) hold(cfg txn.Config, rows ...string) (release func() error) {
 	w.t.Helper()
+	cfg.TwoPhaseOnly = true
 	c, p := w.client(cfg)
 	held, let := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -209,13 +214,15 @@ func TestHeartbeat(t *testing.T) {
 
 // A positive death event makes locks resolvable before they expire.
 func TestDeadWorker(t *testing.T) {
-	w := newWorld(t)
-	worker := w.strand(nil, threeRows...)
-	w.Advance(-time.Minute) // not expired after all
-	w.Kill(worker)
-	c, _ := w.client(txn.Config{})
-	if got := w.get(c, "h"); got != "-" {
-		t.Errorf("%q", got)
+	for _, way := range []string{"two phases", lockAll} {
+		w := newWorldOf(t, way)
+		worker := w.strand(nil, threeRows...)
+		w.Advance(-time.Minute) // not expired after all
+		w.Kill(worker)
+		c, _ := w.client(txn.Config{})
+		if got := w.get(c, "h"); got != "-" {
+			t.Errorf("%q", got)
+		}
 	}
 }
 

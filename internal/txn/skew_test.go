@@ -210,7 +210,7 @@ func TestValidateAfterLocks(t *testing.T) {
 func TestValidateNeverWaits(t *testing.T) {
 	w := newWorld(t)
 	c, _ := w.client(txn.Config{})
-	other, p := w.client(txn.Config{})
+	other, p := w.client(txn.Config{TwoPhaseOnly: true})
 	w.set(c, "on", "a", "z")
 	one := w.skewed(c, "a", "b", (*txn.Txn).Validate)
 	var met error

@@ -14,13 +14,17 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// twoPhase is one two-phase commit (§2.2, Figure 6). The transaction's writes are sorted;
-// the first is the primary.
+// twoPhase is one two-phase commit (§2.2, Figure 6). The first of the transaction's writes is
+// the primary.
 type twoPhase struct {
 	t *Txn
 	c *Client
 	heartbeat
 	held atomic.Bool // some prewrite may have left locks
+	// last is the primary's part of the transaction if that is not prewritten, but commits
+	// in one phase once all else is (docs/adr/0046). Without writes: there is none.
+	last    onePhase
+	intents []mvcc.Cell // the notifications that are not in last
 }
 
 // commit runs the two phases. When it returns, the primary is decided, or its state is
@@ -33,19 +37,116 @@ type twoPhase struct {
 //
 // commit is what users wait for; its latency is one prewrite, one timestamp and one commit.
 func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
+	if err := p.chooseLast(ctx); err != nil {
+		return 0, err
+	}
+	p.heartbeat.primary, p.heartbeat.startTS = p.t.writes[0].cell, p.t.at
 	p.c.beats.add(&p.heartbeat)
 	defer p.c.beats.remove(&p.heartbeat)
-	steps := &p.c.stats.latencies.steps
-	began, span := time.Now(), p.t.span.Child(spanPrewrite)
-	err := p.prewriteAll(ctx)
-	endSpan(span, err)
-	steps[StepPrewrite].Since(began)
-	if err != nil {
+	began := time.Now()
+	if err := p.prewriteAll(ctx, p.t.writes[len(p.last.writes):], p.intents); err != nil {
 		p.abandon(ctx)
 		return 0, err
 	}
+	if part := p.last; len(part.writes) > 0 {
+		// Only the primary's lock can be renewed: a commit that is as slow as that gets one.
+		if time.Since(began) < p.c.beats.every {
+			ts, err := p.commitLast(ctx)
+			if !errors.Is(err, errManyTablets) {
+				return ts, err
+			}
+		}
+		p.last, p.intents = onePhase{}, p.t.notifies
+		if err := p.prewriteAll(ctx, part.writes, part.notifies); err != nil {
+			p.abandon(ctx)
+			return 0, err
+		}
+	}
+	return p.commitLocked(ctx)
+}
+
+// chooseLast chooses the tablet whose part commits in one phase: that with the most writes,
+// of those whose part goes into one message. It moves these writes to the front, so that the
+// primary is one of them.
+//
+// Locks without a write are prewritten, since they are sorted behind the writes, and what
+// validates has to know its commit timestamp before it commits.
+func (p *twoPhase) chooseLast(ctx context.Context) error {
+	t, limits := p.t, p.c.cfg.Limits
+	p.intents = t.notifies
+	if p.c.cfg.TwoPhaseOnly || t.written < len(t.writes) || len(t.validations) > 0 {
+		return nil
+	}
+	type run struct {
+		d                *pb.TabletDescriptor
+		first, n, weight int
+	}
+	var runs []run
+	seen := 0
+	err := cut(ctx, p.c.router, t.writes, func(w pending) (mvcc.Cell, int) {
+		return w.cell, w.cell.OnePhaseWeight(len(w.value), limits)
+	}, func(d *pb.TabletDescriptor, writes []pending, weight int) {
+		runs = append(runs, run{d, seen, len(writes), weight})
+		seen += len(writes)
+	})
+	if err != nil {
+		return err
+	}
+	var best run
+	for i, r := range runs {
+		several := i > 0 && runs[i-1].d.TabletId == r.d.TabletId ||
+			i+1 < len(runs) && runs[i+1].d.TabletId == r.d.TabletId
+		if !several && r.n > best.n {
+			best = r
+		}
+	}
+	if best.n == 0 {
+		return nil
+	}
+	chosen := slices.Clone(t.writes[best.first : best.first+best.n])
+	copy(t.writes[best.n:], t.writes[:best.first])
+	copy(t.writes, chosen)
+	in, out := split(best.d, t.notifies, p.c.router.batchBytes()-best.weight)
+	p.last, p.intents = onePhase{t, t.writes[:best.n], in}, out
+	return nil
+}
+
+// commitLast decides the transaction, all else of which is prewritten, by committing its last
+// tablet's part in one phase. The error is errManyTablets if nothing was sent.
+//
+// The proof of order (§2.3) holds: the locks elsewhere are durable before the message is
+// sent, and the tablet asks for the commit timestamp only once it has reserved its cells.
+// Whoever meets one of the locks finds nothing at the primary, waits for as long as the lock
+// has not expired, and then leaves a rollback record there, which refuses this commit.
+func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
+	began, span := time.Now(), p.t.span.Child(spanCommit)
+	commitTS, err := mvcc.Timestamp(0), ctx.Err()
+	if err == nil {
+		commitTS, err = p.last.commit(ctx)
+	}
+	if errors.Is(err, errManyTablets) { // the span is dropped
+		return 0, err
+	}
+	endSpan(span, err)
+	p.c.stats.latencies.steps[StepCommit].Since(began)
+	if err != nil {
+		if !errors.Is(err, ErrCommitUnknown) {
+			p.abandon(ctx)
+		}
+		return 0, err
+	}
+	cells, _, _ := p.cells()
+	p.finishLater(committed{
+		commitTS: commitTS, restCells: cells[len(p.last.writes):], restIntents: p.intents,
+	}, nil)
+	return commitTS, nil
+}
+
+// commitLocked takes the commit timestamp and decides the transaction, all of which is
+// prewritten, by committing the primary.
+func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	// Every lock is durable: only now may the commit timestamp be asked for (§2.3, invariant 2).
-	span = p.t.span.Child(spanOracle)
+	span := p.t.span.Child(spanOracle)
 	commitTS, err := p.c.oracle.get(ctx)
 	endSpan(span, err)
 	if err == nil {
@@ -56,10 +157,10 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	cells, locked, intents := p.cells()
-	began, span = time.Now(), p.t.span.Child(spanCommit)
+	began, span := time.Now(), p.t.span.Child(spanCommit)
 	done, err := p.commitPrimary(ctx, commitTS, cells, intents)
 	endSpan(span, err)
-	steps[StepCommit].Since(began)
+	p.c.stats.latencies.steps[StepCommit].Since(began)
 	if err != nil {
 		// Unknown means that settling failed too: it is left to those who meet the locks.
 		if !errors.Is(err, ErrCommitUnknown) {
@@ -67,10 +168,15 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		}
 		return 0, err
 	}
+	p.finishLater(done, locked)
+	return done.commitTS, nil
+}
+
+// finishLater has what is left committed in the background.
+func (p *twoPhase) finishLater(done committed, locked []mvcc.Cell) {
 	if len(done.restCells)+len(done.restIntents)+len(locked) > 0 {
 		p.c.work.run(func(ctx context.Context) { p.finish(ctx, done, locked) })
 	}
-	return done.commitTS, nil
 }
 
 // cells returns all that has to be committed or rolled back: what is written, of which the
@@ -203,8 +309,8 @@ func (p *twoPhase) abandon(ctx context.Context) {
 		return
 	}
 	p.c.stats.rolledBack.Add(1)
-	written, locked, intents := p.cells()
-	rest := slices.Concat(written[1:], locked)
+	written, locked, _ := p.cells()
+	rest, intents := slices.Concat(written[max(1, len(p.last.writes)):], locked), p.intents
 	primary := func(ctx context.Context) error {
 		_, err := p.c.router.mutate(ctx, posOf(p.primary),
 			rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))

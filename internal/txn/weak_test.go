@@ -56,7 +56,7 @@ func TestNotifyAlone(t *testing.T) {
 // one phase and in two.
 func TestNotifyWithWrites(t *testing.T) {
 	for name, rows := range ways {
-		w := newWorld(t)
+		w := newWorldOf(t, name)
 		w.Observe(w.table, "weak", mvcc.ObservedWeak)
 		c, _ := w.client(txn.Config{})
 		tx, failing := w.begin(c), w.begin(c)

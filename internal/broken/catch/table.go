@@ -86,6 +86,8 @@ var properties = []property{
 		assertion: "ROLLED-BACK: .*"},
 	{tag: "secondary_first", pkg: "internal/txn", test: "^TestSecondaryNeverFirst$",
 		assertion: "secondary-never-first: all-or-nothing is broken"},
+	{tag: "last_first", pkg: "internal/txn", test: "^TestLastTabletAfterTheOthers$",
+		assertion: "LAST-FIRST: .*"},
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$",
 		assertion: "ANSWER-BEFORE-APPLY: .*"},
 	{tag: "early_txn", pkg: "actors/tablet", test: "^TestReadSeesLockOrWrite$",
