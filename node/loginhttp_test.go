@@ -134,6 +134,13 @@ func TestConsoleLogsIn(t *testing.T) {
 	if code, _, answer := post(browser(reader), action, "", undo); code != 403 {
 		t.Errorf("a reader's certificate: %d %v", code, answer)
 	}
+	// A certificate of before there were roles is an operator's, and is taken note of.
+	if code, _, answer := post(browser(certstest.OldClient(t, dir)), action, "", undo); code != 200 {
+		t.Errorf("a certificate without a role: %d %v", code, answer)
+	}
+	if got := n.Status().Roleless; len(got) != 1 || got[0].Name != "ann" || got[0].SeenUnixMs == 0 {
+		t.Errorf("who has logged in without a role is not counted: %v", got)
+	}
 	if code, _, answer := post(nobody, "/api/v1/actions/tablet-split", cookie,
 		`{"table":"none","row":"YQ=="}`); code != 400 {
 		t.Errorf("a table that is not there: %d %v", code, answer)

@@ -61,6 +61,13 @@ func TestAuditLogHasAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	act("b")
+	// The next time there is a new file already, as logrotate's `create` makes it.
+	if err := os.Rename(path, path+".2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	act("c")
 	if err := file.close(); err != nil {
 		t.Fatal(err)
@@ -81,7 +88,10 @@ func TestAuditLogHasAFile(t *testing.T) {
 	if got := methods(path + ".1"); !slices.Equal(got, []any{"a"}) {
 		t.Errorf("moved away: %v", got)
 	}
-	if got := methods(path); !slices.Equal(got, []any{"b", "c", "torn", "d"}) {
+	if got := methods(path + ".2"); !slices.Equal(got, []any{"b"}) {
+		t.Errorf("replaced: %v", got)
+	}
+	if got := methods(path); !slices.Equal(got, []any{"c", "torn", "d"}) {
 		t.Errorf("UNAUDITED: %v", got)
 	}
 	if n := strings.Count(log.String(), "msg=audit node=1"); n != 4 {
