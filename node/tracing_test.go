@@ -147,18 +147,28 @@ func TestOneTrace(t *testing.T) {
 // lastTablet is the one at the end of the map: of users' tables.
 func lastTablet(all []*pb.TabletDescriptor) uint64 { return all[len(all)-1].TabletId }
 
+// traceCounter is a transport that counts the operations that carry a trace.
+type traceCounter struct {
+	txn.Transport
+	traced atomic.Int64
+}
+
+func (c *traceCounter) Send(ctx context.Context, d *pb.TabletDescriptor,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if len(req.Trace) > 0 {
+		c.traced.Add(1)
+	}
+	return c.Transport.Send(ctx, d, req)
+}
+
 // withheld is a transport that loses commits of all tablets but the first.
 type withheld struct {
 	txn.Transport
-	first  atomic.Uint64
-	traced atomic.Int64 // operations that carry a trace
+	first atomic.Uint64
 }
 
 func (w *withheld) Send(ctx context.Context, d *pb.TabletDescriptor,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	if len(req.Trace) > 0 {
-		w.traced.Add(1)
-	}
 	decides := req.GetCommit() != nil || req.GetOnePhase() != nil
 	if decides && !w.first.CompareAndSwap(0, d.TabletId) &&
 		w.first.Load() != d.TabletId {
@@ -210,17 +220,16 @@ func TestTracingOff(t *testing.T) {
 	for name, spans := range map[string]recorded{
 		"without a provider": {}, "not sampled": record(trace.NeverSample()),
 	} {
-		w := &withheld{Transport: handle.Client(n.DB()).Transport()}
-		w.first.Store(1 << 63)
-		db := handle.NewDB(txn.NewClient(w, txn.Config{Tracer: tracerOf(spans)}))
+		c := &traceCounter{Transport: handle.Client(n.DB()).Transport()}
+		db := handle.NewDB(txn.NewClient(c, txn.Config{Tracer: tracerOf(spans)}))
 		err := db.Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
 			column := percolator.Column{Table: "t", Name: "c"}
 			tx.Set("r", column, []byte("x"))
 			_, _, err := tx.Get(ctx, "s", column)
 			return err
 		})
-		if err != nil || w.traced.Load() != 0 {
-			t.Errorf("%s: %v; %d operations with a trace", name, err, w.traced.Load())
+		if err != nil || c.traced.Load() != 0 {
+			t.Errorf("%s: %v; %d operations with a trace", name, err, c.traced.Load())
 		}
 	}
 }
