@@ -132,7 +132,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 		obs: obs, cell: d.Cell, known: d.Notify, done: d.Done, waits: d.Waits, backlog: d.Backlog,
 		since: time.Now(),
 	}
-	rests := e.unrest() > 0
+	rests := e.remainingRest() > 0
 	switch {
 	case obs.held.Load():
 		return notify.Paused
@@ -154,7 +154,7 @@ func (a *dispatcherActor) admit(d *notify.Dirty) notify.Admission {
 func (a *dispatcherActor) collapse(e *entry, d *notify.Dirty) notify.Admission {
 	switch {
 	case e.state == resting:
-		a.disturb(e, d.Notify)
+		a.postpone(e, d.Notify)
 	case e.state == waiting && e.failedTS != 0:
 		if d.Notify == nil || d.Notify.TS <= e.failedTS {
 			return notify.Deferred

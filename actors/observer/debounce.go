@@ -26,9 +26,9 @@ func (e *entry) rest() time.Duration {
 	return d
 }
 
-// unrest returns how long the cell has to wait from now on if it does not change any more. Of
+// remainingRest returns how long the cell has to wait from now on if it does not change any more. Of
 // a change that is only hinted at it is taken that it has just happened.
-func (e *entry) unrest() time.Duration {
+func (e *entry) remainingRest() time.Duration {
 	left := e.rest()
 	if left == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (e *entry) unrest() time.Duration {
 
 // place queues the entry, or makes it wait if its cell has not rested yet.
 func (a *dispatcherActor) place(e *entry) {
-	if d := e.unrest(); d > 0 {
+	if d := e.remainingRest(); d > 0 {
 		a.wait(e, d)
 		return
 	}
@@ -67,14 +67,14 @@ func (a *dispatcherActor) wait(e *entry, d time.Duration) {
 	e.obs.stats.waiting.Add(1)
 }
 
-// disturb puts the end of a resting cell's wait off for a change that n or a hint tells of.
-func (a *dispatcherActor) disturb(e *entry, n *mvcc.Notify) {
+// postpone puts the end of a resting cell's wait off for a change that n or a hint tells of.
+func (a *dispatcherActor) postpone(e *entry, n *mvcc.Notify) {
 	if n != nil && e.known != nil && n.TS <= e.known.TS {
 		return // told before
 	}
 	e.hint = false
 	e.note(n)
-	if due := time.Now().Add(e.unrest()); due.After(e.due) {
+	if due := time.Now().Add(e.remainingRest()); due.After(e.due) {
 		e.due = due
 		heap.Fix(&a.waiting, e.index)
 	}

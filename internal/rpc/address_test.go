@@ -55,7 +55,7 @@ func TestDialsNobody(t *testing.T) {
 func TestDiagnose(t *testing.T) {
 	for _, c := range []struct {
 		failure, says string
-		hopeless      bool
+		allRefused    bool
 	}{
 		{`transport: authentication handshake failed: tls: first record does not look like a TLS ` +
 			`handshake`, "speaks plain text", true},
@@ -70,9 +70,9 @@ func TestDiagnose(t *testing.T) {
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
 	} {
-		text, hopeless := diagnose(c.failure)
-		if hopeless != c.hopeless || !strings.Contains(text, c.says) || c.says == "" && text != "" {
-			t.Errorf("%s: %q, %v", c.failure, text, hopeless)
+		text, allRefused := diagnose(c.failure)
+		if allRefused != c.allRefused || !strings.Contains(text, c.says) || c.says == "" && text != "" {
+			t.Errorf("%s: %q, %v", c.failure, text, allRefused)
 		}
 	}
 }

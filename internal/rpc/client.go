@@ -98,10 +98,10 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 	return c, nil
 }
 
-// hopelessAfter is how long an address is tried again that refuses connections, or where
+// allRefusedAfter is how long an address is tried again that refuses connections, or where
 // something else listens: a node that is just being started has that long to open its
 // listener.
-const hopelessAfter = 700 * time.Millisecond
+const allRefusedAfter = 700 * time.Millisecond
 
 // greet asks one address after another until one has answered. The link in use is then
 // that one.
@@ -111,7 +111,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 	began := time.Now()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var last error
-		hopeless := true
+		allRefused := true
 		// Each address once; then a pause, which grows.
 		for range c.links {
 			l := c.link()
@@ -123,7 +123,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			}
 			text, clear := diagnose(status.Convert(err).Message())
 			last = fmt.Errorf("%s: %s%w", l.addr, text, txn.Plain(fromStatus(err)))
-			hopeless = hopeless && clear
+			allRefused = allRefused && clear
 			// Somebody is there and refuses: asking the others would only hide why.
 			var refusal *txn.ServerError
 			if errors.As(last, &refusal) {
@@ -131,7 +131,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			}
 			c.avoid(l)
 		}
-		if hopeless && time.Since(began) > hopelessAfter || txn.Sleep(ctx, wait) != nil {
+		if allRefused && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}
