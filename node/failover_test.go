@@ -19,7 +19,7 @@ import (
 )
 
 // comesTrue waits until ok says so.
-func comesTrue(ctx context.Context, t *testing.T, what string, ok func() bool) {
+func comesTrue(ctx context.Context, t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -16,7 +16,7 @@ import (
 )
 
 // fillableDisk is a store in memory whose disk is as full as a test says.
-func fillableDisk(t *testing.T) (*store.Store, *atomic.Uint64) {
+func fillableDisk(t testing.TB) (*store.Store, *atomic.Uint64) {
 	t.Helper()
 	free := &atomic.Uint64{}
 	free.Store(math.MaxUint64)

@@ -162,7 +162,6 @@ func (l *leaderJobs) end(ctx context.Context) error {
 	l.backfills, l.collector, l.placement, l.splitter = nil, nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
-	l.timers.Pending.Store(0)
 	var late []job
 	var errs []error
 	for _, j := range slices.Backward(l.running) {
@@ -171,6 +170,7 @@ func (l *leaderJobs) end(ctx context.Context) error {
 		}
 	}
 	l.running = late
+	l.timers.Pending.Store(0) // a turn that ended meanwhile has counted once more
 	return errors.Join(errs...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -51,4 +52,24 @@ func TestNoJobsBesideLateOnes(t *testing.T) {
 			t.Error("no jobs are started after the last one has ended")
 		}
 	})
+}
+
+// lastTurn is a timers job that counts what waits once more while it ends.
+type lastTurn struct{ pending *atomic.Int64 }
+
+func (j lastTurn) Stop(context.Context) error {
+	j.pending.Store(7)
+	return nil
+}
+
+// TestEndedTimersCountNothing: when this node's timers job has ended, another node's counts.
+func TestEndedTimersCountNothing(t *testing.T) {
+	jobs := &leaderJobs{}
+	jobs.running = []job{lastTurn{&jobs.timers.Pending}}
+	if err := jobs.end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := jobs.timers.Pending.Load(); n != 0 {
+		t.Errorf("%d timers are said to wait by a job that has ended", n)
+	}
 }

@@ -26,7 +26,7 @@ import (
 // members that all of them see at once. Nodes are numbered from 0; their stores outlive
 // them.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	network *memlink.Network
 	members *hub
 	change  func(i int, c *node.Config)
@@ -40,13 +40,13 @@ type rig struct {
 }
 
 // newRig starts so many nodes. The first begins a cluster, the others are taken into it.
-func newRig(t *testing.T, size int, change func(i int, c *node.Config)) *rig {
+func newRig(t testing.TB, size int, change func(i int, c *node.Config)) *rig {
 	t.Helper()
 	return newTracedRig(t, size, change, nil)
 }
 
 // newTracedRig is newRig with nodes whose spans the provider gets.
-func newTracedRig(t *testing.T, size int, change func(i int, c *node.Config),
+func newTracedRig(t testing.TB, size int, change func(i int, c *node.Config),
 	traces trace.TracerProvider) *rig {
 	t.Helper()
 	r := &rig{

@@ -127,26 +127,40 @@ var ErrEarly = errors.New("notifytest: EFFECT-MISSING")
 
 // Arrived returns ErrEarly unless everything is there that a commit of Begin has set off.
 func Arrived(ctx context.Context, db *percolator.DB, row string, value int) error {
+	_, err := LastEffect(ctx, db, row, value)
+	return err
+}
+
+// LastEffect is Arrived, which also returns when the last effect was committed.
+func LastEffect(ctx context.Context, db *percolator.DB, row string,
+	value int) (at percolator.Timestamp, err error) {
 	s, err := db.Snapshot(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer s.Close()
 	rows := []string{row}
 	for level := range cascadeDepth + 1 {
 		var next []string
 		for _, row := range rows {
-			got, err := number(ctx, s, level, row)
+			cells, err := s.GetMulti(ctx, percolator.CellKey{Row: row, Column: cascadeColumn(level)})
 			if err != nil {
-				return err
+				return 0, err
+			}
+			got := 0
+			for _, c := range cells {
+				at = max(at, c.CommitTS)
+				if got, err = strconv.Atoi(string(c.Value)); err != nil {
+					return 0, err
+				}
 			}
 			if got < value {
-				return fmt.Errorf("%w: row %q of level %d is at %d, not yet at %d", ErrEarly, row, level,
-					got, value)
+				return 0, fmt.Errorf("%w: row %q of level %d is at %d, not yet at %d", ErrEarly, row,
+					level, got, value)
 			}
 			next = append(next, children(level, row)...)
 		}
 		rows = next
 	}
-	return nil
+	return at, nil
 }
