@@ -102,15 +102,15 @@ func followWork(t *testing.T, own bool) {
 	behind := percolator.Column{Table: "behind", Name: "in"}
 	ahead := percolator.Column{Table: "front", Name: "in"}
 	var (
-		moving = make(chan struct{}) // the tablet ahead is asked: the run there may go on
+		stayed = make(chan struct{}) // the tablet behind has answered
+		moving = make(chan struct{}) // and the one ahead is asked: the run there may go on
 		moved  = make(chan struct{}) // what it has written is being run
 		last   = make(chan struct{}) // and may end
 		done   atomic.Bool
 	)
-	var moves, moveds sync.Once
+	var stays, moves, moveds sync.Once
 	cluster := notifytest.NewCluster()
-	// Walks go by table, in the order in which tables are made.
-	cluster.AddTable(behind.Table)
+	back := cluster.AddTable(behind.Table)
 	front := cluster.AddTable(ahead.Table)
 	var asked atomic.Int64
 	n := notifytest.Start(t, notifytest.NodeConfig{
@@ -148,12 +148,17 @@ func followWork(t *testing.T, own bool) {
 				}
 			default:
 			}
-			return txntest.Fault{Before: func(ctx context.Context) {
-				if holds(cluster, req.TabletId, front) {
+			switch {
+			case holds(cluster, req.TabletId, back):
+				return txntest.Fault{After: func() { stays.Do(func() { close(stayed) }) }}
+			case holds(cluster, req.TabletId, front):
+				return txntest.Fault{Before: func(ctx context.Context) {
+					<-stayed
 					moves.Do(func() { close(moving) })
 					<-moved
-				}
-			}}
+				}}
+			}
+			return txntest.Fault{}
 		},
 	})
 	var at percolator.Timestamp

@@ -96,6 +96,9 @@ func (c *Config) checkAddress(row, column string) error {
 	return nil
 }
 
+// CheckCell reports, as an error that wraps ErrTooLarge, a cell that the client's limits forbid.
+func (c *Client) CheckCell(cell mvcc.Cell) error { return c.cfg.checkAddress(cell.Row, cell.Column) }
+
 func orDefault[T int | time.Duration](v *T, def T) {
 	if *v <= 0 {
 		*v = def

@@ -2,8 +2,10 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -36,7 +38,6 @@ type effectsWait struct {
 	until    mvcc.Timestamp
 	unlinked []string
 	asked    time.Time // when unlinked was
-	pause    time.Duration
 }
 
 // effectsWalk is what a walk over the tablets has found while nothing waited there.
@@ -50,8 +51,8 @@ type effectsWalk struct {
 // not been given out yet.
 //
 // One walk over the tablets is not one moment: a run may move work from a tablet that is yet
-// to be asked to one that has answered. So there are two, each of which waits at a tablet
-// until it has nothing. Had anything been left at a moment between the two, its notification
+// to be asked to one that has answered. So there are two, each of which goes on until every
+// tablet has said that it has nothing. Had anything been left at a moment between the two, its notification
 // had either been met by one of them or been written after the first walk's mark, and the
 // second would know.
 func (o *observers) WaitFor(ctx context.Context,
@@ -59,7 +60,7 @@ func (o *observers) WaitFor(ctx context.Context,
 	if err := o.oracle.givenOut(ctx, until); err != nil {
 		return nil, err
 	}
-	w := &effectsWait{o: o, until: until, pause: effectsPause}
+	w := &effectsWait{o: o, until: until}
 	if err := w.relink(ctx); err != nil {
 		return nil, err
 	}
@@ -93,51 +94,99 @@ func (w *effectsWait) relink(ctx context.Context) (err error) {
 	return err
 }
 
-// walk asks every tablet, again and again while something waits there, and goes on where the
-// tablet ends that has answered.
+// effectsAnswer is what the tablet at a position has answered, and where it ends, if it is not
+// the last.
+type effectsAnswer struct {
+	*pb.EffectsResponse
+	at, end wire.Position
+	bounded bool
+}
+
+// walk asks every tablet, all at once, and then those again where something waited, one after
+// another, until nothing does. They are not asked at once: each question is work for those who
+// are waited for, and whoever has to be waited for longest decides.
 func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
-	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
-	for more {
-		began, last := time.Now(), before.seen[at]
-		n, end, bounded, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
-			Unlinked: w.unlinked,
-			Effects:  &pb.EffectsRequest{Until: uint64(w.until), Since: last.GetMark()},
-		})
+	var mu sync.Mutex
+	var waiting []effectsAnswer
+	err := w.o.eachTablet(ctx, func(ctx context.Context,
+		at wire.Position) (end wire.Position, bounded bool, err error) {
+		a, err := w.ask(ctx, at, before)
 		if err != nil {
-			return nil, err
+			return end, false, err
 		}
-		effects := n.GetEffects()
-		if effects == nil {
-			return nil, errNoEffects
+		mu.Lock()
+		defer mu.Unlock()
+		now.add(a, before)
+		if a.Waiting {
+			waiting = append(waiting, a)
 		}
-		if effects.Waiting {
-			now.again = true
-			if err := w.sleep(ctx, time.Since(began)); err != nil {
+		return a.end, a.bounded, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(waiting, func(a, b effectsAnswer) int {
+		if a.at.Less(b.at) {
+			return -1
+		}
+		return 1
+	})
+	for _, a := range waiting {
+		// It may have been split since.
+		for at, more := a.at, true; more; {
+			last, err := w.rest(ctx, at, before)
+			if err != nil {
 				return nil, err
 			}
-			continue
+			now.add(last, before)
+			at, more = last.end, last.bounded && (!a.bounded || last.end.Less(a.end))
 		}
-		// What waits for nobody may have been run all the same, and what it has set off
-		// may be anywhere.
-		now.again = now.again || effects.Written || !slices.EqualFunc(effects.Held, last.GetHeld(),
-			func(a, b *pb.ObserverPending) bool { return proto.Equal(a, b) })
-		now.seen[at] = effects
-		at, more = end, bounded
 	}
 	return now, nil
 }
 
-// sleep pauses before the next question, at least as long as the last took.
-func (w *effectsWait) sleep(ctx context.Context, took time.Duration) error {
-	if err := Sleep(ctx, max(w.pause, took)); err != nil {
-		return err
+// rest asks the tablet at the position again until nothing waits there.
+func (w *effectsWait) rest(ctx context.Context, at wire.Position,
+	before *effectsWalk) (effectsAnswer, error) {
+	for pause, took := effectsPause, time.Duration(0); ; pause = min(2*pause, effectsPauseMax) {
+		if err := Sleep(ctx, max(pause, took)); err != nil {
+			return effectsAnswer{}, err
+		}
+		if time.Since(w.asked) >= relinkEvery {
+			if err := w.relink(ctx); err != nil {
+				return effectsAnswer{}, err
+			}
+		}
+		began := time.Now()
+		a, err := w.ask(ctx, at, before)
+		if err != nil || !a.Waiting {
+			return a, err
+		}
+		took = time.Since(began)
 	}
-	w.pause = min(2*w.pause, effectsPauseMax)
-	if time.Since(w.asked) < relinkEvery {
-		return nil
+}
+
+// ask asks the tablet at the position once.
+func (w *effectsWait) ask(ctx context.Context, at wire.Position,
+	before *effectsWalk) (effectsAnswer, error) {
+	n, end, bounded, err := w.o.pendingAt(ctx, at, &pb.PendingRequest{
+		Unlinked: w.unlinked,
+		Effects:  &pb.EffectsRequest{Until: uint64(w.until), Since: before.seen[at].GetMark()},
+	})
+	if err == nil && n.GetEffects() == nil {
+		err = errNoEffects
 	}
-	return w.relink(ctx)
+	return effectsAnswer{n.GetEffects(), at, end, bounded}, err
+}
+
+// add takes an answer in. What waits for nobody may have been run all the same, and what it
+// has set off may be anywhere.
+func (w *effectsWalk) add(a effectsAnswer, before *effectsWalk) {
+	w.again = w.again || a.Waiting || a.Written ||
+		!slices.EqualFunc(a.Held, before.seen[a.at].GetHeld(),
+			func(a, b *pb.ObserverPending) bool { return proto.Equal(a, b) })
+	w.seen[a.at] = a.EffectsResponse
 }
 
 // held sums up what waits for nobody.
@@ -178,23 +227,28 @@ func (s *Snapshot) Settled(ctx context.Context, tables ...string) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
-	for more {
+	err = s.c.observers.eachTablet(ctx, func(ctx context.Context,
+		at wire.Position) (wire.Position, bool, error) {
 		n, end, bounded, err := s.c.observers.pendingAt(ctx, at, &pb.PendingRequest{
 			Unlinked: unlinked,
 			Effects:  &pb.EffectsRequest{Until: uint64(s.at), Tables: ids, Shown: true},
 		})
-		if err != nil {
-			return false, err
-		}
 		effects := n.GetEffects()
-		if effects == nil {
-			return false, errNoEffects
+		switch {
+		case err != nil:
+			return end, false, err
+		case effects == nil:
+			return end, false, errNoEffects
+		case effects.Waiting || effects.Hidden:
+			return end, false, errUnsettled
 		}
-		if effects.Waiting || effects.Hidden {
-			return false, nil
-		}
-		at, more = end, bounded
+		return end, bounded, nil
+	})
+	if errors.Is(err, errUnsettled) {
+		return false, nil
 	}
-	return true, nil
+	return err == nil, err
 }
+
+// errUnsettled ends a walk that has found something that a snapshot does not show.
+var errUnsettled = errors.New("txn: not settled")

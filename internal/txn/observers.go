@@ -3,6 +3,9 @@ package txn
 import (
 	"context"
 	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -98,21 +101,48 @@ func (o *observers) pendingPass(ctx context.Context, unlinked []string) (pass, e
 	return p, err
 }
 
-// eachPending asks every tablet of user tables what is pending there. Each step goes on
-// where the tablet that has answered ends, so that none is left out, whatever splits
-// meanwhile.
+// eachPending asks every tablet of user tables what is pending there. visit is called for one
+// at a time.
 func (o *observers) eachPending(ctx context.Context, unlinked []string,
 	visit func(*pb.PendingResponse)) error {
-	at, more := wire.Position{Table: mvcc.FirstUserTable}, true
-	for more {
+	var mu sync.Mutex
+	return o.eachTablet(ctx, func(ctx context.Context,
+		at wire.Position) (wire.Position, bool, error) {
 		n, end, bounded, err := o.pendingAt(ctx, at, &pb.PendingRequest{Unlinked: unlinked})
-		if err != nil {
-			return err
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			visit(n)
 		}
-		visit(n)
-		at, more = end, bounded
+		return end, bounded, err
+	})
+}
+
+// tabletsAtOnce is how many tablets are asked at once.
+const tabletsAtOnce = 16
+
+// eachTablet calls ask for every tablet of user tables, for several at once, with a position in
+// it; ask returns where the tablet ends that has answered, if it is not the last. What lies
+// between two tablets that the client knows is gone through step by step, each from where the
+// last one ends, so that none is left out, whatever splits meanwhile.
+func (o *observers) eachTablet(ctx context.Context, ask func(ctx context.Context,
+	at wire.Position) (end wire.Position, bounded bool, err error)) error {
+	starts := o.router.tablets.startsFrom(wire.Position{Table: mvcc.FirstUserTable})
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(tabletsAtOnce)
+	for i := range starts {
+		group.Go(func() error {
+			for at, more := starts[i], true; more; {
+				end, bounded, err := ask(ctx, at)
+				if err != nil {
+					return err
+				}
+				at, more = end, bounded && (i+1 == len(starts) || end.Less(starts[i+1]))
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // pendingAt asks the tablet that holds the position, and returns where it ends, if it is not

@@ -31,5 +31,5 @@ func (t *Txn) SetOrigin(origin mvcc.Timestamp) { t.origin = origin }
 // that the transaction has not read before. All changes of such a cell that the transaction
 // sees go back to its origin or a later one, but for those that are acknowledged.
 func (t *Txn) GetObserved(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
-	return t.getRecords(ctx, cells, true)
+	return t.records(ctx, cells, true)
 }

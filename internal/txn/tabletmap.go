@@ -54,6 +54,17 @@ func (m *tabletMap) findBefore(p wire.Position) *pb.TabletDescriptor {
 	return list[i-1]
 }
 
+// startsFrom returns p, and where the cached tablets behind it begin.
+func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
+	out := []wire.Position{p}
+	for _, d := range m.load() {
+		if start := wire.StartOf(d); p.Less(start) {
+			out = append(out, start)
+		}
+	}
+	return out
+}
+
 // insert adds descriptors. Tablets only split, so where two overlap one descends from the
 // other and has the higher epoch: the lower one goes.
 func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {

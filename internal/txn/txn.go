@@ -112,10 +112,15 @@ func (t *Txn) GetMulti(ctx context.Context, keys []Key) ([]Value, error) {
 
 // GetRecords is reader.GetRecords; a failure sticks.
 func (t *Txn) GetRecords(ctx context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
+	return t.records(ctx, cells, false)
+}
+
+func (t *Txn) records(ctx context.Context, cells []mvcc.Cell,
+	origins bool) ([]mvcc.ReadResult, error) {
 	if err := t.beginRead(ctx); err != nil {
 		return nil, err
 	}
-	results, err := t.reader.GetRecords(ctx, cells...)
+	results, err := t.getRecords(ctx, cells, origins)
 	if err != nil {
 		t.fail(err)
 	}

@@ -17,6 +17,7 @@ import (
 // Fault is what happens to one operation. The zero value lets it pass.
 type Fault struct {
 	Before  func(ctx context.Context) // called first: to wait, or to do something else meanwhile
+	After   func()                    // called when it was done, before its reply
 	NotSent bool                      // it does not reach its tablet, and the sender knows
 	Lost    bool                      // it does not reach its tablet, and the sender does not know
 	Answer  *pb.Error                 // it is not done, and this is the answer
@@ -86,6 +87,9 @@ func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	resp := p.cluster.evaluate(req)
 	if f.Twice {
 		resp = p.cluster.evaluate(req)
+	}
+	if f.After != nil {
+		f.After()
 	}
 	if f.Reply {
 		return nil, ErrLost
