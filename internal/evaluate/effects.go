@@ -41,8 +41,8 @@ func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
 	return out
 }
 
-// undecided reports whether an observed column of the table has a lock from the timestamp or
-// before. Reserved ones count too where it matters that a commit may be about to be
+// undecided reports whether an observed column of the table has a lock of a write from the
+// timestamp or before. What is only locked notifies nobody. Reserved ones count too where it matters that a commit may be about to be
 // answered; whoever waits for a commit has its answer.
 func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) bool {
 	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
@@ -50,7 +50,8 @@ func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) 
 		return false
 	}
 	for c, l := range v.Locks(span, false) {
-		if v.Observed(c.Table, c.Column) == mvcc.NotObserved || c.Class != mvcc.ClassData {
+		if v.Observed(c.Table, c.Column) == mvcc.NotObserved || c.Class != mvcc.ClassData ||
+			l.Kind == mvcc.KindLock {
 			continue
 		}
 		if l.Token == 0 && l.From() <= until || l.Token != 0 && reserved && l.CommitTS <= until {

@@ -37,3 +37,26 @@ func TestEveryOperationIsEvaluated(t *testing.T) {
 		}
 	}
 }
+
+// TestLockedOnlySetsNothingOff: who waits for a commit's effects waits for locks of writes to
+// observed columns, of which notifications may come, and not for those of Tx.Lock.
+func TestLockedOnlySetsNothingOff(t *testing.T) {
+	for kind, want := range map[mvcc.Kind]bool{
+		mvcc.KindPut: true, mvcc.KindDelete: true, mvcc.KindLock: false,
+	} {
+		v := evaluatetest.Mem{
+			MemView: mvcctest.NewMemView(), Tablet: &pb.TabletDescriptor{TabletId: 7, EndUnbounded: true},
+		}
+		cell := mvcc.Cell{Table: mvcc.FirstUserTable, Row: "r", Column: "c"}
+		v.Columns[mvcc.ObservedColumn{Table: cell.Table, Column: cell.Column}] = mvcc.ObservedStrong
+		v.Apply([]mvcc.Mutation{{
+			Group: mvcc.GroupLock, Cell: cell, Lock: &mvcc.Lock{StartTS: 5, Kind: kind},
+		}})
+		resp, _, err := evaluate.Read(v, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{
+			Pending: &pb.PendingRequest{Effects: &pb.EffectsRequest{Until: 10}},
+		}}, 1)
+		if got := resp.GetPending().GetEffects().GetWaiting(); err != nil || got != want {
+			t.Errorf("a lock of kind %d is waited for: %v, %v", kind, got, err)
+		}
+	}
+}

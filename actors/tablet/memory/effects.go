@@ -78,8 +78,15 @@ type endedRun struct {
 	origin, end mvcc.Timestamp
 }
 
-// add takes a run in.
+// add takes a run in. The changes that one run was for, as those of a batch, are one entry
+// for each table.
 func (e *endedRuns) add(r endedRun) {
+	for i := range e.runs {
+		if have := &e.runs[i]; have.table == r.table && have.end == r.end {
+			have.origin = min(have.origin, r.origin)
+			return
+		}
+	}
 	if len(e.runs) < maxEnded {
 		e.runs = append(e.runs, r)
 		return
@@ -97,15 +104,24 @@ func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
 	})
 }
 
-// Ended records that a run has ended, which is about to clear cells' notifications. If the
+// Ended records that a run has ended, which is about to clear cells' notifications. Another
+// run may have cleared them before it: then it goes back to what the request says. If the
 // store can't be read, nothing will be cleared.
 func (m *Memory) Ended(v *EvalView, clears []mvcc.ClearNotifyRequest) {
 	for _, r := range clears {
 		if r.Ended == 0 {
 			continue
 		}
-		if n, there, err := v.Notification(r.Cell); there && err == nil {
-			m.ended.add(endedRun{table: r.Cell.Table, origin: n.Origin(), end: r.Ended})
+		n, there, err := v.Notification(r.Cell)
+		if err != nil {
+			continue
+		}
+		origin := r.Origin
+		if there && (origin == 0 || n.Origin() < origin) {
+			origin = n.Origin()
+		}
+		if origin != 0 {
+			m.ended.add(endedRun{table: r.Cell.Table, origin: origin, end: r.Ended})
 		}
 	}
 }

@@ -67,8 +67,8 @@ type ages struct {
 	double  uint                // width is 1000 << double
 }
 
-// ageBucket counts the timestamps of one bucket. least is the least that was ever added
-// while there were any: exact, until that one is taken away before others of its bucket.
+// ageBucket counts the timestamps of one bucket. least is none of them higher than, and nearly
+// always the least that was added while there were any.
 type ageBucket struct {
 	n     int
 	least mvcc.Timestamp // 0: none was added
@@ -117,13 +117,17 @@ func (a *ages) coarsen() {
 	}
 }
 
-// merge adds the other's buckets. The coarser width of the two holds for both.
+// merge adds the other's buckets, where some are below zero here. The coarser width of the two
+// holds for both. What is the least in a bucket of both is not known: one that was added here
+// is forgotten when the bucket's count was zero meanwhile, for the other's that were taken away.
 func (a *ages) merge(o *ages) {
 	for a.double < o.double {
 		a.coarsen()
 	}
 	for at, b := range o.buckets {
-		a.put(at*o.width()/a.width(), b)
+		at = at * o.width() / a.width()
+		b.least = max(mvcc.TimestampAt(at*a.width()), 1)
+		a.put(at, b)
 	}
 	for len(a.buckets) > maxAges {
 		a.coarsen()
