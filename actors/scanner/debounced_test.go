@@ -39,6 +39,26 @@ func TestDebouncedAreLeft(t *testing.T) {
 	}
 }
 
+// TestLongDebounceIsHandedOut: a cell with a debounce of an hour that never rests, and that no
+// dispatcher has heard of, is handed out within a minute, to one that counts for how long.
+func TestLongDebounceIsHandedOut(t *testing.T) {
+	var d debounced
+	d.rest = time.Hour
+	now := time.UnixMilli(5)
+	n := mvcc.Notify{TS: mvcc.TimestampAt(5)}
+	d.turn(now)
+	for _, c := range []struct {
+		after time.Duration
+		left  bool
+	}{{time.Second, true}, {59 * time.Second, false}, {time.Second, true}} {
+		now = now.Add(c.after)
+		d.turn(now)
+		if got := d.leaves(&n, now.UnixMilli()); got != c.left {
+			t.Errorf("at %v it is left alone: %v", now.Sub(time.UnixMilli(5)), got)
+		}
+	}
+}
+
 // TestWaitingCellsTakeNoSlot: a cell that waits for its debounce gives the scanner's slot
 // back once, before it is done.
 func TestWaitingCellsTakeNoSlot(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,6 +34,8 @@ type world struct {
 	written atomic.Uint64 // operations of client that change something
 	splits  []string
 	retired bool // the observer
+	// catalogue, if set, is called once the catalogue has been read.
+	catalogue func(*pb.Catalogue)
 }
 
 func newWorld(t testing.TB) *world {
@@ -80,7 +83,11 @@ func (w *world) Catalogue(ctx context.Context) (*pb.Catalogue, error) {
 	if w.retired {
 		return &pb.Catalogue{}, nil
 	}
-	return w.process.Catalogue(ctx)
+	c, err := w.process.Catalogue(ctx)
+	if w.catalogue != nil {
+		w.catalogue(c)
+	}
+	return c, err
 }
 
 func (w *world) SplitAt(_ context.Context, table mvcc.TableID, row string) error {
@@ -412,6 +419,77 @@ func TestOnlyWeakColumns(t *testing.T) {
 		w.run(time.Second)
 		if w.written.Load() != 0 || w.fired("dropped") >= 0 {
 			t.Error("a timer of a transaction that did not commit")
+		}
+	})
+}
+
+// rowIn returns a row whose timers of the column are in the shard.
+func (w *world) rowIn(shard byte, column string) string {
+	for i := 0; ; i++ {
+		row := fmt.Sprint(column, i)
+		timer := mvcc.Timer{Target: mvcc.Cell{Table: w.table, Row: row, Column: column}}
+		if cell, _ := timer.Write(); cell.Row[0] == shard {
+			return row
+		}
+	}
+}
+
+// TestRegisteredMeanwhile: a timer whose observer is registered while a turn fires others, and
+// before it is due itself, is not dropped: the catalogue is read again.
+func TestRegisteredMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const late = "late"
+		w.cluster.Observe(w.table, late, mvcc.ObservedWeak)
+		w.catalogue = func(c *pb.Catalogue) {
+			w.catalogue = nil
+			w.cluster.Announce(w.table, late) // behind what this answer says
+		}
+		first := w.rowIn(0, column)
+		w.set(time.Second, first)
+		second := mvcc.Cell{Table: w.table, Row: w.rowIn(5, late), Column: late}
+		w.raw(mvcc.Timer{Target: second, Due: w.began.Add(time.Second).UnixMilli()})
+		w.run(5 * time.Second)
+		w.between(first, time.Second, 2*time.Second)
+		w.cluster.Look(func(v *mvcctest.MemView) {
+			if _, ok, _ := v.Notification(second); !ok {
+				t.Error("TIMER-LOST: the timer of an observer that was registered in time was dropped")
+			}
+		})
+	})
+}
+
+// TestForgedTimers: what a client writes by itself into the table of timers holds up nothing: a
+// value that is none waits until its row is due without being looked at, and the timer of a row
+// that is too long to be notified vanishes.
+func TestForgedTimers(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		long := mvcc.Cell{Table: w.table, Row: strings.Repeat("x", 5000), Column: column}
+		w.raw(mvcc.Timer{Target: long, Due: w.began.UnixMilli()})
+		forged, _ := mvcc.Timer{
+			Target: mvcc.Cell{Table: w.table}, Due: w.began.Add(time.Hour).UnixMilli(),
+		}.Write()
+		_, err := w.client.Run(t.Context(), txn.Options{}, func(_ context.Context,
+			tx *txn.Txn) error {
+			tx.SetCell(forged, []byte("none"))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.set(0, "good")
+		w.run(2 * time.Minute)
+		w.between("good", 0, time.Second)
+		if n := w.stats.Dropped.Load(); n != 1 {
+			t.Errorf("%d were dropped, want the one of the long row", n)
+		}
+		reads := w.stats.Reads.Load()
+		w.run(30 * time.Minute)
+		if n := w.stats.Reads.Load() - reads; n != 0 {
+			t.Errorf("%d reads while nothing was due", n)
+		}
+		w.run(time.Hour)
+		if n := w.stats.Dropped.Load(); n != 2 {
+			t.Errorf("%d were dropped, want 2", n)
 		}
 	})
 }

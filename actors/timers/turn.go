@@ -43,9 +43,10 @@ type work struct {
 	whole   time.Time                // when it last read all timers
 	shards  [mvcc.TimerShards]string // the row from which on it reads
 	apart   bool                     // it has tried to give the timers a tablet of their own
-	partly  bool                     // it has looked for new timers since, but not read all
-	failing bool                     // the last turn ended in an error
-	silent  map[uint64]time.Time     // tablets that have not answered, and until when that counts
+	// rescanPending: it has looked for new timers since it last read all, and not read all.
+	rescanPending bool
+	failing       bool                 // the last turn ended in an error
+	silent        map[uint64]time.Time // tablets that have not answered, and until when that counts
 }
 
 func newWork(cfg Config) *work { return &work{cfg: cfg, silent: map[uint64]time.Time{}} }
@@ -84,15 +85,15 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 	}
 	now := time.Now()
 	changed := !slices.Equal(tablets, w.tablets)
-	whole := (changed || w.partly) && now.Sub(w.whole) >= wholeEvery
+	whole := (changed || w.rescanPending) && now.Sub(w.whole) >= wholeEvery
 	if !changed && !whole && (w.next.IsZero() || now.Before(w.next)) {
 		return false, nil
 	}
-	w.partly = !whole && (w.partly || changed)
+	w.rescanPending = !whole && (w.rescanPending || changed)
 	if whole {
 		w.shards, w.whole = [mvcc.TimerShards]string{}, now
 	}
-	var weak map[mvcc.ObservedColumn]bool
+	weak := &weakColumns{meta: w.cfg.Meta}
 	first := int64(-1) // when the first one is due that is not yet
 	at, err := w.cfg.Client.Timestamp(ctx)
 	if err != nil {
@@ -109,13 +110,6 @@ func (w *work) look(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		if there && due < present {
-			if weak == nil {
-				catalogue, err := w.cfg.Meta.Catalogue(ctx)
-				if err != nil {
-					return false, err
-				}
-				weak = txn.WeakColumns(catalogue)
-			}
 			left, err := w.fire(ctx, shard, weak)
 			if err != nil {
 				failed = errors.Join(failed, err)
@@ -162,11 +156,7 @@ func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int6
 		if err != nil {
 			return 0, false, err
 		}
-		t, ok := mvcc.TimerOf(r.Cell, r.Value)
-		if !ok { // it goes at once
-			return 0, true, nil
-		}
-		due, there = t.Due, true
+		due, there = mvcc.TimerDue(r.Cell.Row), true
 		break
 	}
 	if present := presentAt(at); !there || due >= present {
@@ -178,7 +168,7 @@ func (w *work) head(ctx context.Context, shard int, at mvcc.Timestamp) (due int6
 // fire fires timers of the shard that are due, in bounded transactions. left reports whether
 // there may be more.
 func (w *work) fire(ctx context.Context, shard int,
-	weak map[mvcc.ObservedColumn]bool) (left bool, err error) {
+	weak *weakColumns) (left bool, err error) {
 	for range pages {
 		n, err := w.firePage(ctx, shard, weak)
 		if err != nil {
@@ -193,7 +183,7 @@ func (w *work) fire(ctx context.Context, shard int,
 
 // firePage fires up to a page of timers of the shard, and returns how many it has found.
 func (w *work) firePage(ctx context.Context, shard int,
-	weak map[mvcc.ObservedColumn]bool) (n int, err error) {
+	weak *weakColumns) (n int, err error) {
 	b := batch{from: max(mvcc.TimerSpan(shard, 0, 0).Start, w.shards[shard]), weak: weak}
 	rows, now, err := w.fireBatch(ctx, &b)
 	switch {
@@ -216,7 +206,7 @@ func (w *work) firePage(ctx context.Context, shard int,
 // that has targets of them. Where that fails, too, nobody serves the tablet: its timers are set
 // anew for a while later, so that they do not keep the others from firing.
 func (w *work) eachTablet(ctx context.Context, rows []string,
-	weak map[mvcc.ObservedColumn]bool) error {
+	weak *weakColumns) error {
 	b := batch{from: rows[0], to: rows[len(rows)-1], weak: weak, seen: map[uint64]bool{}}
 	b.only = noTablet
 	if _, _, err := w.fireBatch(ctx, &b); err != nil {
@@ -256,7 +246,7 @@ const (
 // batch says which timers one transaction fires.
 type batch struct {
 	from, to string // rows, both included; to is empty: to the end of the shard
-	weak     map[mvcc.ObservedColumn]bool
+	weak     *weakColumns
 	only     uint64          // if not 0, timers of that tablet alone
 	later    bool            // they are set anew for later instead
 	seen     map[uint64]bool // collects the tablets, unless nil
@@ -270,7 +260,7 @@ type batch struct {
 func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	b.done = Stats{}
+	b.done, b.weak.fresh = Stats{}, false
 	if b.tx, err = w.cfg.Client.Begin(ctx, txn.Options{Name: "timers"}); err != nil {
 		return nil, 0, err
 	}
@@ -286,7 +276,9 @@ func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int6
 		if err != nil {
 			return nil, 0, err
 		}
-		w.one(b, r)
+		if err := w.one(ctx, b, r); err != nil {
+			return nil, 0, err
+		}
 		if rows = append(rows, r.Cell.Row); len(rows) == page {
 			break
 		}
@@ -299,12 +291,19 @@ func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int6
 }
 
 // one does what is to be done with one timer that is due, in the batch's transaction.
-func (w *work) one(b *batch, r mvcc.ReadCell) {
+func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 	t, ok := mvcc.TimerOf(r.Cell, r.Value)
-	if !ok || !b.weak[mvcc.ObservedColumn{Table: t.Target.Table, Column: t.Target.Column}] {
+	// A cell that exceeds the limits cannot be notified; only a forger sets a timer of one.
+	if ok = ok && w.cfg.Client.CheckCell(t.Target) == nil; ok {
+		var err error
+		if ok, err = b.weak.has(ctx, t.Target); err != nil {
+			return err
+		}
+	}
+	if !ok {
 		b.tx.Fire(r.Cell, nil, nil)
 		b.done.Dropped.Add(1)
-		return
+		return nil
 	}
 	due, later := r.CommitTS.Millis()+t.After, b.later
 	if b.seen != nil || len(w.silent) > 0 { // else it does not matter where it is
@@ -313,7 +312,7 @@ func (w *work) one(b *batch, r mvcc.ReadCell) {
 			b.seen[id] = true
 		}
 		if b.only != 0 && b.only != id {
-			return
+			return nil
 		}
 		later = later || w.isSilent(id)
 	}
@@ -331,6 +330,31 @@ func (w *work) one(b *batch, r mvcc.ReadCell) {
 		b.done.Fired.Add(1)
 		b.done.Lag.Store(b.now - max(t.Due, due))
 	}
+	return nil
+}
+
+// weakColumns are the columns that have a weak observer, as the catalogue says. It lasts for
+// a turn.
+type weakColumns struct {
+	meta  Meta
+	found map[mvcc.ObservedColumn]bool
+	fresh bool // it was asked since the batch began
+}
+
+// has reports whether the cell's column has a weak observer. Before it says that there is none
+// it asks again, once for each batch: an observer may have been registered since the turn
+// began, and a timer that is dropped for want of it is lost.
+func (c *weakColumns) has(ctx context.Context, cell mvcc.Cell) (bool, error) {
+	column := mvcc.ObservedColumn{Table: cell.Table, Column: cell.Column}
+	if c.found[column] || c.fresh {
+		return c.found[column], nil
+	}
+	catalogue, err := c.meta.Catalogue(ctx)
+	if err != nil {
+		return false, err
+	}
+	c.found, c.fresh = txn.WeakColumns(catalogue), true
+	return c.found[column], nil
 }
 
 func (w *work) count(done *Stats) {

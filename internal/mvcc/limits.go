@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -16,7 +17,7 @@ var ErrCorrupt = errors.New("mvcc: corrupt state")
 // LimitError says which of the Limits a request exceeds. The operation surely had no
 // effect, and never can have.
 type LimitError struct {
-	What  string // "row", "column", "value" or "batch"
+	What  string // "row", "column", "value", "timer" or "batch"
 	Size  int    // bytes
 	Limit int    // bytes
 }
@@ -27,7 +28,9 @@ func (e *LimitError) Error() string {
 }
 
 // Check reports, as a *LimitError or wrapping ErrInvalid, the first fault of the writes,
-// and of the other cells that the same operation names. A limit of zero is no limit.
+// and of the other cells that the same operation names. A limit of zero is no limit. A timer's
+// value has room for the row and the column that it notifies, and no more: the job that fires
+// timers reads many of them at once.
 func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 	// Summed without the encoding's overhead: the tablet's entry and Badger's transaction
 	// are sized with room for it.
@@ -40,7 +43,11 @@ func (l Limits) Check(writes []CellWriteRequest, cells []Cell) error {
 		if err := l.CheckCell(w.Cell); err != nil {
 			return err
 		}
-		if err := within("value", len(w.Value), l.Value); err != nil {
+		what, most := "value", l.Value
+		if w.Cell.Table == TimerTable && l.Row > 0 && l.Column > 0 {
+			what, most = "timer", l.Row+l.Column+2*binary.MaxVarintLen64
+		}
+		if err := within(what, len(w.Value), most); err != nil {
 			return err
 		}
 		batch += len(w.Cell.Row) + len(w.Cell.Column) + len(w.Value)

@@ -1,8 +1,10 @@
 package mvcc_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -105,6 +107,32 @@ func TestLimitsExact(t *testing.T) {
 	}
 	if err := (mvcc.Limits{}).Check(write(1000, 1000, 1000), nil); err != nil {
 		t.Errorf("no limits: %v", err)
+	}
+}
+
+// TestTimersAreSmall: a timer of the longest row and column passes, and no longer value does in
+// the table of timers, where whoever fires them reads many at once.
+func TestTimersAreSmall(t *testing.T) {
+	lim := mvcc.DefaultLimits()
+	cell, value := mvcc.Timer{
+		Target: mvcc.Cell{
+			Table: testTable, Row: strings.Repeat("r", lim.Row), Column: strings.Repeat("c", lim.Column),
+		},
+		Due: 1, After: math.MaxInt64,
+	}.Write()
+	check := func(c mvcc.Cell, value []byte) error {
+		return lim.Check([]mvcc.CellWriteRequest{{Cell: c, Kind: mvcc.KindPut, Value: value}}, nil)
+	}
+	if err := check(cell, value); err != nil {
+		t.Error(err)
+	}
+	long := make([]byte, len(value)+2*binary.MaxVarintLen64)
+	var limit *mvcc.LimitError
+	if err := check(cell, long); !errors.As(err, &limit) || limit.What != "timer" {
+		t.Errorf("a timer of %d bytes: %v", len(long), err)
+	}
+	if err := check(mvcc.Cell{Table: testTable, Row: "r"}, long); err != nil {
+		t.Errorf("a value of another table: %v", err)
 	}
 }
 

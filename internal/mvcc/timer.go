@@ -3,6 +3,7 @@ package mvcc
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 )
 
 // This file has the form of durable timers. A timer is a cell of a table of its own, in the
@@ -80,6 +81,13 @@ func TimerTarget(c Cell) (table TableID, ok bool) {
 	}
 	table = TableID(binary.BigEndian.Uint32([]byte(c.Row[tableAt:targetAt])))
 	return table, table >= FirstUserTable && table < TimerTable
+}
+
+// TimerDue returns when a row of the table of timers is due, whatever its value is.
+func TimerDue(row string) int64 {
+	var due [8]byte
+	copy(due[:], row[min(dueAt, len(row)):])
+	return int64(min(binary.BigEndian.Uint64(due[:]), math.MaxInt64))
 }
 
 // TimerSpan is the range of a shard's timers that are due from and before the times.
