@@ -73,7 +73,7 @@ const (
 	// for the ends of the workloads, and for each of what is checked then
 	endPatience = 2 * time.Minute
 	// with the time of the faults: for everything
-	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 5*endPatience
+	wholePatience  = startPatience + afterFaults + eventsPatience + servePatience + 6*endPatience
 	afterFaults    = 3 * time.Second // for how long the load goes on
 	workloadPause  = 60 * time.Millisecond
 	defaultFaults  = 15 * time.Second
@@ -93,7 +93,7 @@ func Run(o Options) (r Report) {
 	r.Schedule = o.Schedule
 	cfg := Config{Seed: o.Seed, Nodes: o.Nodes, Delay: o.Delay}
 	if !o.NoObservers {
-		cfg.Observers = func(r *percolator.Registry) { s.counting.Register(r) }
+		cfg.Observers = s.register
 	}
 	c, err := New(cfg)
 	if err != nil {
@@ -132,7 +132,11 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Workloads == nil {
 		rng := rand.New(rand.NewPCG(o.Seed, 3))
-		for _, w := range workload.All() {
+		all := workload.All()
+		if !o.NoObservers {
+			all = (&simulation{}).workloads()
+		}
+		for _, w := range all {
 			if w.Name == "register" || w.Name == "list append" || rng.IntN(3) == 0 {
 				o.Workloads = append(o.Workloads, w.Name)
 			}
@@ -159,6 +163,28 @@ type simulation struct {
 	o        Options
 	c        *Cluster
 	counting workload.Counting
+	effects  workload.Effects
+	timers   workload.Timers
+}
+
+// workloads are all that may be chosen, with those that have observers of their own.
+func (s *simulation) workloads() []workload.Workload {
+	return append(workload.All(), workload.Workload{Name: "effects", Run: s.effects.Run},
+		workload.Workload{Name: "timers", Run: s.timers.Run})
+}
+
+// chosen reports whether the workload is one of those that run.
+func (s *simulation) chosen(name string) bool { return slices.Contains(s.o.Workloads, name) }
+
+// register registers the observers of every node.
+func (s *simulation) register(r *percolator.Registry) {
+	s.counting.Register(r)
+	if s.chosen("effects") {
+		s.effects.Register(r)
+	}
+	if s.chosen("timers") {
+		s.timers.Register(r)
+	}
 }
 
 func (s *simulation) run(r *Report) error {
@@ -191,6 +217,9 @@ func (s *simulation) run(r *Report) error {
 			return patient(ctx, func() error { return s.counting.Check(ctx, db) })
 		})
 	}
+	if s.chosen("timers") {
+		check("timers", func(ctx context.Context) error { return s.timers.Check(ctx, db) })
+	}
 	check("locks", s.c.released)
 	check("replicas", func(ctx context.Context) (err error) {
 		r.Compared, err = s.c.compare(ctx)
@@ -221,6 +250,14 @@ func (s *simulation) prepare(ctx context.Context, db *percolator.DB) error {
 			return err
 		}
 	}
+	for _, table := range []percolator.TableSpec{s.effects.Table(), s.timers.Table()} {
+		if !s.chosen(table.Name) {
+			continue
+		}
+		if err := db.CreateTable(ctx, table); err != nil {
+			return err
+		}
+	}
 	for !s.c.replicated(ctx, s.o.Replicas) {
 		if !sleep(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("not every tablet has %d replicas: %w", s.o.Replicas, ctx.Err())
@@ -238,8 +275,8 @@ func (s *simulation) load(ctx context.Context, r *Report) (wait func() error) {
 		errs []error
 	)
 	r.Figures = map[string]workload.Figures{}
-	for i, w := range workload.All() {
-		if !slices.Contains(s.o.Workloads, w.Name) {
+	for i, w := range s.workloads() {
+		if !s.chosen(w.Name) {
 			continue
 		}
 		_, own := s.c.Client(10 + 3*i)

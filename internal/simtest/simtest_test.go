@@ -143,3 +143,17 @@ func TestDrainOutlivesItsNode(t *testing.T) {
 			{At: 2 * time.Second, For: 3 * time.Second, Kind: CrashLead, A: 0},
 		}})
 }
+
+// TestWaitsAndTimers: what is waited for has arrived, and what was to run later runs then, while
+// meta's leader dies and a node is cut off.
+func TestWaitsAndTimers(t *testing.T) {
+	for _, name := range []string{"effects", "timers"} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, Options{Seed: 1, Nodes: 3, Faults: 5 * time.Second,
+				Workloads: []string{name}, Schedule: Schedule{
+					{At: time.Second, For: 2 * time.Second, Kind: CrashLead, A: 0},
+					{At: 4 * time.Second, For: time.Second, Kind: Isolate, A: 1},
+				}})
+		})
+	}
+}

@@ -12,7 +12,8 @@
 // The promises of its timestamps: they increase in real time (Oracle), so that one cell
 // is a linearizable register (Register), what was added to a set is in it from then on
 // (Set), and commits have the order of their timestamps (Monotonic). Each change is
-// observed exactly once (Counting).
+// observed exactly once (Counting); when a wait for a commit's effects has ended they are
+// there (Effects); what was to run later runs, and not before (Timers).
 //
 // Invariants:
 //  1. An operation that was refused for sure is taken to have done nothing. Of any other that failed nothing is known, and

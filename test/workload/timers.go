@@ -1,0 +1,195 @@
+package workload
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+)
+
+// This file has the workload of what runs later: durable timers and debounced observers. Which
+// of them were set it knows from its own transactions, so the process that registers the
+// observers must be the one that checks, as in a simulation.
+
+// Timers sets timers (Tx.NotifyAfter), and changes rows of a debounced observer several times
+// in a row. Each timer that was committed fires, and none before it is due; a debounced run
+// begins when its row has rested, or has kept it waiting for as long as it may.
+type Timers struct {
+	mu     sync.Mutex
+	timers map[string]dueTime // that are known to be committed, by row
+	bursts map[string]bool    // rows that were changed
+	early  error              // the first run that began before its row had rested
+}
+
+// dueTime says when a timer is due: so long after the commit.
+type dueTime struct {
+	at    percolator.Timestamp
+	after time.Duration
+}
+
+var (
+	timersTable = "timers"
+	timersDue   = percolator.Column{Table: timersTable, Name: "due"}
+	timersFired = percolator.Column{Table: timersTable, Name: "fired"}
+	restChanged = percolator.Column{Table: timersTable, Name: "changed"}
+	restRested  = percolator.Column{Table: timersTable, Name: "rested"}
+)
+
+const (
+	timersLongest = 3 * time.Second
+	timersRest    = 400 * time.Millisecond // the debounce
+	// restAtMost is how many debounces a row that never rests is kept waiting
+	// (percolator.Debounce).
+	restAtMost = 10
+)
+
+// Table is what the observers need.
+func (w *Timers) Table() percolator.TableSpec { return percolator.TableSpec{Name: timersTable} }
+
+// Register registers the observers.
+func (w *Timers) Register(r *percolator.Registry) {
+	r.Weak("timers", timersDue, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
+		_, again, err := tx.Get(ctx, n.Row, timersFired)
+		if err == nil && !again {
+			tx.Set(n.Row, timersFired, []byte(strconv.FormatUint(uint64(tx.StartTS()), 10)))
+		}
+		return err
+	})
+	r.Strong("timers rest", restChanged, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
+		began, err := numberAt(ctx, tx, n.Row, restChanged)
+		if err != nil {
+			return err
+		}
+		age := tx.StartTS().Time().Sub(n.TS.Time())
+		waited := time.Since(time.UnixMilli(int64(began)))
+		if age < timersRest && waited < restAtMost*timersRest {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.early = errors.Join(w.early, fmt.Errorf("workload: timers: DEBOUNCE-EARLY: "+
+				"a run for row %s, %v after its last change and %v after its first", n.Row, age, waited))
+			return nil
+		}
+		tx.Set(n.Row, restRested, []byte("yes"))
+		return nil
+	}, percolator.Debounce(timersRest))
+}
+
+// Run is the workload.
+func (w *Timers) Run(ctx context.Context, db *percolator.DB, l Load) error {
+	w.mu.Lock()
+	w.timers, w.bursts = map[string]dueTime{}, map[string]bool{}
+	w.mu.Unlock()
+	return l.run(ctx, func(ctx context.Context, worker int, rng *rand.Rand) error {
+		row := fmt.Sprintf("%d.%d.%d", worker, l.Seed, rng.Uint64())
+		if rng.IntN(4) == 0 {
+			return w.burst(ctx, l.db(db, worker), "burst/"+row, rng)
+		}
+		one := dueTime{after: time.Duration(rng.Int64N(int64(timersLongest)))}
+		err := l.db(db, worker).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.NotifyAfter(row, timersDue, one.after)
+			return nil
+		}, percolator.Name("timers"), percolator.CommittedAt(&one.at))
+		if err == nil {
+			w.mu.Lock()
+			w.timers[row] = one
+			w.mu.Unlock()
+		}
+		return err
+	})
+}
+
+// burst changes a row some times, before it has rested.
+func (w *Timers) burst(ctx context.Context, db *percolator.DB, row string, rng *rand.Rand) error {
+	began := strconv.FormatInt(time.Now().UnixMilli(), 10)
+	for range 3 {
+		err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set(row, restChanged, []byte(began))
+			return nil
+		}, percolator.Name("timers"))
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		w.bursts[row] = true
+		w.mu.Unlock()
+		select {
+		case <-time.After(time.Duration(rng.Int64N(int64(timersRest)))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Check waits until every timer has fired and every row has rested, or ctx ends, and compares.
+// It is called after the faults.
+func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.early != nil {
+		return w.early
+	}
+	for {
+		waiting, err := w.compare(ctx, db)
+		if err == nil && waiting == "" {
+			return nil
+		}
+		if err != nil && !excused(err) {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return fmt.Errorf("workload: timers: TIMER-LOST: row %s has not been run for: %w", waiting,
+				cmp.Or(err, ctx.Err()))
+		}
+	}
+}
+
+// compare returns a row that has not been run for yet. It is called with mu held.
+func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string, err error) {
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = s.Close() }()
+	fired, rested := map[string]percolator.Timestamp{}, map[string]bool{}
+	for c, err := range s.Scan(ctx, percolator.Rows(timersTable), timersFired, restRested) {
+		if err != nil {
+			return "", err
+		}
+		if c.Column == restRested {
+			rested[c.Row] = true
+			continue
+		}
+		at, err := strconv.ParseUint(string(c.Value), 10, 64)
+		if err != nil {
+			return "", err
+		}
+		fired[c.Row] = percolator.Timestamp(at)
+	}
+	for row, due := range w.timers {
+		at, there := fired[row]
+		switch took := at.Time().Sub(due.at.Time()); {
+		case !there:
+			waiting = row
+		case took < due.after.Truncate(time.Millisecond):
+			return "", fmt.Errorf("workload: timers: TIMER-EARLY: row %s was run for %v after the "+
+				"commit, and is due after %v", row, took, due.after)
+		}
+	}
+	for row := range w.bursts {
+		if !rested[row] {
+			waiting = row
+		}
+	}
+	return waiting, nil
+}
