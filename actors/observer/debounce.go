@@ -1,10 +1,11 @@
 package observer
 
-// This file makes cells of observers with a debounce wait until they have rested. A cell that
-// waits is an entry in the dispatcher's heap of waiting ones; its finder keeps the advisory
-// lock, but no slot. It runs on the dispatcher's goroutine, except rested. How long ago a
-// change was is told by this node's clock and by hints, which may be wrong or missing; so each
-// run looks once more, by the oracle's timestamps, and is put off if the change is too new.
+// This file makes cells of observers with a debounce wait until they have rested. A cell
+// that waits is an entry in the dispatcher's heap of waiting ones; its finder keeps the
+// advisory lock, but no slot. It runs on the dispatcher's goroutine, except rested. How
+// long ago a change was is told by this node's clock and by hints, which may be wrong or
+// missing; so each run looks once more, by the oracle's timestamps, and is put off if the
+// change is too new.
 
 import (
 	"container/heap"
@@ -26,8 +27,8 @@ func (e *entry) rest() time.Duration {
 	return d
 }
 
-// remainingRest returns how long the cell has to wait from now on if it does not change any more. Of
-// a change that is only hinted at it is taken that it has just happened.
+// remainingRest returns how long the cell has to wait from now on if it does not change
+// any more. Of a change that is only hinted at it is taken that it has just happened.
 func (e *entry) remainingRest() time.Duration {
 	left := e.rest()
 	if left == 0 {

@@ -6,12 +6,12 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// debounced is what one scanner does about a column whose observer has a debounce. Cells that
-// have not rested yet are left alone: a dispatcher that was hinted at them has them, or they
-// are handed out when they have rested. But cells that never rest, and of which no dispatcher
-// has heard, need one that counts for how long: so once in each debounce, and once a minute if
-// that is longer, a turn of the scanner hands out all. It belongs to the scanner's goroutine. The methods of nil are those of a
-// column without a debounce.
+// debounced is what one scanner does about a column whose observer has a debounce. Cells
+// that have not rested yet are left alone: a dispatcher that was hinted at them has them,
+// or they are handed out when they have rested. But cells that never rest, and of which
+// no dispatcher has heard, need one that counts for how long: so once in each debounce,
+// and once a minute if that is longer, a turn of the scanner hands out all. It belongs to
+// the scanner's goroutine. The methods of nil are those of a column without a debounce.
 type debounced struct {
 	rest time.Duration
 	all  bool      // this turn hands out all

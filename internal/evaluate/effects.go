@@ -41,9 +41,10 @@ func effects(v View, req *pb.PendingRequest) *pb.EffectsResponse {
 	return out
 }
 
-// undecided reports whether an observed column of the table has a lock of a write from the
-// timestamp or before. What is only locked notifies nobody. Reserved ones count too where it matters that a commit may be about to be
-// answered; whoever waits for a commit has its answer.
+// undecided reports whether an observed column of the table has a lock of a write from
+// the timestamp or before. What is only locked notifies nobody. Reserved ones count too
+// where it matters that a commit may be about to be answered; whoever waits for a commit
+// has its answer.
 func undecided(v View, table mvcc.TableID, until mvcc.Timestamp, reserved bool) bool {
 	span, ok := wire.Clip(v.Descriptor(), mvcc.Span{Table: table})
 	if !ok {

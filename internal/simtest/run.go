@@ -85,7 +85,11 @@ const (
 // It must be called inside a bubble of testing/synctest.
 func Run(o Options) (r Report) {
 	o = o.withDefaults()
-	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4, Inside: linger(o.Seed)}}
+	s := &simulation{o: o, counting: workload.Counting{Rows: 60, Shards: 4}}
+	s.counting.Inside = linger(o.Seed, 3*time.Second)
+	if s.chosen("effects") { // whose waits are for all observers
+		s.counting.Inside = linger(o.Seed, 20*time.Millisecond)
+	}
 	if o.Seed%2 == 1 {
 		s.counting.Batch = 5
 	}
@@ -145,13 +149,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// linger makes the observer's runs take a while, so that there is something to kill.
-func linger(seed uint64) func(ctx context.Context, row string, tx *percolator.Tx) error {
+// linger makes the observer's runs take up to most, so that there is something to kill.
+func linger(seed uint64, most time.Duration) func(ctx context.Context, row string, tx *percolator.Tx) error {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 4))
 	return func(ctx context.Context, _ string, _ *percolator.Tx) error {
 		mu.Lock()
-		d := time.Duration(rng.Int64N(int64(3 * time.Second)))
+		d := time.Duration(rng.Int64N(int64(most)))
 		mu.Unlock()
 		sleep(ctx, d)
 		return ctx.Err()

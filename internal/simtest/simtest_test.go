@@ -149,7 +149,7 @@ func TestDrainOutlivesItsNode(t *testing.T) {
 func TestWaitsAndTimers(t *testing.T) {
 	for _, name := range []string{"effects", "timers"} {
 		t.Run(name, func(t *testing.T) {
-			simulate(t, Options{Seed: 1, Nodes: 3, Faults: 5 * time.Second,
+			simulate(t, Options{Seed: *firstSeed, Nodes: 3, Faults: 5 * time.Second,
 				Workloads: []string{name}, Schedule: Schedule{
 					{At: time.Second, For: 2 * time.Second, Kind: CrashLead, A: 0},
 					{At: 4 * time.Second, For: time.Second, Kind: Isolate, A: 1},

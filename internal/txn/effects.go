@@ -29,8 +29,9 @@ const (
 )
 
 // errNoEffects is the answer of a node that does not know what is asked.
-var errNoEffects = fmt.Errorf("%w: the node that leads a tablet is of a release that can't wait for a commit's "+
-	"effects: start a later build on every node, and then run `percolator cluster finalize`", ErrInvalid)
+var errNoEffects = fmt.Errorf("%w: the node that leads a tablet is of a release that can't wait "+
+	"for a commit's effects: start a later build on every node, and then run "+
+	"`percolator cluster finalize`", ErrInvalid)
 
 // effectsWait is one wait for the effects of commits up to a timestamp.
 type effectsWait struct {
@@ -50,11 +51,11 @@ type effectsWalk struct {
 // waits for nobody: then it returns what does, by observer. ErrInvalid if the timestamp has
 // not been given out yet.
 //
-// One walk over the tablets is not one moment: a run may move work from a tablet that is yet
-// to be asked to one that has answered. So there are two, each of which goes on until every
-// tablet has said that it has nothing. Had anything been left at a moment between the two, its notification
-// had either been met by one of them or been written after the first walk's mark, and the
-// second would know.
+// One walk over the tablets is not one moment: a run may move work from a tablet that is
+// yet to be asked to one that has answered. So there are two, each of which goes on until
+// every tablet has said that it has nothing. Had anything been left at a moment between
+// the two, its notification had either been met by one of them or been written after the
+// first walk's mark, and the second would know.
 func (o *observers) WaitFor(ctx context.Context,
 	until mvcc.Timestamp) (map[string]*pb.ObserverPending, error) {
 	if err := o.oracle.givenOut(ctx, until); err != nil {
@@ -94,17 +95,17 @@ func (w *effectsWait) relink(ctx context.Context) (err error) {
 	return err
 }
 
-// effectsAnswer is what the tablet at a position has answered, and where it ends, if it is not
-// the last.
+// effectsAnswer is what the tablet at a position has answered, and where it ends, if it
+// is not the last.
 type effectsAnswer struct {
 	*pb.EffectsResponse
 	at, end wire.Position
 	bounded bool
 }
 
-// walk asks every tablet, all at once, and then those again where something waited, one after
-// another, until nothing does. They are not asked at once: each question is work for those who
-// are waited for, and whoever has to be waited for longest decides.
+// walk asks every tablet, all at once, and then those again where something waited, one
+// after another, until nothing does. They are not asked at once: each question is work
+// for those who are waited for, and whoever has to be waited for longest decides.
 func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
 	var mu sync.Mutex

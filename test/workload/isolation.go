@@ -181,18 +181,10 @@ func StableSnapshots(ctx context.Context, db *percolator.DB, l Load) error {
 						Name: Table, SplitKeys: []string{fmt.Sprintf("%02x/s%d", rng.IntN(256), n)},
 					})
 			}
-			return pause(ctx)
+			return pause(ctx, 10*time.Millisecond)
 		}
 		return watch(ctx, db, cells)
 	})
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-time.After(10 * time.Millisecond):
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // watch compares two readings of one snapshot: cell by cell, then by scan.

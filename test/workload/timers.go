@@ -93,9 +93,14 @@ func (w *Timers) Run(ctx context.Context, db *percolator.DB, l Load) error {
 			return w.burst(ctx, l.db(db, worker), "burst/"+row, rng)
 		}
 		one := dueTime{after: time.Duration(rng.Int64N(int64(timersLongest)))}
-		err := l.db(db, worker).Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		work := time.Duration(rng.Int64N(int64(timersLongest)))
+		err := l.db(db, worker).Transact(ctx, func(ctx context.Context, tx *percolator.Tx) error {
+			// It begins well before it commits, and the timer counts from the commit.
+			if _, _, err := tx.Get(ctx, row, timersFired); err != nil {
+				return err
+			}
 			tx.NotifyAfter(row, timersDue, one.after)
-			return nil
+			return pause(ctx, work)
 		}, percolator.Name("timers"), percolator.CommittedAt(&one.at))
 		if err == nil {
 			w.mu.Lock()
@@ -120,13 +125,21 @@ func (w *Timers) burst(ctx context.Context, db *percolator.DB, row string, rng *
 		w.mu.Lock()
 		w.bursts[row] = true
 		w.mu.Unlock()
-		select {
-		case <-time.After(time.Duration(rng.Int64N(int64(timersRest)))):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pause(ctx, time.Duration(rng.Int64N(int64(timersRest)))); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Check waits until every timer has fired and every row has rested, or ctx ends, and compares.
