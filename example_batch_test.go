@@ -3,6 +3,7 @@ package percolator_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/percolator-go/percolator"
@@ -61,6 +62,46 @@ func ExampleRegistry_StrongBatch() {
 		fmt.Println(ann, bob, "parked:", n.Parked(t, "totals")[0].Row)
 	})
 	// Output: 25 7 parked: order/4
+}
+
+// Of a batch of orders one cannot be read. The function says which, with a PartialError: the
+// others are committed by the same run, and that one is parked when it has failed too often.
+func ExamplePartialError() {
+	order := percolator.Column{Table: "orders", Name: "amount"}
+	tax := percolator.Column{Table: "orders", Name: "tax"}
+	register := func(r *percolator.Registry) {
+		r.StrongBatch("taxes", order, func(ctx context.Context, tx *percolator.Tx,
+			changes []percolator.Notification) error {
+			failed := map[string]error{}
+			for _, n := range changes {
+				value, _, err := tx.Get(ctx, n.Row, order)
+				if err != nil {
+					return err // no order's fault
+				}
+				amount, err := strconv.Atoi(string(value))
+				if err != nil {
+					failed[n.Row] = err // and nothing is written for it
+					continue
+				}
+				tx.Set(n.Row, tax, []byte(fmt.Sprint(amount/5)))
+			}
+			return &percolator.PartialError{Failed: failed} // if it is empty all have succeeded
+		})
+	}
+	inTest(func(t testing.TB) {
+		n := percolatortest.Start(t, register)
+		n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set("order/1", order, []byte("50"))
+			tx.Set("order/2", order, []byte("twenty"))
+			tx.Set("order/3", order, []byte("70"))
+			return nil
+		})
+		n.RunUntilIdle(t)
+		one, _ := n.Get(t, "order/1", tax)
+		three, _ := n.Get(t, "order/3", tax)
+		fmt.Println(one, three, "parked:", n.Parked(t, "taxes")[0].Row)
+	})
+	// Output: 10 14 parked: order/2
 }
 
 // inTest runs an example as if it were a test, and prints its failures.

@@ -47,7 +47,27 @@ type ObserverFunc func(ctx context.Context, tx *Tx, n Notification) error
 // rows, each row once; the slice belongs to the function. When it returns an error, or its
 // transaction conflicts, each half of the changes is run for again, by itself, until a
 // change that fails is alone. Only then is that a failed run, as an ObserverFunc's error is.
+// A function that knows which changes fail returns a *PartialError, and the others commit.
 type BatchFunc func(ctx context.Context, tx *Tx, changes []Notification) error
+
+// PartialError is returned by a BatchFunc that has done its work for all changes of its batch
+// but some. What it wrote is committed, with the acknowledgments of the others, so nothing
+// of it may be for a change that failed. Each of these counts as if it had been run for alone
+// and had failed with its error: it is tried again, without being counted if the error wraps
+// ErrUnavailable, and parked after too many failures. If all have failed nothing is
+// committed, and if none has, it is no error. If the commit conflicts nothing of this
+// counts, and all are tried again.
+//
+// It has to be returned as it is: wrapped, or joined with others, it is an error of the whole
+// batch like any other. So is one that names a row which is not in the batch.
+type PartialError struct {
+	Failed map[string]error // by row, each of the batch; nil: that one has not failed
+}
+
+// Error names the rows and their errors.
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("percolator: changes of a batch failed: %v", e.Failed)
+}
 
 // ObserverSpec is one registered observer.
 type ObserverSpec struct {

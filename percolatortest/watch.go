@@ -45,7 +45,9 @@ func wrapped[C any](n *Node, observer string,
 		n.mu.Unlock()
 		ctx, cancel := life.bound(ctx)
 		defer cancel()
-		if err := fn(ctx, tx, m); err != nil {
+		err := fn(ctx, tx, m)
+		_, partial := err.(*percolator.PartialError) //nolint:errorlint // only so it is one
+		if err != nil && !partial {
 			return err
 		}
 		if f := n.faults.take(observer, start, RunFails, RunPanics); f != nil {
@@ -54,6 +56,6 @@ func wrapped[C any](n *Node, observer string,
 			}
 			return f.err()
 		}
-		return nil
+		return err
 	}
 }

@@ -6,7 +6,8 @@ package observer
 // methods, until the outcomes are sent back. A batch that comes to nothing is divided: its
 // cells go back to the queue, with half its size as the limit of the batches that they may
 // be in from then on. So a cell that fails is alone after log2 of the size more batches,
-// and only then its run counts as failed (failed in outcome.go).
+// and only then its run counts as failed (failed in outcome.go). A function that names the
+// cells that fail (percolator.PartialError) spares the others this: they are committed.
 
 import (
 	"cmp"
@@ -184,14 +185,15 @@ func (b *batch) check(ctx context.Context, tx Txn) error {
 	return nil
 }
 
-// execute calls the user's function for all cells that are due, acknowledges each and
-// commits, in one transaction, and clears their notifications together.
+// execute calls the user's function for all cells that are due, in one transaction, and
+// commits what it has done for those that it doesn't name as failed.
 func (b *batch) execute(tx Txn) {
 	lead, stats := b.runs[b.due[0]], &b.lead.obs.stats
 	changes := make([]percolator.Notification, 0, len(b.due))
+	due := make([]*run, 0, len(b.due))
 	for _, i := range b.due {
 		r, ts := b.runs[i], b.ts[i]
-		changes = append(changes, r.notification(ts))
+		changes, due = append(changes, r.notification(ts)), append(due, r)
 		stats.started(tx.StartTS(), ts)
 		// Each change's trace has a run, and the first one's the transaction.
 		if r.span = r.traces.Run(ts, r.obs.spec.Name); lead.span == nil {
@@ -207,15 +209,38 @@ func (b *batch) execute(tx Txn) {
 	defer stats.took.Since(time.Now())
 	defer b.trace()
 	tx.Trace(lead.span)
-	if err := lead.user(tx, changes); err != nil {
+	failed, err := failures(lead.user(tx, changes), due)
+	if err == nil {
+		err = tx.Failed() // which may be why changes have failed
+	}
+	if err != nil || len(failed) == len(b.due) {
 		lead.drop(tx)
+	} else {
+		err = b.commit(tx, lead, failed)
+	}
+	if err != nil {
 		b.fail(err)
 		return
 	}
+	_ = each(len(b.due), func(i int) error {
+		r := b.runs[b.due[i]]
+		if err := failed[r]; err != nil {
+			b.outs[b.due[i]] = r.blamed(tx, err)
+		}
+		return nil
+	})
+}
+
+// commit acknowledges the changes that have not failed and commits, in one transaction, and
+// clears their notifications together.
+func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	ctx, cancel := context.WithTimeout(lead.base, lead.timeout)
 	defer cancel()
 	cells := make([]mvcc.Cell, 0, len(b.due))
 	for _, i := range b.due {
+		if failed[b.runs[i]] != nil {
+			continue
+		}
 		cell := b.runs[i].cell
 		cells = append(cells, cell)
 		if !lead.obs.spec.Weak {
@@ -224,12 +249,11 @@ func (b *batch) execute(tx Txn) {
 	}
 	ended, err := tx.Commit(ctx)
 	if err != nil {
-		b.fail(err)
-		return
+		return err
 	}
-	stats.commits.Add(uint64(len(b.due)))
+	lead.obs.stats.commits.Add(uint64(len(cells)))
 	for _, i := range b.due {
-		b.outs[i] = outcome{kind: committed}
+		b.outs[i] = outcome{kind: committed} // but for those that have failed
 	}
 	// What has changed since stays, and is found by its hint or by a scan.
 	cleared, stop := context.WithTimeout(lead.base, lead.timeout)
@@ -241,6 +265,7 @@ func (b *batch) execute(tx Txn) {
 		lead.obs.logger.Debug("observer: notifications not cleared", "observer",
 			lead.obs.spec.Name, "error", err)
 	}
+	return nil
 }
 
 // fail is the outcome of all runs that were due, or of all if that is not known yet.

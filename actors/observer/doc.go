@@ -48,7 +48,9 @@
 //  8. A batch, of an observer that takes several changes in one transaction, keeps all of
 //     this for each of them: it reads and sets each cell's acknowledgment. One that comes to
 //     nothing counts for none of them; it is run again in halves, and a change that fails
-//     alone is counted and parked alone. A batch has what waits, and waits for nothing.
+//     alone is counted and parked alone. So are changes that the function of a batch names,
+//     once its transaction has committed without their acknowledgments. A batch has what
+//     waits, and waits for nothing.
 //
 // The dispatcher is an actor and never blocks. Invocation actors may block, because nothing
 // else is ever sent to them.

@@ -68,6 +68,32 @@ func (r *run) owns(err error) bool {
 	return own != nil && transient(own) && transient(err)
 }
 
+// failures takes apart what the user's function returned for the runs: into the errors of those
+// that a PartialError names, or else into one of all runs.
+func failures(err error, runs []*run) (map[*run]error, error) {
+	partial, ok := err.(*percolator.PartialError) //nolint:errorlint // wrapped it may be one of several
+	switch {
+	case !ok:
+		return nil, err
+	case partial == nil:
+		return nil, nil
+	}
+	failed, known := map[*run]error{}, 0
+	for _, r := range runs {
+		err, named := partial.Failed[r.cell.Row]
+		if named {
+			known++
+		}
+		if err != nil {
+			failed[r] = err
+		}
+	}
+	if known < len(partial.Failed) { // it may mean another one, which would be acknowledged
+		return nil, fmt.Errorf("%w: rows that were not in the batch: %w", percolator.ErrInvalid, err)
+	}
+	return failed, nil
+}
+
 // judge turns an error of the user's function, or if own is set of the run's own transaction,
 // into an outcome. Conflicts of other transactions that the function makes count as its
 // failures, because they may conflict with its own run each time. Nodes that do not answer

@@ -5,6 +5,7 @@ package observer
 // first: the user's function, by returning, or the dispatcher, by giving up on it.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,16 +124,22 @@ func (r *run) execute(tx Txn, ts mvcc.Timestamp) outcome {
 	defer r.obs.stats.took.Since(time.Now())
 	r.span = r.traces.Run(ts, r.obs.spec.Name)
 	tx.Trace(r.span)
-	if err := r.user(tx, []percolator.Notification{r.notification(ts)}); err != nil {
+	failed, err := failures(r.user(tx, []percolator.Notification{r.notification(ts)}), []*run{r})
+	if err = cmp.Or(err, failed[r]); err != nil {
 		r.drop(tx)
-		out := r.judge(tx.StartTS(), err, r.owns(err))
-		if out.kind == interrupted {
-			r.uncharge()
-		}
-		out.start = tx.StartTS()
-		return r.traced(out)
+		return r.traced(r.blamed(tx, err))
 	}
 	return r.traced(r.commit(tx))
+}
+
+// blamed is the outcome after the user's function has failed with err for this change.
+func (r *run) blamed(tx Txn, err error) outcome {
+	out := r.judge(tx.StartTS(), err, r.owns(err))
+	if out.kind == interrupted {
+		r.uncharge()
+	}
+	out.start = tx.StartTS()
+	return out
 }
 
 // traced ends the run's span and returns the outcome.

@@ -182,6 +182,8 @@ var properties = []property{
 		assertion: "DROPPED: .*"},
 	{tag: "batch_uncharged", pkg: "actors/observer", test: "^TestBatchThatKills$",
 		assertion: "UNCHARGED: .*"},
+	{tag: "partial_acknowledged", pkg: "actors/observer", test: "^TestPartialFailure$",
+		assertion: "PARTIAL: .*"},
 	{tag: "trust_survey", pkg: "actors/scanner", test: "^TestSurveyHidesNothing$",
 		assertion: "SURVEY-HIDES: .*"},
 	{tag: "early_collect", pkg: "actors/collector",
