@@ -40,8 +40,8 @@ type Config[V any] struct {
 	// Read makes what is exported from the cell's value. It may read other cells, but what
 	// it makes has to be the same whenever it reads the same version: the sink takes a
 	// version only once. Where it finds that the rest of the row has moved on, it returns
-	// an error that wraps percolator.ErrUnavailable, and is called again later. It is called
-	// for several rows at once.
+	// an error that wraps percolator.ErrUnavailable, and is called again later. The rows of a
+	// batch that can be read do not wait for others. It is called for several rows at once.
 	Read func(ctx context.Context, r percolator.Reader, row string, value []byte) (V, error)
 	// Apply makes changes of different rows durable before it returns nil. Of a row it keeps
 	// the value, or that it is gone, with the version, and ignores a change whose version is
@@ -104,7 +104,8 @@ func Fill[V any](ctx context.Context, r percolator.Reader, cfg Config[V]) (compl
 	return complete, flush(cells)
 }
 
-// run exports one batch. It writes nothing: its transaction holds the acknowledgments.
+// run exports one batch, but for the rows that cannot be read. It writes nothing: its
+// transaction holds the acknowledgments.
 func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	batch []percolator.Notification) error {
 	keys := make([]percolator.CellKey, len(batch))
@@ -119,12 +120,20 @@ func (cfg Config[V]) run(ctx context.Context, tx *percolator.Tx,
 	for i, n := range batch {
 		changes[i] = Change[V]{Row: n.Row, Version: n.TS}
 	}
-	for _, err := range cfg.read(ctx, tx, changes, cells) {
+	there, failed := changes[:0:0], map[string]error{}
+	for i, err := range cfg.read(ctx, tx, changes, cells) {
 		if err != nil {
+			failed[changes[i].Row] = err
+		} else {
+			there = append(there, changes[i])
+		}
+	}
+	if len(there) > 0 {
+		if err := cfg.Apply(ctx, there); err != nil {
 			return err
 		}
 	}
-	return cfg.Apply(ctx, changes)
+	return &percolator.PartialError{Failed: failed}
 }
 
 // readsAtOnce bounds how many rows are read at once.

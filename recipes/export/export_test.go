@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/percolatortest"
@@ -262,6 +264,54 @@ func TestReadThatPanics(t *testing.T) {
 	parked := n.Parked(t, "export")
 	if len(parked) != 1 || parked[0].Row != "row2" || len(s.values) != 4 {
 		t.Errorf("parked: %v; the sink has %v", parked, s.values)
+	}
+}
+
+// TestUnreadableRowIsAlone: the rows of a batch that can be read are given to the sink in one
+// call, and one that has moved on comes after them. It is not counted as a failure.
+func TestUnreadableRowIsAlone(t *testing.T) {
+	t.Parallel()
+	s := newSink()
+	began, opened := make(chan struct{}, 1), make(chan struct{})
+	tries := 0
+	n := percolatortest.Start(t, func(r *percolator.Registry) {
+		export.Register(r, export.Config[string]{
+			Name: "export", Column: text, Apply: s.apply,
+			Read: func(_ context.Context, _ percolator.Reader, row string, _ []byte) (string, error) {
+				switch row {
+				case "gate": // the others wait meanwhile, and are one batch
+					began <- struct{}{}
+					<-opened
+				case "row7":
+					if tries++; tries <= 3 {
+						return "", fmt.Errorf("%s has moved on: %w", row, percolator.ErrUnavailable)
+					}
+				}
+				return "VALUE", nil
+			},
+		}, percolator.Concurrency(1))
+	})
+	n.Set(t, "gate", text, "value")
+	<-began
+	n.Transact(t, func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 20 {
+			tx.Set(fmt.Sprint("row", i), text, []byte("value"))
+		}
+		return nil
+	})
+	for late := time.Now().Add(30 * time.Second); n.Node().Status().Observers[0].Queued < 20; {
+		if runtime.Gosched(); time.Now().After(late) {
+			t.Fatal("the changes are not queued")
+		}
+	}
+	close(opened)
+	n.RunUntilIdle(t)
+	check(t, n, s)
+	if want := []int{1, 19, 1}; !slices.Equal(s.batches, want) {
+		t.Errorf("the sink had batches of %v, want %v", s.batches, want)
+	}
+	if st := n.Stats(t, "export"); st.Failures != 0 || st.Unavailable != 3 || tries != 4 {
+		t.Errorf("%d tries; %+v", tries, st)
 	}
 }
 
