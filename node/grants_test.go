@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	percolator "github.com/percolator-go/percolator"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/node"
 )
@@ -143,8 +145,10 @@ func TestGrants(t *testing.T) {
 			t.Errorf("GRANT-TOLD: to %s: %v, %v", who, tables, err)
 		}
 	}
-	// What would be missing from a backup is said, not left out. The operator's, which comes
-	// first, ends what transactions that were refused have left.
+	// A lock in a table for all, whose primary never came to one for others alone.
+	orphan(t, c, "t", percolator.Column{Table: "u", Name: "c"})
+	reads(t, eve, "orphan", percolator.Column{Table: "u", Name: "c"})
+	// What would be missing from a backup is said, not left out.
 	for _, who := range []string{"the operator", "eve"} {
 		db := map[string]*percolator.DB{"eve": eve, "the operator": operator}[who]
 		l, err := backup.Open(t.Context(), t.TempDir())
@@ -163,6 +167,58 @@ func TestGrants(t *testing.T) {
 	check("ann, afterwards", ann, false, false)
 	grant("bob", "")
 	check("eve, afterwards", eve, true, true)
+}
+
+// orphan leaves a lock that has just expired on the row orphan of a column. Its primary, in
+// another table, was never prewritten.
+func orphan(t *testing.T, c *rpc.Client, primary string, col percolator.Column) {
+	t.Helper()
+	ids := map[string]uint32{}
+	tables, err := c.Tables(t.Context())
+	for _, one := range tables {
+		ids[one.Name] = one.Id
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, _, err := c.Timestamps(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tablets, err := c.Locate(t.Context(), mvcc.TableID(ids[col.Table]), "orphan", 1)
+	if err != nil || len(tablets) != 1 {
+		t.Fatal(tablets, err)
+	}
+	cell := func(table string) *pb.Cell {
+		return &pb.Cell{Table: ids[table], Row: []byte("orphan"), Column: []byte(col.Name)}
+	}
+	resp, err := c.Send(t.Context(), tablets[0], &pb.TabletRequest{
+		TabletId: tablets[0].TabletId, Epoch: tablets[0].Epoch,
+		Op: &pb.TabletRequest_Prewrite{Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(start), Primary: cell(primary), Expiry: uint64(start) + 1,
+			Writes: []*pb.CellWrite{{
+				Cell: cell(col.Table), Kind: pb.Kind_KIND_PUT, Value: []byte("v"),
+			}},
+		}},
+	})
+	if err != nil || resp.GetError() != nil {
+		t.Fatal(resp, err)
+	}
+}
+
+// reads requires that the row is read, and has nothing in the column.
+func reads(t *testing.T, db *percolator.DB, row string, col percolator.Column) {
+	t.Helper()
+	s, err := db.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if v, found, err := s.Get(ctx, row, col); found || err != nil {
+		t.Errorf("LOCK-STAYS: %q, %v", v, err)
+	}
 }
 
 // conflict has a transaction come too late for a row.

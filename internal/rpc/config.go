@@ -160,7 +160,11 @@ type ServerConfig struct {
 	// timestamps above the answer are refused. An error: it can't be told now. nil: they
 	// are not looked at.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
-	Logger *slog.Logger
+	// Resolve ends the lock on a cell of the transaction that began at start, if there is one
+	// and it has expired, for clients that may read the cell but not end the lock. nil: they
+	// wait for others.
+	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) error
+	Logger  *slog.Logger
 
 	// keepalive is after how much silence a client is asked for a sign of life,
 	// keepaliveAnswer how long it may take; tests shorten them.

@@ -104,7 +104,10 @@ func tablesOf(req *pb.TabletRequest) (ids []uint32) {
 		}
 		ids = append(ids, id)
 	}
-	if s.HasCell && !s.Elsewhere {
+	// Also the primary of a prewrite, which is of the transaction. A lock that named a cell of a
+	// table where its owner may not write could have another's transaction rolled back there,
+	// and nobody with his grants could end it.
+	if s.HasCell {
 		cell(s.Cell)
 	}
 	for _, w := range s.Writes {

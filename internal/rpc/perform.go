@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -102,6 +103,7 @@ func (o *operations) enlarge(t *task, room, needs int64) *pb.TabletResponse {
 // do has one operation checked and done.
 func (s *service) do(ctx context.Context, who Caller,
 	req *pb.TabletRequest) *pb.TabletResponse {
+	asked := req.GetCheckTxnStatus()
 	if e := who.refuseOperation(req); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
@@ -124,6 +126,9 @@ func (s *service) do(ctx context.Context, who Caller,
 	if e := s.tables.check(ctx, table); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
+	if asked != req.GetCheckTxnStatus() { // it was weakened
+		s.endMet(ctx, who, asked)
+	}
 	// The client's belief about the tablet travels in the request; the node's own map
 	// knows where it is.
 	d := &pb.TabletDescriptor{TabletId: req.TabletId, Epoch: req.Epoch}
@@ -136,6 +141,29 @@ func (s *service) do(ctx context.Context, who Caller,
 		return failed(pb.Error_CODE_UNKNOWN, err.Error())
 	}
 	return s.grants.answer(who, resp)
+}
+
+// endMet has the locks ended that a client has met, says that they have expired, and is not
+// believed (weaken). Whoever may read a cell is to get past the lock on it, wherever that
+// lock's primary is. The node reads the lock itself, and its primary decides by the oracle's time:
+// so a client ends nothing in that way that would not end anyway.
+func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest) {
+	if s.cfg.Resolve == nil || check.Now < check.MetExpiry {
+		return
+	}
+	for _, c := range check.Met[:min(len(check.Met), txn.MaxMet)] {
+		read := &pb.TabletRequest{Op: &pb.TabletRequest_Get{
+			Get: &pb.GetRequest{Cells: []*pb.Cell{c}},
+		}}
+		table, e := admit(read)
+		if e != nil || s.grants.refuse(who, read) != nil || s.tables.check(ctx, table) != nil {
+			continue
+		}
+		if err := s.cfg.Resolve(ctx, wire.Cell(c), mvcc.Timestamp(check.StartTs)); err != nil {
+			s.cfg.Logger.Debug("a lock that a client has met was not resolved", "error", err)
+			return
+		}
+	}
 }
 
 // maxDeadline bounds a client's deadline, in milliseconds.

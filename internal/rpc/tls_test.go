@@ -44,6 +44,14 @@ func secured(t *testing.T, dir string, logger *slog.Logger,
 // securedWith is like secured, with a configuration.
 func securedWith(t *testing.T, dir string, cfg ServerConfig) (addr string) {
 	t.Helper()
+	cluster := txntest.New()
+	cluster.AddTable("t")
+	return securedOver(t, dir, cluster, cfg)
+}
+
+// securedOver is like securedWith, over a cluster.
+func securedOver(t *testing.T, dir string, cluster *txntest.Cluster, cfg ServerConfig) (addr string) {
+	t.Helper()
 	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +60,6 @@ func securedWith(t *testing.T, dir string, cfg ServerConfig) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := txntest.New()
-	cluster.AddTable("t")
 	cfg.TLS = files.Server(certs.AllRoles()...)
 	server := NewServer(cluster.Process(1, 1), cfg)
 	var wg sync.WaitGroup

@@ -18,6 +18,9 @@ const (
 	// maxResolveRounds is how often a commit resolves locks in its way before it gives up
 	// and is run again.
 	maxResolveRounds = 8
+	// MaxMet is how many cells a client names, and its node looks at, in a question about a
+	// transaction whose locks the client may not be allowed to end.
+	MaxMet = 16
 )
 
 // resolver resolves locks in the way of reads and commits (invariants 3, 6 and 7 of
@@ -177,7 +180,7 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 				return true, err
 			}
 		}
-		commitTS, live, err = r.ask(ctx, l, dead)
+		commitTS, live, err = r.ask(ctx, l, dead, r.locksMet(f))
 		if err == nil && live && f.key.wait && !first {
 			err = Sleep(ctx, b.next())
 		}
@@ -194,18 +197,34 @@ func (r *resolver) round(ctx context.Context, f *flight, l mvcc.LockInfo,
 	r.mu.Unlock()
 	err = r.apply(ctx, l.Lock.StartTS, commitTS, met)
 	if f.key.wait && errors.Is(err, ErrPermission) {
-		// This client may read only. It waits for the lock's owner, for others that meet it, or
-		// for the sweeper of the node that leads the tablet.
+		// This client may read only. It waits for the lock's owner or others that meet it, and
+		// asks again: its node ends the locks once they have expired.
+		r.mu.Lock()
+		delete(r.decided, l.Lock.StartTS)
+		r.mu.Unlock()
 		b := backoff(round)
 		return true, Sleep(ctx, b.next())
 	}
 	return false, err
 }
 
+// locksMet returns the cells of some of the flight's locks, for the node to end them
+// (CheckTxnStatusRequest.met). It does so for locks alone: nobody waits for an intent.
+func (r *resolver) locksMet(f *flight) (met []*pb.Cell) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range f.met {
+		if !m.Intent && len(met) < MaxMet {
+			met = append(met, wire.CellPB(m.Cell))
+		}
+	}
+	return met
+}
+
 // ask checks the transaction's status at its primary, by the oracle's time. A commitTS of
 // 0 means rolled back.
-func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
-	dead bool) (commitTS mvcc.Timestamp, live bool, err error) {
+func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo, dead bool,
+	met []*pb.Cell) (commitTS mvcc.Timestamp, live bool, err error) {
 	// Whether a lock has expired is decided by the oracle's time, never by this machine's
 	// (invariant 6 of design section 4).
 	now, err := r.oracle.get(ctx)
@@ -215,7 +234,7 @@ func (r *resolver) ask(ctx context.Context, l mvcc.LockInfo,
 	r.checked.Add(1)
 	check := &pb.CheckTxnStatusRequest{
 		Primary: wire.CellPB(l.Lock.Primary), StartTs: uint64(l.Lock.StartTS), Now: uint64(now),
-		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead,
+		MetExpiry: uint64(l.Lock.Expiry), WorkerDead: dead, Met: met,
 	}
 	res, err := r.router.mutate(ctx, posOf(l.Lock.Primary),
 		&pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{CheckTxnStatus: check}})
@@ -292,6 +311,28 @@ func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved b
 	return err == nil && !live, err
 }
 
+// ResolveAt does one round of resolution for the transaction's lock on the cell, if there is
+// one. Nodes call it for clients that have met the lock but may not end it: it reads the lock
+// anew, so that nothing depends on what a client says of it.
+func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell, startTS mvcc.Timestamp) error {
+	for e, err := range r.router.WalkFrom(ctx, mvcc.GroupLock, posOf(cell), "") {
+		at := wire.Cell(e.GetCell())
+		switch {
+		case err != nil:
+			return err
+		case at.Table != cell.Table || at.Row != cell.Row:
+			return nil
+		case at == cell:
+			l := mvcc.LockInfo{Cell: at, Lock: wire.Lock(e.GetLock())}
+			if l.Lock.StartTS == startTS {
+				_, err = r.ResolveLock(ctx, l)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // ForceLock is like ResolveLock but takes the lock's transaction for dead. If it is
 // undecided, it is rolled back at its primary, and its commit will be refused (invariants
 // 3 and 7 of design section 4: being wrong about a death costs an abort, never
@@ -301,7 +342,7 @@ func (r *resolver) ForceLock(ctx context.Context, l mvcc.LockInfo) (resolved boo
 	commitTS, known := r.Decided(l.Lock.StartTS)
 	if !known {
 		var live bool
-		if commitTS, live, err = r.ask(ctx, l, true); err != nil || live {
+		if commitTS, live, err = r.ask(ctx, l, true, nil); err != nil || live {
 			return false, err
 		}
 		r.remember(l.Lock.StartTS, commitTS)

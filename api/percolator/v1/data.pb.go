@@ -2070,12 +2070,15 @@ func (x *RollbackRequest) GetIntents() []*Cell {
 }
 
 type CheckTxnStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Primary       *Cell                  `protobuf:"bytes,1,opt,name=primary,proto3" json:"primary,omitempty"`
-	StartTs       uint64                 `protobuf:"varint,2,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
-	Now           uint64                 `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
-	MetExpiry     uint64                 `protobuf:"varint,4,opt,name=met_expiry,json=metExpiry,proto3" json:"met_expiry,omitempty"`
-	WorkerDead    bool                   `protobuf:"varint,5,opt,name=worker_dead,json=workerDead,proto3" json:"worker_dead,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Primary    *Cell                  `protobuf:"bytes,1,opt,name=primary,proto3" json:"primary,omitempty"`
+	StartTs    uint64                 `protobuf:"varint,2,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
+	Now        uint64                 `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
+	MetExpiry  uint64                 `protobuf:"varint,4,opt,name=met_expiry,json=metExpiry,proto3" json:"met_expiry,omitempty"`
+	WorkerDead bool                   `protobuf:"varint,5,opt,name=worker_dead,json=workerDead,proto3" json:"worker_dead,omitempty"`
+	// Where locks of the transaction were met, the first of which expires at met_expiry. For those whose word is not
+	// taken (readers, clients without a grant for the primary's table), their node ends these locks once they have expired.
+	Met           []*Cell `protobuf:"bytes,6,rep,name=met,proto3" json:"met,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2143,6 +2146,13 @@ func (x *CheckTxnStatusRequest) GetWorkerDead() bool {
 		return x.WorkerDead
 	}
 	return false
+}
+
+func (x *CheckTxnStatusRequest) GetMet() []*Cell {
+	if x != nil {
+		return x.Met
+	}
+	return nil
 }
 
 type ResolveLockRequest struct {
@@ -6289,7 +6299,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fRollbackRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
-	"\aintents\x18\x03 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xb3\x01\n" +
+	"\aintents\x18\x03 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xda\x01\n" +
 	"\x15CheckTxnStatusRequest\x12-\n" +
 	"\aprimary\x18\x01 \x01(\v2\x13.percolator.v1.CellR\aprimary\x12\x19\n" +
 	"\bstart_ts\x18\x02 \x01(\x04R\astartTs\x12\x10\n" +
@@ -6297,7 +6307,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\n" +
 	"met_expiry\x18\x04 \x01(\x04R\tmetExpiry\x12\x1f\n" +
 	"\vworker_dead\x18\x05 \x01(\bR\n" +
-	"workerDead\"\xa6\x01\n" +
+	"workerDead\x12%\n" +
+	"\x03met\x18\x06 \x03(\v2\x13.percolator.v1.CellR\x03met\"\xa6\x01\n" +
 	"\x12ResolveLockRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
@@ -6777,105 +6788,106 @@ var file_percolator_v1_data_proto_depIdxs = []int32{
 	5,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
 	5,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
 	5,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	5,   // 33: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 34: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	5,   // 35: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	5,   // 36: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 37: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 38: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 39: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 40: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	34,  // 41: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	16,  // 42: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	16,  // 43: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 44: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	38,  // 45: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	17,  // 46: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	22,  // 47: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	5,   // 48: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	5,   // 49: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	12,  // 50: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	10,  // 51: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	13,  // 52: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	43,  // 53: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	5,   // 54: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 55: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	9,   // 56: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	10,  // 57: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	12,  // 58: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	13,  // 59: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	46,  // 60: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	49,  // 61: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	50,  // 62: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	50,  // 63: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	53,  // 64: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	53,  // 65: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	51,  // 66: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	11,  // 67: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	14,  // 68: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	14,  // 69: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	60,  // 70: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	59,  // 71: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	58,  // 72: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	65,  // 73: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	3,   // 74: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	14,  // 75: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	15,  // 76: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	14,  // 77: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	72,  // 78: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	2,   // 79: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	11,  // 80: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	5,   // 81: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	18,  // 82: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	21,  // 83: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	24,  // 84: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	25,  // 85: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	26,  // 86: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	27,  // 87: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	28,  // 88: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	29,  // 89: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	30,  // 90: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	31,  // 91: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	32,  // 92: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	33,  // 93: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	35,  // 94: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	37,  // 95: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	40,  // 96: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	42,  // 97: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	45,  // 98: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	48,  // 99: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	56,  // 100: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	61,  // 101: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	62,  // 102: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	71,  // 103: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	54,  // 104: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	64,  // 105: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	67,  // 106: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	69,  // 107: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	36,  // 108: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	77,  // 109: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	20,  // 110: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	23,  // 111: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	74,  // 112: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	39,  // 113: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	41,  // 114: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	44,  // 115: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	47,  // 116: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	52,  // 117: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	57,  // 118: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	63,  // 119: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	73,  // 120: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	55,  // 121: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	66,  // 122: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	68,  // 123: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	70,  // 124: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	4,   // 125: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	14,  // 126: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	127, // [127:127] is the sub-list for method output_type
-	127, // [127:127] is the sub-list for method input_type
-	127, // [127:127] is the sub-list for extension type_name
-	127, // [127:127] is the sub-list for extension extendee
-	0,   // [0:127] is the sub-list for field type_name
+	5,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
+	5,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	5,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	5,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	5,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	5,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	34,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	16,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	16,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	5,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	38,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	17,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	22,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	5,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	5,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	12,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	10,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	13,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	43,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	5,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	5,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	9,   // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	10,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	12,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	13,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	46,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	49,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	50,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	50,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	53,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	53,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	51,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	11,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	14,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	14,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	60,  // 71: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	59,  // 72: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	58,  // 73: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	65,  // 74: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	3,   // 75: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	14,  // 76: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	15,  // 77: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	14,  // 78: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	72,  // 79: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	2,   // 80: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	11,  // 81: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	5,   // 82: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	18,  // 83: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	21,  // 84: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	24,  // 85: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	25,  // 86: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	26,  // 87: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	27,  // 88: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	28,  // 89: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	29,  // 90: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	30,  // 91: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	31,  // 92: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	32,  // 93: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	33,  // 94: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	35,  // 95: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	37,  // 96: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	40,  // 97: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	42,  // 98: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	45,  // 99: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	48,  // 100: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	56,  // 101: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	61,  // 102: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	62,  // 103: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	71,  // 104: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	54,  // 105: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	64,  // 106: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	67,  // 107: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	69,  // 108: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	36,  // 109: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	77,  // 110: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	20,  // 111: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	23,  // 112: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	74,  // 113: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	39,  // 114: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	41,  // 115: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	44,  // 116: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	47,  // 117: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	52,  // 118: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	57,  // 119: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	63,  // 120: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	73,  // 121: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	55,  // 122: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	66,  // 123: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	68,  // 124: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	70,  // 125: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	4,   // 126: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	14,  // 127: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	128, // [128:128] is the sub-list for method output_type
+	128, // [128:128] is the sub-list for method input_type
+	128, // [128:128] is the sub-list for extension type_name
+	128, // [128:128] is the sub-list for extension extendee
+	0,   // [0:128] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }

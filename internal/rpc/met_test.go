@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// metRig is a server of three tables: for bob alone, for all, and for bob alone once more. Ann's
+// clients have every role; bob is who has left locks, and no client here.
+type metRig struct {
+	t                  *testing.T
+	cluster            *txntest.Cluster
+	clients            map[certs.Role]*Client
+	primary, free, own mvcc.TableID
+}
+
+func newMetRig(t *testing.T) *metRig {
+	cluster, dir := txntest.New(), certstest.Folder(t, "127.0.0.1")
+	r := &metRig{t: t, cluster: cluster, primary: cluster.AddTable("primary"),
+		free: cluster.AddTable("free"), own: cluster.AddTable("own")}
+	var policy pb.Policy
+	for _, id := range []mvcc.TableID{r.primary, r.own} {
+		policy.Grants = append(policy.Grants, &pb.Grant{
+			Table: uint32(id), TableName: fmt.Sprint(id), Name: "bob", Role: "writer",
+		})
+	}
+	node := txn.NewClient(cluster.Process(1, 1), txn.Config{})
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.clients = roleClients(t, dir, securedOver(t, dir, cluster, ServerConfig{
+		Policy:  func() (*pb.Policy, time.Time) { return &policy, time.Now() },
+		Resolve: node.ResolveAt,
+	}))
+	return r
+}
+
+func (r *metRig) now() mvcc.Timestamp {
+	r.t.Helper()
+	now, _, err := r.clients[certs.Node].Timestamps(r.t.Context(), 1)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return now
+}
+
+func at(table mvcc.TableID, row int) *pb.Cell {
+	return &pb.Cell{Table: uint32(table), Row: fmt.Appendf(nil, "%02d", row), Column: []byte("c")}
+}
+
+func (r *metRig) send(role certs.Role, table mvcc.TableID, req *pb.TabletRequest) *pb.TabletResponse {
+	r.t.Helper()
+	tablets, err := r.clients[certs.Node].Locate(r.t.Context(), table, "", 1)
+	if err != nil || len(tablets) == 0 {
+		r.t.Fatal(tablets, err)
+	}
+	req.TabletId, req.Epoch = tablets[0].TabletId, tablets[0].Epoch
+	resp, err := r.clients[role].Send(r.t.Context(), tablets[0], req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp
+}
+
+// prewrite leaves locks that expire in ten seconds, of a transaction whose primary's row is 0.
+func (r *metRig) prewrite(role certs.Role, start mvcc.Timestamp, cells ...*pb.Cell) *pb.Error {
+	r.t.Helper()
+	req := &pb.PrewriteRequest{StartTs: uint64(start), Primary: at(r.primary, 0),
+		Expiry: uint64(mvcc.TimestampAt(start.Millis() + 10_000))}
+	for _, c := range cells {
+		req.Writes = append(req.Writes, &pb.CellWrite{
+			Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v"),
+		})
+	}
+	return r.send(role, mvcc.TableID(cells[0].Table), &pb.TabletRequest{
+		Op: &pb.TabletRequest_Prewrite{Prewrite: req},
+	}).GetError()
+}
+
+// ask asks at the primary for an end to a lock on the cell, which it says has expired long ago.
+func (r *metRig) ask(role certs.Role, start mvcc.Timestamp, met *pb.Cell) pb.Status {
+	r.t.Helper()
+	return r.send(role, r.primary, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
+		CheckTxnStatus: &pb.CheckTxnStatusRequest{Primary: at(r.primary, 0), StartTs: uint64(start),
+			Now: uint64(r.now()), MetExpiry: 1, WorkerDead: true, Met: []*pb.Cell{met}},
+	}}).GetMutation().GetStatus()
+}
+
+// TestLocksEndWithoutAGrant: the primary of a transaction never came, to a table for others alone.
+// Whoever may read the table where its locks are gets past them once they have expired, also those
+// who may only read.
+func TestLocksEndWithoutAGrant(t *testing.T) {
+	for _, role := range []certs.Role{certs.Writer, certs.Reader} {
+		t.Run(string(role), func(t *testing.T) {
+			r := newMetRig(t)
+			var locks []*pb.Cell
+			for row := range txn.MaxMet + 3 {
+				locks = append(locks, at(r.free, row))
+			}
+			if e := r.prewrite(certs.Node, r.now(), locks...); e != nil {
+				t.Fatal(e)
+			}
+			reading := txn.NewClient(r.clients[role], txn.Config{})
+			defer func() { _ = reading.Close() }()
+			r.cluster.Advance(11 * time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := reading.Run(ctx, txn.Options{}, func(ctx context.Context, x *txn.Txn) error {
+				for _, c := range locks {
+					_, found, err := x.Get(ctx, txn.Key{Table: "free", Row: string(c.Row), Column: "c"})
+					if err != nil || found {
+						return errors.Join(err, fmt.Errorf("row %q: %v", c.Row, found))
+					}
+				}
+				return nil
+			})
+			if err != nil || r.cluster.Locks(r.free) != 0 {
+				t.Errorf("LOCK-STAYS: %v, %d locks", err, r.cluster.Locks(r.free))
+			}
+		})
+	}
+}
+
+// TestMetLocksAreLookedAt: a client has nothing ended by what it says of locks: neither before
+// they have expired, nor by a cell that has none of the transaction, nor by one that it may
+// not read.
+func TestMetLocksAreLookedAt(t *testing.T) {
+	r := newMetRig(t)
+	start := r.now()
+	if e := r.prewrite(certs.Node, start, at(r.free, 1)); e != nil {
+		t.Fatal(e)
+	}
+	if e := r.prewrite(certs.Node, start, at(r.own, 2)); e != nil {
+		t.Fatal(e)
+	}
+	live := func(when string, met *pb.Cell) {
+		t.Helper()
+		for _, role := range []certs.Role{certs.Reader, certs.Writer} {
+			if got := r.ask(role, start, met); got != pb.Status_STATUS_LIVE || r.cluster.Locks(r.free) != 1 {
+				t.Fatalf("MET-BELIEVED: %s, a %s: %v", when, role, got)
+			}
+		}
+	}
+	live("before it has expired", at(r.free, 1))
+	r.cluster.Advance(11 * time.Second)
+	live("a cell without a lock", at(r.free, 3))
+	live("a cell that it may not read", at(r.own, 2))
+	live("a cell of nodes", wire.CellPB(mvcc.Cell{Table: mvcc.TimerTable, Row: "00", Column: "c"}))
+	if got := r.ask(certs.Reader, start, at(r.free, 1)); got != pb.Status_STATUS_ROLLED_BACK {
+		t.Error(got)
+	}
+}
+
+// TestPrewritesTakeThePrimarysGrant: nobody leaves a lock that names a primary where he may not
+// write. It could have the transaction of another, of the same timestamp, rolled back there.
+func TestPrewritesTakeThePrimarysGrant(t *testing.T) {
+	r := newMetRig(t)
+	if e := r.prewrite(certs.Writer, r.now(), at(r.free, 1)); e.GetCode() != pb.Error_CODE_PERMISSION {
+		t.Errorf("PRIMARY-FORGED: %v", e)
+	}
+	if e := r.prewrite(certs.Operator, r.now(), at(r.free, 1)); e != nil {
+		t.Error(e)
+	}
+}
