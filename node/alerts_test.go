@@ -25,6 +25,7 @@ import (
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/health"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/node"
@@ -343,7 +344,7 @@ func spoilObservers(ctx context.Context, t *testing.T) (before, after scrape) {
 			return nil
 		}, percolator.Deadline(time.Millisecond))
 	}
-	n, err := node.OpenWith(ctx, cfg, node.Parts{Clock: func() time.Time {
+	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Clock: func() time.Time {
 		return began.Add(time.Since(began) + time.Duration(passed.Load()))
 	}})
 	if err != nil {
@@ -405,7 +406,7 @@ func leaveLock(ctx context.Context, t *testing.T, db *percolator.DB) {
 func loseReplies(ctx context.Context, t *testing.T) (before, after scrape) {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "", "127.0.0.1:0", true, true
-	n, err := node.OpenWith(ctx, cfg, node.Parts{Transport: func(inner txn.Transport) txn.Transport {
+	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Transport: func(inner txn.Transport) txn.Transport {
 		return &cut{Transport: inner}
 	}})
 	if err != nil {

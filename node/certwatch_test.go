@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/certs/certstest"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -49,7 +50,7 @@ func TestCertificateRunsOut(t *testing.T) {
 		cfg := node.DefaultConfig()
 		cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Store.InMemory = "127.0.0.1:0", "127.0.0.1:0", dir,
 			true
-		n, err := node.OpenWith(ctx, cfg, node.Parts{Clock: func() time.Time {
+		n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Clock: func() time.Time {
 			return time.Now().Add(tc.ahead)
 		}})
 		if err != nil {

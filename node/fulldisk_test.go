@@ -10,6 +10,7 @@ import (
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
 	"github.com/percolator-go/percolator/test/workload"
@@ -39,7 +40,7 @@ func TestNodeOnFullDisk(t *testing.T) {
 	cfg := node.DefaultConfig()
 	cfg.Store.InMemory, cfg.Insecure, cfg.Listen, cfg.HTTP = true, true, "", ""
 	began, passed := time.Now(), atomic.Int64{} // beside what passes by itself
-	n, err := node.OpenWith(ctx, cfg, node.Parts{Store: st, Clock: func() time.Time {
+	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Store: st, Clock: func() time.Time {
 		return began.Add(time.Since(began) + time.Duration(passed.Load()))
 	}})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/ports"
 )
@@ -42,7 +43,7 @@ func (j *joiner) open(ctx context.Context, dir string,
 	if change != nil {
 		change(&cfg)
 	}
-	return node.OpenWith(ctx, cfg, node.Parts{
+	return nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{
 		Link: func(self peer.Self) (peer.Link, error) { return j.network.Link(self.NodeID), nil },
 	})
 }
@@ -177,7 +178,7 @@ func (d *doors) Found(ctx context.Context, addr string,
 	return nil, errNobody
 }
 
-// TestExpectWithoutListeners: three nodes found a cluster together through Parts.Contact,
+// TestExpectWithoutListeners: three nodes found a cluster together through nodeparts.Parts.Contact,
 // and bind nothing.
 func TestExpectWithoutListeners(t *testing.T) {
 	network, members, at := memlink.NewNetwork(), newHub(),
@@ -193,7 +194,7 @@ func TestExpectWithoutListeners(t *testing.T) {
 			cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.InsecureForce, cfg.Store.InMemory = addr, "",
 				true, true, true
 			cfg.Join, cfg.Expect = addrs, 3
-			nodes[i], errs[i] = node.OpenWith(ctx, cfg, node.Parts{
+			nodes[i], errs[i] = nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{
 				Link: func(self peer.Self) (peer.Link, error) {
 					return network.Link(self.NodeID), nil
 				},

@@ -27,6 +27,7 @@ import (
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/handle"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/recent"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/tracing"
@@ -67,7 +68,7 @@ type Node struct {
 	// any part missing, because it also cleans up after an Open that failed half-way.
 
 	cfg     Config
-	parts   Parts
+	parts   nodeparts.Parts
 	started time.Time
 	life    context.Context // ends when Close begins
 	end     context.CancelFunc
@@ -122,11 +123,13 @@ type Node struct {
 
 // Open starts a node. Every fault in cfg is reported at once. When it returns, the node
 // serves. ctx bounds the start only.
-func Open(ctx context.Context, cfg Config) (*Node, error) { return OpenWith(ctx, cfg, Parts{}) }
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	return open(ctx, cfg, nodeparts.Parts{})
+}
 
-// OpenWith is like Open but replaces some of the node's parts. When it fails, it closes
-// what had been opened, and drains it for at most closeTimeout.
-func OpenWith(ctx context.Context, cfg Config, parts Parts) (*Node, error) {
+// open is Open with some of the node's parts replaced. When it fails, it closes what had
+// been opened, and drains it for at most closeTimeout.
+func open(ctx context.Context, cfg Config, parts nodeparts.Parts) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -168,7 +171,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	n.certs = certificates{files, n.now, &rpc.Roleless{}}
-	if n.store, err = n.parts.store(n.cfg); err != nil {
+	if n.store, err = openStore(n.cfg, n.parts); err != nil {
 		return err
 	}
 	build := cmp.Or(n.parts.Versions, version.Known())
@@ -211,7 +214,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		schema:    n.meta.Schema, catalogue: n.meta.Observers, history: n.meta.History,
 		policy: n.policy, logger: n.cfg.Logger,
 	}
-	n.client = txn.NewClient(n.parts.wrap(n.transport), txn.Config{
+	n.client = txn.NewClient(wrap(n.transport, n.parts), txn.Config{
 		Limits: n.cfg.Limits, LockTTL: n.cfg.LockTTL, Logger: n.cfg.Logger,
 		Tracer: n.tracing.tracer,
 	})

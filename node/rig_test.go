@@ -18,6 +18,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
 )
@@ -108,7 +109,7 @@ func (r *rig) start(i int) *node.Node {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ahead, halted := r.ahead[i], r.halted[i]
-	n, err := node.OpenWith(ctx, cfg, node.Parts{
+	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{
 		Clock: func() time.Time {
 			if at := halted.Load(); at != 0 {
 				return time.Unix(0, at)

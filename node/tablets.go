@@ -50,7 +50,7 @@ type tablets struct {
 	oracle *localOracle
 	policy *clusterPolicy
 	gate   *version.Gate
-	// ask gets each request of a tablet to the oracle, see Parts.Oracle; nil: at once.
+	// ask gets each request of a tablet to the oracle, see nodeparts.Parts.Oracle; nil: at once.
 	ask    func(ask func(), fail func(error))
 	traces *tracing.Book
 	moved  func() // told that meta has another leader, or the cluster other members
@@ -203,7 +203,7 @@ func (t *tablets) Timestamps(n int, then func(mvcc.Timestamp, error)) {
 }
 
 // TimestampsNow implements tablet.Host. It succeeds only if this node's oracle can answer
-// without asking anybody, and never while Parts.Oracle intercepts requests.
+// without asking anybody, and never while nodeparts.Parts.Oracle intercepts requests.
 func (t *tablets) TimestampsNow(n int) (mvcc.Timestamp, bool) {
 	if t.ask != nil {
 		return 0, false

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/tracing"
 	"github.com/percolator-go/percolator/internal/version"
 )
@@ -40,7 +41,7 @@ type spans struct {
 
 // openTracing begins to trace, if the configuration names a collector. It does not wait for
 // it: one that is away, now or later, costs its spans.
-func openTracing(cfg Config, parts Parts, self join.Identity) (spans, error) {
+func openTracing(cfg Config, parts nodeparts.Parts, self join.Identity) (spans, error) {
 	if parts.Traces != nil {
 		return spans{tracer: tracing.New(parts.Traces)}, nil
 	}

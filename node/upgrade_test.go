@@ -15,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/cluster/peer/memlink"
 	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
@@ -45,7 +46,7 @@ func (u *upgrader) open(name string, build version.Range) error {
 	for _, n := range u.up {
 		cfg.Join = append(cfg.Join, n.Addr())
 	}
-	n, err := node.OpenWith(u.ctx, cfg, node.Parts{
+	n, err := nodeparts.Open[node.Node](u.ctx, cfg, nodeparts.Parts{
 		Versions: build,
 		Link:     func(self peer.Self) (peer.Link, error) { return u.network.Link(self.NodeID), nil },
 	})

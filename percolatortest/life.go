@@ -190,7 +190,7 @@ func (l *life) Timestamps(ctx context.Context, count int) (mvcc.Timestamp, int, 
 	return l.Transport.Timestamps(ctx, count)
 }
 
-// oracle gets the requests of tablets to the oracle; see node.Parts.
+// oracle gets the requests of tablets to the oracle; see nodeparts.Parts.
 func (l *life) oracle(ask func(), fail func(error)) {
 	if l.faults.take("", 0, OracleUnavailable) != nil {
 		fail(errOracle)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
@@ -156,7 +157,7 @@ func (n *Node) open(t testing.TB) {
 	n.mu.Lock()
 	n.life = l
 	n.mu.Unlock()
-	opened, err := node.OpenWith(ctx, n.cfg, node.Parts{
+	opened, err := nodeparts.Open[node.Node](ctx, n.cfg, nodeparts.Parts{
 		Store: n.store, Oracle: l.oracle,
 		Transport: func(t txn.Transport) txn.Transport { l.Transport = t; return l },
 	})

@@ -130,6 +130,10 @@ var layers = []layer{
 	{of: "node/config", may: []string{
 		root, "internal/actorkit", "internal/mvcc", "internal/rpc",
 	}},
+	{of: "internal/nodeparts", may: []string{
+		pb, "cluster", "cluster/join", "cluster/peer", "internal/txn", "internal/version",
+		"node/config", "store",
+	}},
 	{of: "internal/pbjson"},
 	{of: "internal/recent", may: []string{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",
@@ -148,8 +152,8 @@ var layers = []layer{
 	{of: "node", may: []string{"..."}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{
-		root, pb, "internal/handle", "internal/mvcc", "internal/txn", "internal/wire", "node",
-		"store",
+		root, pb, "internal/handle", "internal/mvcc", "internal/nodeparts", "internal/txn",
+		"internal/wire", "node", "store",
 	}},
 	{of: "cmd/...", may: []string{"node", "internal/demo"}},
 	{of: "bench", may: []string{"..."}},

@@ -14,6 +14,7 @@ import (
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/nodeparts"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/store"
@@ -83,7 +84,7 @@ func (m *machine) start() error {
 	m.c.network.set(func(n *network) { delete(n.down, m.index) })
 	<-m.turn
 
-	n, err := node.OpenWith(l.ctx, m.c.config(m.index), node.Parts{
+	n, err := nodeparts.Open[node.Node](l.ctx, m.c.config(m.index), nodeparts.Parts{
 		Store:   m.store.Load(),
 		Stopped: func() bool { return m.c.network.isFrozen(m.index) },
 		Clock:   func() time.Time { return time.Now().Add(m.skew) },

@@ -1,0 +1,76 @@
+// Package nodeparts opens nodes of which some parts are replaced, for the tests of this
+// module and for package percolatortest, which does it for users: programs outside of the
+// module could do nothing with the types here, so they are no part of package node.
+//
+// Package node leaves here, while it is initialised, how that is done. A crash can't concern it.
+package nodeparts
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
+	"github.com/percolator-go/percolator/cluster/peer"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
+	"github.com/percolator-go/percolator/node/config"
+	"github.com/percolator-go/percolator/store"
+)
+
+// Parts are the parts of a node that a test replaces. The zero value replaces none. A node
+// only reads them. The functions are called on its goroutines, some at the same time, from
+// Open until the node's Close returns.
+type Parts struct {
+	// Store is used instead of one that the node opens. Close leaves it open, so that
+	// another node may go on with it.
+	Store *store.Store
+	// Transport wraps the transport of the node's own DB and of its observers; remote
+	// clients' is left as it is.
+	Transport func(txn.Transport) txn.Transport
+	// Oracle gets each request of a tablet to the oracle: it calls ask, at once or later
+	// on any goroutine, or fail. It must not block.
+	Oracle func(ask func(), fail func(error))
+	// Versions are those that the node knows, as another build would; zero: this build's.
+	Versions version.Range
+	// Clock is the oracle's; nil: time.Now.
+	Clock func() time.Time
+	// Stopped has Raft's clock on this node stand still while it says so; nil: never.
+	Stopped func() bool
+	// Traces has what becomes of the node's spans, instead of the configured exporter.
+	Traces trace.TracerProvider
+	// Link carries messages to the other nodes; nil: the remoting, if the configuration
+	// asks for other nodes. The node closes it.
+	Link func(self peer.Self) (peer.Link, error)
+	// Members is who the other nodes are, from this one on; nil: gossip, if the
+	// configuration asks for other nodes.
+	Members func(self cluster.Member) (cluster.Members, error)
+	// Contact reaches other nodes before this one belongs to a cluster, by the addresses
+	// that they listen at, and makes the door known to them at its own; nil: gRPC.
+	// Nothing is bound then, and Listen, if it is empty, must not be needed.
+	Contact func(listen string, door pb.MembershipServer) join.Contact
+}
+
+// Opener is how package node opens one: it returns a *node.Node, which is any here because
+// that package imports this one.
+type Opener func(ctx context.Context, cfg config.Config, parts Parts) (any, error)
+
+var opener Opener
+
+// Set stores it. It returns something, so that it can initialise a variable.
+func Set(f Opener) bool {
+	opener = f
+	return true
+}
+
+// Open is node.Open with some parts of the node replaced. Node is node.Node.
+func Open[Node any](ctx context.Context, cfg config.Config, parts Parts) (*Node, error) {
+	n, err := opener(ctx, cfg, parts)
+	if err != nil {
+		return nil, err
+	}
+	return n.(*Node), nil
+}
