@@ -23,8 +23,8 @@ type ClientConfig struct {
 	LockTTL time.Duration
 	// Batch tunes how operations for one address are put together; zero fields take the defaults.
 	Batch ClientBatch
-	// TracerProvider has what becomes of the spans of this client's transactions; nil:
-	// there are none. A transaction without a span in its context is a root: the
+	// TracerProvider makes the spans of this client's transactions; nil: there are none. A
+	// transaction without a span in its context is a root: the
 	// provider's sampler decides there for all that follows from it, also for the
 	// observers that it sets off on nodes that trace.
 	TracerProvider trace.TracerProvider

@@ -9,8 +9,8 @@ import (
 
 // Defaults of LoaderConfig.
 const (
-	// DefaultLoaderWorkers is what gains throughput where each sync takes some
-	// milliseconds; where it takes none it costs nothing that can be measured
+	// DefaultLoaderWorkers is enough to keep a disk busy whose syncs take some
+	// milliseconds, and costs nothing measurable where they take none
 	// (docs/operating.md).
 	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
@@ -28,7 +28,7 @@ type LoaderConfig struct {
 	// process. All loaders of a handle share one view of it, some milliseconds old. Loads
 	// from inside an observer are never held up: they may be what empties the queue.
 	Backlog int
-	// Name groups metrics and prefetching, as the option Name does.
+	// Name is the option Name of all its transactions.
 	Name string
 }
 

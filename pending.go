@@ -26,12 +26,12 @@ type ObserverPending struct {
 	Notifications uint64 // not parked
 	Parked        uint64 // given up
 	Intents       uint64 // weak notifications of transactions that are not decided yet
-	// of the notifications that are not parked, to the second at worst; 0: there is none
+	// when the oldest one that is not parked changed, to the second at worst; 0: there is none
 	Oldest Timestamp
 }
 
-// Pending counts what waits for observers, what WaitIdle does not wait for too. Tablets
-// are asked one after another, so the figures are of no one moment.
+// Pending counts what waits for observers, including what WaitIdle does not wait for.
+// Tablets are asked one after another, so the figures are of no one moment.
 func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	if err := db.check(); err != nil {
 		return Pending{}, err

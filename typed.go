@@ -54,7 +54,7 @@ func (e *CodecError) Error() string {
 		e.Key.Column.Name, e.Key.Column.Table, what, e.Err)
 }
 
-// Unwrap is the codec's error.
+// Unwrap returns the codec's error.
 func (e *CodecError) Unwrap() error { return e.Err }
 
 // Typed returns the column with a codec: Typed(col, JSON[Page]()).
@@ -162,7 +162,7 @@ func JSON[T any]() Codec[T] { return jsonCodec[T]{} }
 func Proto[M proto.Message]() Codec[M] { return protoCodec[M]{} }
 
 // Integer is the codec of integers as decimal text, as the command line shows them and
-// takes them. What T does not hold can't be decoded.
+// takes them. Decoding a number that T cannot hold is an error.
 func Integer[T ~int | ~int8 | ~int16 | ~int32 | ~int64 |
 	~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64]() Codec[T] {
 	return integerCodec[T]{}

@@ -91,7 +91,7 @@ func (tx *Tx) DeleteRow(ctx context.Context, table, row string) error {
 
 // Deleted says how far a DeleteRange has come.
 type Deleted struct {
-	Rows, Cells int // that it has deleted
+	Rows, Cells int // how many have been deleted
 	// Done: nothing of the range was left when it was looked at. If not, Next is the first row
 	// that has not been looked at, or not been deleted as a whole, and another call goes on
 	// with the same range from there: rows.From(d.Next).
@@ -111,11 +111,11 @@ const (
 // conflict with less. It is not one transaction: others see some of the rows deleted and some
 // not, and what is written behind it stays. Observers of deleted cells run.
 //
-// It returns how far it has come, together with an error too: of ctx, which is how to bound
-// the time that it takes, or after ErrCommitUnknown, when the last transaction may have
-// deleted more than it says. Either way a later call, of another process too, may go on at
-// Next. Rows(…).Limit(n) deletes n rows, so that a caller can pause in between, and Limit(0)
-// none. A range in Reverse is refused with ErrInvalid.
+// It returns how far it has come even when it fails. It stops with ctx's error when ctx ends,
+// which is how to bound its time, and with ErrCommitUnknown when the last transaction may
+// have deleted more than Deleted says. Either way a later call, also by another process, may
+// go on at Next. Rows(…).Limit(n) deletes n rows, so that a caller can pause in between, and
+// Limit(0) none. A range in Reverse is refused with ErrInvalid.
 func (db *DB) DeleteRange(ctx context.Context, rows RowRange) (Deleted, error) {
 	all := Deleted{Next: rows.from}
 	if rows.reverse {

@@ -185,8 +185,8 @@ func clusterPolicy(ctx context.Context, s *session, set *pb.Policy) error {
 	}
 	agreed := wire.Agreed(p.GetAgreed())
 	if agreed.Minimum > agreed.Active {
-		return s.out.print("the cluster is at version %d, and about to be at %d: run `percolator cluster finalize` again",
-			agreed.Active, agreed.Minimum)
+		return s.out.print("the cluster is at version %d, and about to be at %d: run %s again",
+			agreed.Active, agreed.Minimum, s.out.suggest("cluster finalize", ""))
 	}
 	return s.out.print("the cluster is at version %d", agreed.Active)
 }

@@ -83,7 +83,7 @@ func diagnose(out *printer, status *pb.ClusterStatusResponse) error {
 			f.GetText(), f.GetKind()); err != nil {
 			return err
 		}
-		if err := out.print("          %s", f.GetRemedy()); err != nil {
+		if err := out.print("          %s", out.own(f.GetRemedy())); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -36,5 +37,16 @@ func TestDoctor(t *testing.T) {
 	if code != ExitFailed || len(lines) != 2 || !strings.Contains(lines[0], `"severity":"critical"`) ||
 		lines[1] != `{"nodes":2,"answer":1,"survives":1,"findings":1}` {
 		t.Errorf("exit code %d: %q", code, lines)
+	}
+}
+
+// TestDoctorNamesTheProgram: what a node advises names the program that shows it.
+func TestDoctorNamesTheProgram(t *testing.T) {
+	var out bytes.Buffer
+	err := diagnose(&printer{stdout: &out, program: "roster"}, &pb.ClusterStatusResponse{
+		Findings: []*pb.Finding{{Remedy: "Wait (`percolator node ls`): percolator mends it."}},
+	})
+	if err != nil || !strings.Contains(out.String(), " Wait (`roster node ls`): percolator mends it.\n") {
+		t.Errorf("printed %q, %v", out.String(), err)
 	}
 }

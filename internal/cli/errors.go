@@ -100,7 +100,7 @@ func (p *printer) complain(cmd *cobra.Command, err error) {
 		return
 	}
 	// The library's prefix repeats the command's name, at every level of wrapping.
-	text := strings.ReplaceAll(err.Error(), "percolator: ", "")
+	text := p.own(strings.ReplaceAll(err.Error(), "percolator: ", ""))
 	// Joined errors have a line each, indented so that none of them can pass for advice.
 	_, _ = fmt.Fprintf(p.stderr, "%s: %s\n", cmd.CommandPath(),
 		strings.ReplaceAll(text, "\n", "\n      "))

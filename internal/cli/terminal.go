@@ -143,6 +143,11 @@ func (p *printer) advice(text string, operands ...operand) string {
 	})
 }
 
+// own has the commands in a node's text, which calls the program percolator, name this one.
+func (p *printer) own(text string) string {
+	return strings.ReplaceAll(text, "`percolator ", "`"+shellQuote(p.program)+" ")
+}
+
 // typable reports whether a name can be pasted as it is: any other is escaped on its way to the
 // terminal, and what is pasted would be another name.
 func typable(name string) bool { return escape(name, "") == name }

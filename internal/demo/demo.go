@@ -166,8 +166,8 @@ func (d *demo) begin(ctx context.Context, dir string) (end func() error, err err
 	}
 	d.say("search  http://%s/?q=harbour", search)
 	d.say("")
-	d.say("keys: 1-9 choose a node; k kill -9 it, s start it again, p pause it (SIGSTOP), r resume it; " +
-		"a add a node; q quit")
+	d.say("keys: 1-9 choose a node, which is in brackets; a add a node; q quit")
+	d.say("the chosen one: k kill -9, s start again, p pause (SIGSTOP), r resume")
 	d.say("")
 	d.crawl = &crawl{db: d.db, total: d.pages}
 	work.Go(func() { d.crawl.run(working) })
@@ -215,7 +215,7 @@ func (d *demo) play(ctx context.Context, keys <-chan byte) error {
 				return nil
 			}
 			if err := d.press(key); err != nil {
-				d.say("node %d: %v", d.chosen+1, err)
+				d.say("node %d: %s", d.chosen+1, strings.TrimPrefix(err.Error(), "cluster: "))
 			}
 		case <-tick.C:
 		}
@@ -305,9 +305,11 @@ func (d *demo) show(ctx context.Context) {
 	}
 	line := fmt.Sprintf("pages %d of %d, edits %d, waiting %s, slowest write %v | nodes %s",
 		d.crawl.loaded.Load(), d.pages, d.crawl.edited.Load(), d.pending,
-		time.Duration(d.crawl.slowest.Swap(0)).Round(time.Millisecond), strings.Join(states, " "))
+		d.crawl.slowestWrite().Round(time.Millisecond), strings.Join(states, " "))
 	if d.terminal {
-		_, _ = fmt.Fprint(d.out, "\r\x1b[K"+line)
+		// Where it is too long for the terminal it ends there: on a second line nothing would
+		// clear it.
+		_, _ = fmt.Fprint(d.out, "\r\x1b[K\x1b[?7l"+line+"\x1b[?7h")
 		return
 	}
 	_, _ = fmt.Fprintln(d.out, line)

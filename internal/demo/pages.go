@@ -30,8 +30,20 @@ type crawl struct {
 	total int
 
 	loaded, edited atomic.Int64
-	// slowest is the longest that a transaction has taken since it was last asked for.
+	// slowest is the longest that a transaction has taken since it was last asked for, in
+	// nanoseconds. began is when the one under way began; nil: there is none.
 	slowest atomic.Int64
+	began   atomic.Pointer[time.Time]
+}
+
+// slowestWrite returns the longest time that an edit has taken since the last call, or has
+// taken until now.
+func (c *crawl) slowestWrite() time.Duration {
+	slowest := time.Duration(c.slowest.Swap(0))
+	if began := c.began.Load(); began != nil {
+		slowest = max(slowest, time.Since(*began))
+	}
+	return slowest
 }
 
 func (c *crawl) run(ctx context.Context) {
@@ -55,6 +67,7 @@ func (c *crawl) run(ctx context.Context) {
 			return
 		}
 		began := time.Now()
+		c.began.Store(&began)
 		err := c.db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			c.write(tx, rand.IntN(c.total), edition)
 			return nil
@@ -63,6 +76,7 @@ func (c *crawl) run(ctx context.Context) {
 			c.edited.Add(1)
 		}
 		c.slowest.Store(max(c.slowest.Load(), int64(time.Since(began))))
+		c.began.Store(nil)
 	}
 }
 

@@ -10,56 +10,27 @@ import (
 	"github.com/percolator-go/percolator/internal/metrics"
 )
 
-// Stats are a client's counters since it began.
+// Stats are a client's counters since it began. What each means is documented where users
+// read it, at percolator.Stats, to which this is converted: both have the same fields.
 type Stats struct {
-	Begun      uint64 // transactions begun, with the repeated runs of Run
-	OnePhase   uint64 // committed in one phase
-	TwoPhase   uint64 // committed in two phases
-	NotifyOnly uint64 // commits of weak notifications alone
-	ReadOnly   uint64 // commits with nothing to write
-	Conflicts  uint64 // runs that ended by a conflict
-	Locked     uint64 // runs given up because of a live lock
-	Unknown    uint64 // commits whose outcome stayed unknown
-	Settled    uint64 // lost replies that were settled by a rollback at the primary
-	Retries    uint64 // runs of Run after the first
-	RolledBack uint64 // failed prewrites rolled back
-	Heartbeats uint64
-	Leases     uint64 // requests to hold history for open snapshots
-	// background commits of secondaries that failed and were left for resolution
-	Secondaries  uint64
-	InBackground uint64 // commits and rollbacks going on in the background now
+	Begun, OnePhase, TwoPhase, NotifyOnly, ReadOnly  uint64
+	Conflicts, Locked, Unknown, Settled, Retries     uint64
+	RolledBack, Heartbeats, Leases                   uint64
+	Secondaries, InBackground                        uint64
+	Timestamps, TimestampRequests, TimestampsRefused uint64
+	Reads, ReadCells, CacheHits, ScanPages           uint64
+	PrefetchAsked, PrefetchUsed, PrefetchLocked      uint64
+	LocksMet, StatusChecks                           uint64
+	RolledForward, RolledBackIn                      uint64
+	MapMisses, WrongTablet                           uint64
 
-	Timestamps        uint64 // received
-	TimestampRequests uint64
-	TimestampsRefused uint64 // answers that were not above all seen
-
-	Reads          uint64 // messages that read cells
-	ReadCells      uint64 // cells asked for by them
-	CacheHits      uint64 // reads answered by the transaction's cache
-	ScanPages      uint64
-	PrefetchAsked  uint64 // cells asked for in advance
-	PrefetchUsed   uint64 // of those, how many were read later: used/asked is the hit rate
-	PrefetchLocked uint64 // of those, how many were locked, hence not kept
-
-	LocksMet      uint64 // locks that stood in the way
-	StatusChecks  uint64 // questions to a primary
-	RolledForward uint64 // locks of committed transactions resolved
-	RolledBackIn  uint64 // locks of dead transactions resolved
-
-	MapMisses   uint64 // questions to meta for the tablet map
-	WrongTablet uint64 // answers that healed the map
-
-	ByName map[string]NameStats // of transactions with Options.Name
+	ByName map[string]NameStats
 }
 
-// NameStats are the counters of the transactions of one name.
+// NameStats are the counters of the transactions of one name; see percolator.NameStats.
 type NameStats struct {
-	Begun     uint64 // the repeated runs of Run too
-	Committed uint64
-	Conflicts uint64 // ended by a conflict or a live lock
-	Failed    uint64 // ended by any other error of a commit
-	// Seconds is how long those that ended took, all together.
-	Seconds float64
+	Begun, Committed, Conflicts, Failed uint64
+	Seconds                             float64
 }
 
 const (

@@ -27,8 +27,8 @@ type Index struct {
 
 // Config says what is indexed.
 type Config struct {
-	// Name is the observer's, unique in the cluster, and that of the index's table, which
-	// the application makes, as by Registry.Table, unless Table says another.
+	// Name is the observer's, unique in the cluster. Table is where the index is kept, Name
+	// unless given; the application makes it, as by Registry.Table.
 	Name  string
 	Table string
 	// Column is what is indexed.
