@@ -43,6 +43,16 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	return out
 }
 
+// revoked returns what is revoked as far as this node knows, so that doctor finds nodes that the
+// list was not copied to; nil in plain text.
+func (c certificates) revoked() *pb.RevokedStatus {
+	if c.files == nil {
+		return nil
+	}
+	count, digest := c.files.RevokedList()
+	return &pb.RevokedStatus{Count: uint32(count), Digest: digest}
+}
+
 // roleless returns the certificates of clients that carry no role, as far as the node knows:
 // those that have called it within a day, and the one beside its own files. They are of
 // before there were roles and count as an operator's, which is more than their holders

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -180,5 +181,64 @@ func TestConsoleLogsIn(t *testing.T) {
 	if resp, err := stranger.Do(req); err == nil {
 		_ = resp.Body.Close()
 		t.Errorf("FOREIGN: another authority's certificate is served: %s", resp.Status)
+	}
+}
+
+// TestConsoleRefusesRevoked: a certificate that is revoked counts for nothing from then on, also
+// on a connection that was made before.
+func TestConsoleRefusesRevoked(t *testing.T) {
+	dir, olga := certstest.Folder(t, "127.0.0.1"), t.TempDir()
+	if _, err := certs.CreateClient(certs.Request{Dir: olga, CA: dir, Name: "olga",
+		Role: certs.Operator}); err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, "", func(cfg *node.Config) {
+		cfg.Insecure, cfg.Certs, cfg.HTTPTLS = false, dir, true
+		cfg.Listen, cfg.HTTP = "127.0.0.1:0", "127.0.0.1:0"
+	})
+	files, err := certs.Open(certs.ClientSource(olga), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: files.Client()}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	act := func() (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"https://"+n.HTTPAddr()+"/api/v1/actions/node-drain",
+			strings.NewReader(fmt.Sprintf(`{"node_id":%d,"undo":true}`, n.Status().NodeId)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Percolator-Console", "1")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	if code, text := act(); code != 200 {
+		t.Fatal(code, text)
+	}
+	if _, err := certs.Revoke(dir, []string{filepath.Join(olga, certs.ClientCert)},
+		time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	code, text := act()
+	for begin := time.Now(); code == 200 && time.Since(begin) < 10*time.Second; {
+		code, text = act()
+	}
+	if code != 401 || !strings.Contains(text, "revoked") {
+		t.Errorf("REVOKED-ACTS: %d %s", code, text)
+	}
+	if got := n.Status().Revoked; got.GetCount() != 1 || got.GetDigest() == "" {
+		t.Errorf("its status does not tell of the list: %v", got)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -39,16 +37,12 @@ const (
 
 // options returns the configuration of the library.
 func (l *Link) options(host string, port int) *remote.Config {
-	transport := insecure.NewCredentials()
-	if l.cfg.Files != nil {
-		transport = credentials.NewTLS(l.cfg.Files.Peer())
-	}
 	cfg := remote.Configure(host, port,
 		// One batch is one message, because package peer does the batching.
 		remote.WithEndpointWriterBatchSize(1), remote.WithEndpointWriterQueueSize(16),
 		remote.WithServerOptions(l.serverOptions()...),
 		remote.WithDialOptions(
-			grpc.WithTransportCredentials(transport), grpc.WithContextDialer(l.dial),
+			grpc.WithTransportCredentials(newClientCredentials(l.cfg.Files)), grpc.WithContextDialer(l.dial),
 			grpc.WithNoProxy(),
 			grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
 			grpc.WithChainStreamInterceptor(l.connect),

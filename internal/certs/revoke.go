@@ -2,12 +2,14 @@ package certs
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -180,3 +182,14 @@ func serialOf(which string, ca *x509.Certificate) (*big.Int, error) {
 // Revoked reports whether the certificate, which has been taken once, has been revoked
 // since.
 func (f *Files) Revoked(cert *x509.Certificate) bool { return f.now().revoked.check(cert) != nil }
+
+// RevokedList returns how many certificates are revoked, and a short text that is the same
+// wherever the same ones are.
+func (f *Files) RevokedList() (count int, digest string) {
+	list := f.now().revoked
+	sum := sha256.New()
+	for _, one := range slices.Sorted(maps.Keys(list)) {
+		_, _ = fmt.Fprintf(sum, "%q\n", one) // it never fails
+	}
+	return len(list), hex.EncodeToString(sum.Sum(nil)[:8])
+}

@@ -25,6 +25,7 @@ const (
 	ReplicaFailed     = "replica-failed"     // a replica does not serve
 	ClockOff          = "clock-off"          // a clock differs from the others'
 	CertificateEnding = "certificate-ending" // or has ended
+	RevokedDiffer     = "revoked-differ"     // nodes go by different lists of revoked certificates
 	RolelessClient    = "roleless-client"    // its certificate is of before there were roles
 	VersionsMixed     = "versions-mixed"     // nodes run different builds
 	UpgradeOpen       = "upgrade-open"       // all run one that knows more than is used
@@ -107,6 +108,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	}
 	e.clocks()
 	e.roleless()
+	e.revoked()
 	e.versions()
 	e.upgrade()
 	survives = e.quorums()

@@ -120,6 +120,11 @@ func TestKinds(t *testing.T) {
 			r.Nodes[0].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", SeenUnixMs: now - 5000}}
 			r.Nodes[1].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", File: "client.crt"}}
 		}, "certificate ann", "operators may: called node 1 5s ago, client.crt on node 2.", 1},
+		{RevokedDiffer, warning, func(r *pb.ClusterStatusResponse) {
+			for i, n := range r.Nodes {
+				n.Status.Revoked = &pb.RevokedStatus{Count: uint32(i / 2), Digest: fmt.Sprint(i / 2)}
+			}
+		}, "cluster", "certificates: 0 on 1, 2; 1 on 3. What", 1},
 		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
 			"cluster", "v1 on 1, 3; v2 on 2", 1},
 		{UpgradeOpen, info, func(r *pb.ClusterStatusResponse) {

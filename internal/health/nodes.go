@@ -185,6 +185,30 @@ func (e *examination) upgrade() {
 			"build before.")
 }
 
+// revoked tells of nodes that the list of revoked certificates was not copied to: they let in
+// whom the others refuse.
+func (e *examination) revoked() {
+	nodes, counts := map[string][]uint64{}, map[string]uint32{}
+	for _, r := range e.status.GetNodes() {
+		if l := r.GetStatus().GetRevoked(); l != nil {
+			nodes[l.Digest] = append(nodes[l.Digest], r.GetNode().GetNodeId())
+			counts[l.Digest] = l.Count
+		}
+	}
+	if len(nodes) < 2 {
+		return
+	}
+	var texts []string
+	for _, digest := range slices.Sorted(maps.Keys(nodes)) {
+		texts = append(texts, fmt.Sprintf("%d on %s", counts[digest], list(nodes[digest])))
+	}
+	e.add(warning, RevokedDiffer, "cluster", "Nodes go by different lists of revoked certificates: "+
+		strings.Join(texts[:min(len(texts), maxNamed)], "; ")+
+		". What one of them refuses is let in by another.",
+		"Copy `ca.crl` to the certificates' folders of all nodes: they read it within a second. If one was "+
+			"copied and is not used, that node's log says why.")
+}
+
 // roleless tells of clients' certificates without a role, once for each name.
 func (e *examination) roleless() {
 	where := map[string][]string{}

@@ -1,0 +1,109 @@
+package remoting
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/certs/certstest"
+)
+
+// TestRevokedNodesAreCutOff: a connection with a node ends once its certificate is revoked,
+// whichever of both has opened it, and nothing that comes on it is heard any more.
+func TestRevokedNodesAreCutOff(t *testing.T) {
+	for _, listens := range []bool{true, false} {
+		dir, stolen := certstest.Folder(t, "elsewhere"), t.TempDir()
+		if _, err := certs.CreateNode(certs.Request{
+			Dir: stolen, CA: dir, Name: "n2", Hosts: []string{"h"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := opened(t, dir), opened(t, stolen)
+		a, b := shakenHands(t, ours, theirs, listens)
+		heard := func() error {
+			if err := a.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = b.Write([]byte{1}) // it fails once a has closed the connection
+			_, err := a.Read(make([]byte, 1))
+			return err
+		}
+		if err := heard(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := certs.Revoke(dir, []string{filepath.Join(stolen, certs.NodeCert)},
+			time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		for begin := time.Now(); err == nil && time.Since(begin) < 10*time.Second; {
+			err = heard()
+		}
+		if !errors.Is(err, certs.ErrRevoked) {
+			t.Errorf("REVOKED-NODE-HEARD: listening %v: %v", listens, err)
+		}
+		if _, err := a.Write([]byte{1}); !errors.Is(err, certs.ErrRevoked) {
+			t.Errorf("REVOKED-NODE-HEARD: it is still told, listening %v: %v", listens, err)
+		}
+	}
+}
+
+func opened(t *testing.T, dir string) *certs.Files {
+	t.Helper()
+	files, err := certs.Open(certs.NodeSource(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// shakenHands connects two nodes and returns the end of each. The first one listens, or the
+// other.
+func shakenHands(t *testing.T, first, second *certs.Files, listens bool) (a, b net.Conn) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	server, client := first, second
+	if !listens {
+		server, client = second, first
+	}
+	dialled, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := lis.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type shaken struct {
+		conn net.Conn
+		info credentials.AuthInfo
+		err  error
+	}
+	done := make(chan shaken, 1)
+	go func() {
+		var s shaken
+		s.conn, s.info, s.err = newClientCredentials(client).ClientHandshake(
+			context.Background(), "elsewhere", dialled)
+		done <- s
+	}()
+	served, _, err := newServerCredentials(server, 1, &counts{}).ServerHandshake(accepted)
+	called := <-done
+	if err != nil || called.err != nil {
+		t.Fatal(err, called.err)
+	}
+	t.Cleanup(func() { _ = served.Close(); _ = called.conn.Close() })
+	if listens {
+		return served, called.conn
+	}
+	return called.conn, served
+}
