@@ -19,17 +19,19 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// This file lets people who have logged in to the console change something. It owns
-// nothing. HTTP's goroutines call it, from before the node has its parts.
+// console is what HTTP asks of the node for its pages: it answers their questions
+// (questions.go), and here it lets people who have logged in change something. It owns
+// nothing. HTTP's goroutines call it, from before the node has its parts: what needs them
+// asks first whether the node serves.
+//
+// It implements httpd.Operators. A token is looked up in meta each time: there are few
+// actions, and one that was revoked is refused at once, by every node.
+type console struct{ node *Node }
 
-// consoleUsers implements httpd.Operators. A token is looked up in meta each time: there
-// are few actions, and one that was revoked is refused at once, by every node.
-type consoleUsers struct{ node *Node }
-
-var _ httpd.Operators = (*consoleUsers)(nil)
+var _ httpd.Operators = (*console)(nil)
 
 // Identify implements httpd.Operators.
-func (c *consoleUsers) Identify(ctx context.Context, token string,
+func (c *console) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {
 	// Before the node serves there may be no meta to look a token up in. A certificate would
 	// do, but what could be done with it needs the cluster as well.
@@ -85,7 +87,7 @@ func identify(ctx context.Context, find func(context.Context, []byte) (*pb.Token
 
 // Act implements httpd.Operators. It goes the way of remote clients' calls, except for the
 // network: the same table says what the call takes, and it is audited.
-func (c *consoleUsers) Act(ctx context.Context, who httpd.User, from, method string,
+func (c *console) Act(ctx context.Context, who httpd.User, from, method string,
 	req, resp proto.Message) error {
 	// Splits are of the service Percolator, not of Admin, and need no operator elsewhere. The
 	// rest is Admin's, called in the process by the connection that it makes of itself.

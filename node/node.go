@@ -342,8 +342,9 @@ func (n *Node) startBackground() {
 		changes.publisher.store = n.store
 	}
 	n.past = &past{
-		heat: recent.NewHeat(n.now()), client: n.client, observers: n.observers, tablets: n.tablets,
-		oracle: n.oracle, lockd: &n.lockd, servers: n.servers, now: n.now,
+		heat: recent.NewHeat(n.now()), client: n.client, others: n.others,
+		observers: n.observers, tablets: n.tablets, oracle: n.oracle, lockd: &n.lockd,
+		servers: n.servers, now: n.now,
 	}
 	answers := &responder{n.requests, n.observers, n.status, n.jobs, n.past}
 	n.background.start(changes.run, answers.run, n.health.watch, n.observers.watchTables)

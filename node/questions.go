@@ -30,31 +30,31 @@ import (
 // nothing here keeps anything. What reads rows goes by the node's own client, as a remote
 // client would, and so sees a consistent snapshot whichever nodes lead the tablets. What is
 // about the node is read here, and what is about all nodes is asked of each of them
-// (recently). Every answer is bounded, in rows by package inspect and in nodes by gossip.
+// (past.everywhere). Every answer is bounded, in rows by package inspect and in nodes by gossip.
 
-// questions are those that the node answers. Data marks what shows rows, keys or values:
+// questions are those that the console answers. Data marks what shows rows, keys or values:
 // httpd answers those to people who have logged in only, or where mayRead allows it.
-func (n *Node) questions() map[string]httpd.Question {
+func (c *console) questions() map[string]httpd.Question {
 	return map[string]httpd.Question{
-		"rows":   {Data: true, Answer: n.asked(n.ungranted(n.rows, false))},
-		"row":    {Data: true, Answer: n.asked(n.ungranted(n.row, false))},
-		"trace":  {Data: true, Answer: n.asked(n.ungranted(n.trace, true))},
-		"parked": {Data: true, Answer: n.asked(n.parked)},
+		"rows":   {Data: true, Answer: c.asked(c.ungranted(c.rows, false))},
+		"row":    {Data: true, Answer: c.asked(c.ungranted(c.row, false))},
+		"trace":  {Data: true, Answer: c.asked(c.ungranted(c.trace, true))},
+		"parked": {Data: true, Answer: c.asked(c.parked)},
 
-		"history":   {Answer: n.asked(n.lastHour)},
-		"heat":      {Answer: n.asked(n.heat)},
-		"mailboxes": {Answer: n.asked(n.mailboxes)},
-		"contended": {Data: true, Answer: n.asked(n.contended)},
+		"history":   {Answer: c.asked(c.lastHour)},
+		"heat":      {Answer: c.asked(c.heat)},
+		"mailboxes": {Answer: c.asked(c.mailboxes)},
+		"contended": {Data: true, Answer: c.asked(c.contended)},
 	}
 }
 
 // ungranted refuses questions for rows of tables that only some clients may use: the answer
 // is the same for all who may ask. With all it refuses them if there is any such table,
 // for the answer may have rows of others than the one that is named.
-func (n *Node) ungranted(answer func(context.Context, url.Values) (any, error),
+func (c *console) ungranted(answer func(context.Context, url.Values) (any, error),
 	all bool) func(context.Context, url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
-		if err := n.refuseGranted(form.Get("table"), all); err != nil {
+		if err := c.refuseGranted(form.Get("table"), all); err != nil {
 			return nil, err
 		}
 		return answer(ctx, form)
@@ -62,13 +62,13 @@ func (n *Node) ungranted(answer func(context.Context, url.Values) (any, error),
 }
 
 // refuseGranted is an error if the table is for some clients only or, with all, any table is.
-func (n *Node) refuseGranted(table string, all bool) error {
+func (c *console) refuseGranted(table string, all bool) error {
 	// The policy as this node has read it last: a grant made since then counts within the
 	// interval at which nodes read it, as it does for clients. Without certificates nobody
 	// can be told from anybody, and grants mean nothing.
-	known, _ := n.policy.lastRead()
+	known, _ := c.node.policy.lastRead()
 	for _, g := range known.GetGrants() {
-		if n.certs.files != nil && (all || g.TableName == table) {
+		if c.node.certs.files != nil && (all || g.TableName == table) {
 			return fmt.Errorf("%w: table %q is for those who have a grant: use the command line "+
 				"with their certificate", percolator.ErrInvalid, g.TableName)
 		}
@@ -77,11 +77,11 @@ func (n *Node) refuseGranted(table string, all bool) error {
 }
 
 // asked adds to a question that it needs a node that serves, and which errors are the asker's.
-func (n *Node) asked(answer func(context.Context, url.Values) (any, error)) func(context.Context,
+func (c *console) asked(answer func(context.Context, url.Values) (any, error)) func(context.Context,
 	url.Values) (any, error) {
 	return func(ctx context.Context, form url.Values) (any, error) {
-		if !n.serving.Load() {
-			return nil, cmp.Or(n.ready(ctx), errStarting)
+		if !c.node.serving.Load() {
+			return nil, cmp.Or(c.node.ready(ctx), errStarting)
 		}
 		out, err := answer(ctx, form)
 		// These the page shows beside the field that was filled in wrongly. Any other error
@@ -100,7 +100,7 @@ func (n *Node) asked(answer func(context.Context, url.Values) (any, error)) func
 // form that httpd.Bytes takes, so that bytes which are no text survive an address. after is
 // the last row of the page before; at is a time in Unix milliseconds, which must be within
 // the history that is kept.
-func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
+func (c *console) rows(ctx context.Context, form url.Values) (any, error) {
 	q := inspect.RowsQuery{Table: form.Get("table")}
 	var err error
 	if q.Prefix, err = httpd.Bytes(form.Get("prefix")); err != nil {
@@ -116,27 +116,27 @@ func (n *Node) rows(ctx context.Context, form url.Values) (any, error) {
 	if q.At, err = timeOf(form.Get("at")); err != nil {
 		return nil, err
 	}
-	return inspect.ReadRows(ctx, handle.NewDB(n.client), q)
+	return inspect.ReadRows(ctx, handle.NewDB(c.node.client), q)
 }
 
 // row is all that one row holds, with the versions of each cell that history still has, its
 // lock and its notification: table, row. It is what `percolator history` and `why` print.
-func (n *Node) row(ctx context.Context, form url.Values) (any, error) {
+func (c *console) row(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
 	}
-	return inspect.ReadRow(ctx, n.client, form.Get("table"), row)
+	return inspect.ReadRow(ctx, c.node.client, form.Get("table"), row)
 }
 
 // parked is a page of what is parked of one observer: observer, after. The table, and so
 // whether the asker may see its rows, follows from the observer.
-func (n *Node) parked(ctx context.Context, form url.Values) (any, error) {
-	of, err := inspect.Observer(ctx, n.client, form.Get("observer"))
+func (c *console) parked(ctx context.Context, form url.Values) (any, error) {
+	of, err := inspect.Observer(ctx, c.node.client, form.Get("observer"))
 	if err != nil {
 		return nil, err
 	}
-	if err := n.refuseGranted(of.GetTableName(), false); err != nil {
+	if err := c.refuseGranted(of.GetTableName(), false); err != nil {
 		return nil, err
 	}
 	var after *string
@@ -147,7 +147,7 @@ func (n *Node) parked(ctx context.Context, form url.Values) (any, error) {
 		}
 		after = &row
 	}
-	return inspect.ReadParked(ctx, n.client, of, after)
+	return inspect.ReadParked(ctx, c.node.client, of, after)
 }
 
 // The chain of a change that is shown has at most so many steps, one after another.
@@ -156,7 +156,7 @@ const traceLimit, traceDepth = 100, 16
 // trace is the chain that the newest change of a row belongs to: table, row, column, at.
 // The answer says where it was cut off: after traceLimit steps, at a depth of traceDepth, or
 // where one change has set off more runs than are shown.
-func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
+func (c *console) trace(ctx context.Context, form url.Values) (any, error) {
 	row, err := httpd.Bytes(form.Get("row"))
 	if err != nil {
 		return nil, err
@@ -173,18 +173,18 @@ func (n *Node) trace(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, names, err := inspect.Table(ctx, n.client, form.Get("table"))
+	table, names, err := inspect.Table(ctx, c.node.client, form.Get("table"))
 	if err != nil {
 		return nil, err
 	}
-	catalogue, err := n.transport.Catalogue(ctx)
+	catalogue, err := c.node.transport.Catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// The chain is followed through records of other rows and tables, step by step, each a
 	// read of its own at the timestamp of the change: what was collected meanwhile ends it.
 	chain := &inspect.Chain{
-		Client: n.client, Names: names, Catalogue: catalogue, Table: table,
+		Client: c.node.client, Names: names, Catalogue: catalogue, Table: table,
 		Limit: traceLimit, Depth: traceDepth,
 	}
 	if err := chain.Trace(ctx, row, column, at); err != nil {
@@ -208,14 +208,14 @@ func timestampOf(text string) (uint64, error) {
 }
 
 // lastHour is the lines over the last hour, of this node or, with scope=cluster, of all.
-func (n *Node) lastHour(ctx context.Context, form url.Values) (any, error) {
+func (c *console) lastHour(ctx context.Context, form url.Values) (any, error) {
 	// A node's own points cost nothing. Those of all nodes are added up by their times, and
 	// silent names the nodes whose part of the sum lacks.
-	points, silent, nodes := n.past.points.Read(), []string{}, 1
+	points, silent, nodes := c.node.past.points.Read(), []string{}, 1
 	if form.Get("scope") == "cluster" {
 		var answers []nodeRecent
 		var all [][]*wire.Point
-		answers, silent = n.recently(ctx, &wire.RecentRequest{Points: true})
+		answers, silent = c.node.past.everywhere(ctx, &wire.RecentRequest{Points: true})
 		for _, a := range answers {
 			all = append(all, a.Points)
 		}
@@ -239,13 +239,13 @@ func (n *Node) lastHour(ctx context.Context, form url.Values) (any, error) {
 // that the tablets of the range have counted. A tablet whose leader has moved is counted
 // by both nodes, each for its part of the time. Keys are not in it, so that it takes no
 // login; the page asks for those of a line by "rows".
-func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
+func (c *console) heat(ctx context.Context, form url.Values) (any, error) {
 	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
 	if err != nil {
 		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
 			form.Get("table"))
 	}
-	answers, silent := n.recently(ctx, &wire.RecentRequest{Heat: true})
+	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Heat: true})
 	var all [][]*wire.HeatColumn
 	for _, a := range answers {
 		all = append(all, a.Heat)
@@ -259,13 +259,13 @@ func (n *Node) heat(ctx context.Context, form url.Values) (any, error) {
 // mailboxes are those of all nodes, each by itself: how batches are tuned is a node's own
 // configuration, and a mean over nodes would hide the one that is behind. Counts go since
 // the start of the process, and over the last lately_ms.
-func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
+func (c *console) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 	type nodeMailboxes struct {
 		Node      uint64            `json:"node_id"`
 		LatelyMS  int64             `json:"lately_ms"`
 		Mailboxes []json.RawMessage `json:"mailboxes"`
 	}
-	answers, silent := n.recently(ctx, &wire.RecentRequest{Mailboxes: true})
+	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Mailboxes: true})
 	nodes := []nodeMailboxes{}
 	for _, a := range answers {
 		of := nodeMailboxes{Node: a.node, LatelyMS: a.LatelyMs}
@@ -285,17 +285,17 @@ func (n *Node) mailboxes(ctx context.Context, _ url.Values) (any, error) {
 // most in the last minutes, then those since the start, without those of tables that only
 // some clients may use: see ungranted. A tablet remembers the few worst rows only, so the
 // counts are a lower bound; each comes with how much too low it may be.
-func (n *Node) contended(ctx context.Context, _ url.Values) (any, error) {
-	answers, silent := n.recently(ctx, &wire.RecentRequest{Contended: true})
+func (c *console) contended(ctx context.Context, _ url.Values) (any, error) {
+	answers, silent := c.node.past.everywhere(ctx, &wire.RecentRequest{Contended: true})
 	var rows []*wire.ContendedRow
 	var lately int64
 	for _, a := range answers {
 		lately = max(lately, a.LatelyMs)
 		rows = append(rows, a.Contended...)
 	}
-	known, _ := n.policy.lastRead()
+	known, _ := c.node.policy.lastRead()
 	rows = slices.DeleteFunc(rows, func(r *wire.ContendedRow) bool {
-		return n.certs.files != nil && slices.ContainsFunc(known.GetGrants(),
+		return c.node.certs.files != nil && slices.ContainsFunc(known.GetGrants(),
 			func(g *pb.Grant) bool { return g.Table == r.Table })
 	})
 	slices.SortStableFunc(rows, func(a, b *wire.ContendedRow) int {
@@ -336,8 +336,8 @@ var errNoReader = errors.New("node: rows and values are shown to who has logged 
 // mayRead refuses who may not see rows and values and has not logged in. A node without
 // certificates can't tell people apart, so it goes by the address that it listens at: who
 // reaches a loopback address can read the node's files as well.
-func (n *Node) mayRead(*http.Request) error {
-	if n.certs.files == nil && config.IsLoopback(n.cfg.HTTPAddr()) {
+func (c *console) mayRead(*http.Request) error {
+	if c.node.certs.files == nil && config.IsLoopback(c.node.cfg.HTTPAddr()) {
 		return nil
 	}
 	return errNoReader

@@ -25,6 +25,7 @@ type past struct {
 	lately recent.Lately
 
 	client    *txn.Client
+	others    *others
 	observers *observers
 	tablets   *tablets
 	oracle    *localOracle
@@ -145,20 +146,20 @@ type nodeRecent struct {
 // longer, and says so, rather than wait for a node that is stopped or cut off.
 const recentPatience = 2 * time.Second
 
-// recently asks all live nodes at once, and answers for this one by itself. The answers are
+// everywhere asks all live nodes at once, and answers for this one by itself. The answers are
 // in the order of the nodes; silent names those that did not answer, with why. A node
 // that gossip takes for dead is not asked and not named: the overview tells of it.
-func (n *Node) recently(ctx context.Context, req *wire.RecentRequest) (answers []nodeRecent,
+func (p *past) everywhere(ctx context.Context, req *wire.RecentRequest) (answers []nodeRecent,
 	silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, recentPatience)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	silent = []string{}
-	answers = []nodeRecent{{n.identity.NodeID, n.past.answer(ctx, req)}}
-	for _, id := range n.others.alive() {
+	answers = []nodeRecent{{p.others.self, p.answer(ctx, req)}}
+	for _, id := range p.others.alive() {
 		asking.Go(func() {
-			r, err := n.others.call(ctx, id, &wire.PeerRequest{
+			r, err := p.others.call(ctx, id, &wire.PeerRequest{
 				Body: &wire.PeerRequest_Recent{Recent: req},
 			})
 			mu.Lock()

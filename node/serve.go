@@ -47,10 +47,11 @@ func (n *Node) openHTTP() (err error) {
 		n.cfg.Logger.Warn("profiles are served to everybody who can reach the HTTP listener, which "+
 			"is not on a loopback address", "http", addr)
 	}
+	pages := &console{n}
 	options := httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
-		Questions: n.questions(), MayRead: n.mayRead,
-		Operators: &consoleUsers{n}, PlainLogins: n.cfg.Certs == "",
+		Questions: pages.questions(), MayRead: pages.mayRead,
+		Operators: pages, PlainLogins: n.cfg.Certs == "",
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file takes a dropped table from the moment its name is gone to the moment nothing
@@ -18,6 +19,48 @@ import (
 
 // prefixDropped begins the rows with the last records of dropped tables.
 const prefixDropped = "dropped/"
+
+// Drops looks after the catalogue's dropped tables. Now gives a fresh timestamp.
+type Drops struct {
+	Schema *Schema
+	Now    func(context.Context) (mvcc.Timestamp, error)
+}
+
+// Tend implements collector.Drops. No safepoint is being raised while it is called: a
+// tablet that has passed a drop has begun to delete, and says so until it is done.
+func (d Drops) Tend(ctx context.Context, tablets []*pb.StatusResponse) (waiting bool, err error) {
+	c, err := d.Schema.observers.Catalogue(ctx)
+	if err != nil || len(c.GetDroppedTables()) == 0 {
+		return false, err
+	}
+	// A drop gets its timestamp once every tablet knows of it, see DateDrops.
+	if err := d.Schema.DateDrops(ctx, d.Now); err != nil {
+		return false, err
+	}
+	for _, t := range tablets {
+		// A push was cut short: the tablet does not know yet what to delete.
+		if t.CatalogueVersion < c.Version {
+			return true, d.Schema.observers.Sync(ctx)
+		}
+	}
+	err = d.Schema.ForgetDrops(ctx, func(id mvcc.TableID, droppedAt mvcc.Timestamp) bool {
+		// A table is gone once every tablet that has a part of its range has passed the
+		// drop and has nothing left to delete. If none of those that answered has a part,
+		// its tablets are the ones that are missing: then it is not known to be gone.
+		gone := false
+		for _, t := range tablets {
+			if _, holds := wire.Clip(t.Tablet, mvcc.Span{Table: id}); !holds {
+				continue
+			}
+			if gone = t.Garbage == 0 && mvcc.Timestamp(t.Safepoint) > droppedAt; !gone {
+				break
+			}
+		}
+		waiting = waiting || !gone
+		return gone
+	})
+	return waiting, err
+}
 
 // DateDrops enters the timestamp, a fresh one, for drops that have none yet. It first
 // makes sure that every tablet has the catalogue with the drop in it: whatever a tablet
