@@ -66,11 +66,12 @@ func (tx *Tx) Delete(row string, col Column) {
 // reads. The rule that needs several cells, such as "one of us stays on call", is kept if each
 // transaction that could break it by itself locks the cells that it relies on.
 //
-// A lock takes part in the commit like a write, and costs as much. It leaves one small entry
-// for the cell, which is collected with the history. In a transaction that writes nothing,
-// notifications aside, it has no effect, as that commits what it has read in one snapshot. Locking a cell
-// that the transaction writes too adds nothing. Lock of a weak column makes the commit fail
-// with ErrNotifyOnly. Needs a cluster at version 3 (`percolator cluster finalize`).
+// A lock takes part in the commit like a write, and costs as much. It leaves one small
+// entry for the cell, which is collected with the history. In a transaction that writes
+// nothing, notifications aside, it has no effect, as that commits what it has read in one
+// snapshot. Locking a cell that the transaction writes too adds nothing. Lock of a weak
+// column makes the commit fail with ErrNotifyOnly. Needs a cluster at version 3
+// (`percolator cluster finalize`).
 func (tx *Tx) Lock(row string, col Column) {
 	tx.t.Lock(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }

@@ -1,8 +1,8 @@
 package observer
 
-// This file has the dispatcher's state: a linked for each observer and an entry for each cell that
-// is queued, running, resting or waiting for a backoff. They belong to the dispatcher's goroutine, except
-// the atomic fields, which any goroutine may read.
+// This file has the dispatcher's state: a linked for each observer and an entry for each
+// cell that is queued, running, resting or waiting for a backoff. They belong to the
+// dispatcher's goroutine, except the atomic fields, which any goroutine may read.
 
 import (
 	"container/heap"

@@ -54,8 +54,8 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Config configures a splitter. Client, Meta and Overview are required; other zero fields take their
-// defaults.
+// Config configures a splitter. Client, Meta and Overview are required; other zero fields
+// take their defaults.
 type Config struct {
 	Client Client
 	Meta   Meta

@@ -6,8 +6,9 @@
 // it no more than once.
 //
 // Invariants:
-//  1. A timer fires when its time has passed since the commit of the transaction that set it, by
-//     the oracle's time and by the clock of the node that fires it. One that is found before is moved to that time.
+//  1. A timer fires when its time has passed since the commit of the transaction that set
+//     it, by the oracle's time and by the clock of the node that fires it. One that is
+//     found before is moved to that time.
 //  2. The cell goes in the transaction that notifies, never before. Timers of columns without a
 //     weak observer, such as those of dropped tables, go without.
 //  3. Timers that are not due cost nothing: the job keeps in memory when the first of each

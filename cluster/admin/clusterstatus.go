@@ -33,6 +33,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.ObserversUnavailable = withoutResult(err)
 		}
 	})
+	// A restore that was broken off leaves a table that cannot be opened: a job to show.
 	var restoring []*pb.Table
 	wait.Go(func() {
 		tables, err := s.cfg.Restores.Unfinished(asking)
@@ -42,7 +43,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	})
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
-		cancel()
+		cancel() // the two goroutines above write to out and restoring
 		wait.Wait()
 		return nil, err
 	}

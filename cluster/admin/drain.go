@@ -36,6 +36,8 @@ func (s *Service) setDrain(ctx context.Context,
 	if err := s.mayDrain(ctx, req.NodeId); err != nil {
 		return nil, err
 	}
+	// How many there are to move, so that the job can say how far it has come. The map may be
+	// a little old; drainJob makes up for it.
 	replicas := uint32(0)
 	for _, d := range s.cfg.Router.All() {
 		for _, r := range d.GetReplicas() {
@@ -77,6 +79,8 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 	if err != nil {
 		return err
 	}
+	// The target is odd: on two nodes a tablet has one replica, so one of the two may be
+	// drained; of three nodes that hold three replicas none may.
 	if want := placement.Target(int(p.GetReplicas()), all); all > others && others < want {
 		return refuse("node %d can't be drained: every tablet has %d replicas, on as many nodes, "+
 			"and only %d other live nodes may hold one; add a node first",
@@ -96,7 +100,8 @@ func (s *Service) ForgetNode(ctx context.Context,
 	return &pb.ForgetNodeResponse{}, s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
 }
 
-// MoveTablet implements pb.AdminServer.
+// MoveTablet implements pb.AdminServer. The order is in meta when it returns; placement
+// carries it out, and the answer is the tablet as it is before.
 func (s *Service) MoveTablet(ctx context.Context,
 	req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	d, err := s.cfg.Moves.OrderMove(ctx, req)

@@ -67,6 +67,7 @@ func (s *Service) agree(ctx context.Context, to version.Agreed) error {
 	return nil
 }
 
+// agreedText names what the nodes agree on, in errors.
 func agreedText(a version.Agreed) string {
 	return fmt.Sprintf("the cluster's version %d, of which %d is in use", a.Minimum, a.Active)
 }
@@ -79,6 +80,8 @@ func (s *Service) commonVersion(ctx context.Context) (version.Number, error) {
 	if err != nil {
 		return 0, err
 	}
+	// A node that was started again and has yet to register counts by what gossip says of it
+	// too: its build may be another than the one that meta knows of.
 	var b builds
 	// Twice: what is not behind is known only when all have been seen.
 	for range 2 {

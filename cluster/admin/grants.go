@@ -29,6 +29,8 @@ func (s *Service) SetGrant(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	// The grant is in meta by now, and a refusal below takes nothing back. LearnPolicy first:
+	// what this node has been told itself it need not ask meta for.
 	if err := errors.Join(s.cfg.Node.LearnPolicy(p), s.cfg.Node.ApplyCatalogue(ctx)); err != nil {
 		return nil, fmt.Errorf("admin: the grants are changed, and a node has not said that it knows; it "+
 			"goes by them within half a minute: %w", err)
@@ -36,7 +38,7 @@ func (s *Service) SetGrant(ctx context.Context,
 	return &pb.SetGrantResponse{}, nil
 }
 
-// Grants implements pb.AdminServer.
+// Grants implements pb.AdminServer. It reads them from meta, not from what this node knows.
 func (s *Service) Grants(ctx context.Context, req *pb.GrantsRequest) (*pb.GrantsResponse, error) {
 	p, err := s.cfg.Node.ReadPolicy(ctx)
 	out := &pb.GrantsResponse{}

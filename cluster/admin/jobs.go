@@ -67,6 +67,7 @@ func (j *Jobs) report(job *pb.Job, now time.Time) error {
 		return refuse("a job has an id, at most %d tables, and texts of at most %d bytes", maxJobTables,
 			maxJobText)
 	}
+	// The request's message belongs to the caller, who may be in this process (conn.go).
 	job = proto.CloneOf(job)
 	job.SeenUnixMs = now.UnixMilli()
 	j.mu.Lock()
@@ -80,6 +81,7 @@ func (j *Jobs) report(job *pb.Job, now time.Time) error {
 		}
 		return same
 	})
+	// Over the bound the one that has been silent for longest goes: it is the first.
 	if j.jobs = append(j.jobs, job); len(j.jobs) > maxJobs {
 		j.jobs = j.jobs[1:]
 	}
@@ -122,6 +124,8 @@ func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table,
 		}
 	}
 	jobs = latest(jobs)
+	// A table that is being restored by nobody who reports: its client has died. A running
+	// restore that names no tables restores all.
 	for _, t := range restoring {
 		if !slices.ContainsFunc(jobs, func(j *pb.Job) bool {
 			all := len(j.Tables) == 0
@@ -130,11 +134,13 @@ func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table,
 			jobs = append(jobs, unfinished(t))
 		}
 	}
+	// A back-fill's progress is in its record in meta, whoever runs it.
 	for _, o := range out.Observers {
 		if b := o.GetBackfill(); b != nil && !b.Done && !b.Cancelled {
 			jobs = append(jobs, backfillJob(o.GetInfo().GetTable(), b, tablets))
 		}
 	}
+	// Drains are states of nodes; moves are told by the node that leads meta, and by no other.
 	for _, n := range out.Nodes {
 		if n.Node.State == pb.NodeState_NODE_STATE_DRAINING {
 			jobs = append(jobs, drainJob(n.Node))
@@ -164,6 +170,7 @@ func latest(jobs []*pb.Job) (out []*pb.Job) {
 	return out
 }
 
+// ended is 1 for a job that has ended: it comes after those that run.
 func ended(j *pb.Job) int {
 	if j.State == jobDone || j.State == jobFailed {
 		return 1
@@ -188,6 +195,8 @@ func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *
 		Records: b.Rows, Unit: "tablets", StartedUnixMs: mvcc.Timestamp(b.Ts).Millis(),
 	}
 	for _, d := range tablets {
+		// NextRow is where it goes on: a tablet that ends at or before it is done. The last
+		// tablet of a table has no end: it is done when the back-fill is.
 		rows, ok := wire.Clip(d, mvcc.Span{Table: mvcc.TableID(table)})
 		if !ok {
 			continue
@@ -202,6 +211,8 @@ func backfillJob(table uint32, b *pb.Backfill, tablets []*pb.TabletDescriptor) *
 	return j
 }
 
+// drainJob counts the replicas that have left the node, of those that it had when the drain
+// was ordered.
 func drainJob(n *pb.Node) *pb.Job {
 	j := &pb.Job{
 		Kind: jobDrain, Id: fmt.Sprint(n.NodeId), Subject: fmt.Sprintf("node %d", n.NodeId),
@@ -218,6 +229,8 @@ func drainJob(n *pb.Node) *pb.Job {
 	return j
 }
 
+// moveJob is all that placement has to do at the moment: its moves are counted together, as
+// they are short, and there may be thousands.
 func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
 	j := &pb.Job{
 		Kind: jobMove, Id: fmt.Sprint(node), State: jobRunning, Done: p.Moves, Unit: "replicas", NodeId: node,

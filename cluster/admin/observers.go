@@ -17,6 +17,7 @@ import (
 // dispatcher of a live node follows the change.
 func (s *Service) ControlObserver(ctx context.Context,
 	req *pb.ControlObserverRequest) (*pb.ControlObserverResponse, error) {
+	// It returns when every tablet goes by the new catalogue.
 	info, err := s.cfg.Catalogue.ControlObserver(ctx, req)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,8 @@ func (s *Service) Backfill(ctx context.Context,
 	return &pb.BackfillResponse{Backfill: b}, err
 }
 
-// ReplayParked implements pb.AdminServer.
+// ReplayParked implements pb.AdminServer. It goes through the parked notifications page by
+// page; what it has replayed when it fails stays so, and another call goes on with the rest.
 func (s *Service) ReplayParked(ctx context.Context,
 	req *pb.ReplayParkedRequest) (*pb.ReplayParkedResponse, error) {
 	n, err := s.cfg.Node.ReplayParked(ctx, req.GetName())
@@ -59,7 +61,8 @@ func (s *Service) ReplayParked(ctx context.Context,
 	return &pb.ReplayParkedResponse{Replayed: n}, nil
 }
 
-// ReplayRow implements pb.AdminServer.
+// ReplayRow implements pb.AdminServer. A row without a parked notification of the observer is
+// refused.
 func (s *Service) ReplayRow(ctx context.Context,
 	req *pb.ReplayRowRequest) (*pb.ReplayRowResponse, error) {
 	err := s.cfg.Node.ReplayRow(ctx, req.GetName(), wire.String(req.GetRow()))

@@ -42,6 +42,7 @@ func (s *Service) DescribeProcess(ctx context.Context,
 		// 1: as text, equal stacks counted, and without the arguments of functions.
 		err = pprof.Lookup("goroutine").WriteTo(&out, 1)
 	case pb.DescribeProcessRequest_KIND_HEAP:
+		// 0: in the form that `go tool pprof` reads.
 		err = pprof.Lookup("heap").WriteTo(&out, 0)
 	case pb.DescribeProcessRequest_KIND_CPU:
 		err = profileCPU(ctx, &out, time.Duration(req.GetSeconds())*time.Second)
@@ -93,6 +94,7 @@ func (s *Service) SetLogLevel(_ context.Context,
 		return nil, refuse("%q is no level: known are debug, info, warn and error", req.GetLevel())
 	}
 	// A program around node.Open brings a logger of its own.
+	// It may have no level that can be set.
 	current := s.cfg.Node.LogLevel()
 	if current == nil {
 		return nil, refuse("the program that runs this node has a log of its own, whose level cannot be changed from here")

@@ -10,20 +10,22 @@ import (
 // This file holds the orders about the console's tokens, which are a record in meta. It
 // keeps nothing; times are this node's.
 
-// CreateToken implements pb.AdminServer.
+// CreateToken implements pb.AdminServer. The secret is the caller's: neither the request nor meta
+// has more than its hash.
 func (s *Service) CreateToken(ctx context.Context,
 	req *pb.CreateTokenRequest) (*pb.CreateTokenResponse, error) {
 	t, err := s.cfg.Tokens.Create(ctx, req, time.Now())
 	return &pb.CreateTokenResponse{Token: t}, err
 }
 
-// Tokens implements pb.AdminServer.
+// Tokens implements pb.AdminServer: all that were not revoked, also those that have expired.
 func (s *Service) Tokens(ctx context.Context, _ *pb.TokensRequest) (*pb.TokensResponse, error) {
 	all, err := s.cfg.Tokens.List(ctx)
 	return &pb.TokensResponse{Tokens: all}, err
 }
 
-// RevokeToken implements pb.AdminServer.
+// RevokeToken implements pb.AdminServer. Every node looks a token up at each use, so none takes
+// it once this has returned.
 func (s *Service) RevokeToken(ctx context.Context,
 	req *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
 	return &pb.RevokeTokenResponse{}, s.cfg.Tokens.Revoke(ctx, req.GetName())

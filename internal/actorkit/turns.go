@@ -50,8 +50,8 @@ func SpawnTurns(system *actor.ActorSystem, cfg TurnsConfig) (*Turns, error) {
 	return t, nil
 }
 
-// Wake starts the next turn at once, or as soon as Gap or the pause after a panic allows. If a turn is running,
-// another follows it. Wake does not wait.
+// Wake starts the next turn at once, or as soon as Gap or the pause after a panic allows.
+// If a turn is running, another follows it. Wake does not wait.
 func (t *Turns) Wake() {
 	if !t.woken.Swap(true) {
 		t.system.Root.Send(t.pid, &wake{})

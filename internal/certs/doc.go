@@ -13,11 +13,12 @@
 // the authority has signed: its holder cannot change it.
 //
 // Invariants:
-//  1. Nothing is served to, and nothing accepted from, who holds no certificate of the authority with a role that is asked for
-//     and that it has not revoked.
+//  1. Nothing is served to, and nothing accepted from, who holds no certificate of the
+//     authority with a role that is asked for and that it has not revoked.
 //  2. Keys are readable by their owner only, and never overwritten unless asked to.
 //  3. What ends is warned of 30 days before, daily and as soon as it is loaded (expiry.go).
-//  4. Files that change are picked up without a restart; what is unsound among them is not, and the last sound ones stay.
+//  4. Files that change are picked up without a restart; what is unsound among them is
+//     not, and the last sound ones stay.
 //
 // Called by: node, cluster/remoting, internal/rpc, internal/cli. A crash while files are
 // written leaves old or new ones whole.

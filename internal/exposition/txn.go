@@ -6,9 +6,9 @@ import (
 	"github.com/percolator-go/percolator/internal/txn"
 )
 
-// Transactions that a client coordinates. All are atomic counters of it, read one after the
-// other: they may be a few events apart. A transaction's time and outcome are counted when it ends: one that
-// hangs is in the number begun, but not yet in those.
+// Transactions that a client coordinates. All are atomic counters of it, read one after
+// the other: they may be a few events apart. A transaction's time and outcome are counted
+// when it ends: one that hangs is in the number begun, but not yet in those.
 var (
 	txnSeconds = txnHistogram("txn_seconds",
 		"Time from a transaction's beginning to its end, each run of a repeated one by itself.",

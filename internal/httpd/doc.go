@@ -10,16 +10,19 @@
 //     somebody who is logged in with a token or an operator's certificate, as JSON with a
 //     header that no other site's page can send (login.go, ADR 0039). Whether the caller may
 //     is decided where all calls are (internal/rpc), behind the interface Operators.
-//  2. A slow or hostile client holds no more than one connection: headers, reading and writing are bounded in time.
-//  3. /livez says that the process answers; /readyz that the node serves, and if not, why. It may wait some seconds for that:
-//     a probe must not be told ready by what was true an hour ago.
-//  4. It answers requests for the node's own names and addresses only, so that no site that a browser visits can read it
-//     by a name of its own (DNS rebinding).
+//  2. A slow or hostile client holds no more than one connection: headers, reading and
+//     writing are bounded in time.
+//  3. /livez says that the process answers; /readyz that the node serves, and if not,
+//     why. It may wait some seconds for that: a probe must not be told ready by what was
+//     true an hour ago.
+//  4. It answers requests for the node's own names and addresses only, so that no site
+//     that a browser visits can read it by a name of its own (DNS rebinding).
 //  5. The cluster is asked only while somebody looks, once for all who do. What it says
 //     reaches a document as text, never as markup (console/dom.js); documents load and run
 //     nothing that another host serves.
-//  6. Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in. Questions of pages are few at
-//     once and bounded in time; what they answer is bounded by who answers.
+//  6. Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in.
+//     Questions of pages are few at once and bounded in time; what they answer is bounded
+//     by who answers.
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.
 package httpd

@@ -13,8 +13,9 @@
 //
 // Invariants:
 //  1. The values written to one register are different, so that a read names its write.
-//  2. A change with an unknown outcome counts once anybody has read it, and then has no end; else it is left out, which
-//     changes nothing: what nobody has read may as well have been done after everything else.
+//  2. A change with an unknown outcome counts once anybody has read it, and then has no
+//     end; else it is left out, which changes nothing: what nobody has read may as well
+//     have been done after everything else.
 //
 // The functions are pure, but for the patience that bounds them: deciding takes
 // exponential time in the number of changes under way at once. Called by tests' workloads

@@ -9,7 +9,8 @@ package mvcc
 // is gone is finished by ResolveLock, cell by cell.
 //
 //   - StatusOK: committed at CommitTS, which is the recorded one if this is a late copy.
-//   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor record, and not below the safepoint.
+//   - StatusRolledBack: there is a rollback record. StatusNotFound: neither lock nor
+//     record, and not below the safepoint.
 //   - StatusUnknown: the same, below the safepoint (invariant 11).
 //   - StatusCommitTSTooLow: ask the oracle for a later one (invariant 3).
 //   - StatusLocked: a one-phase commit with this start timestamp is in flight on the cell.

@@ -12,40 +12,50 @@
 //
 // The numbers are those of the design, section 4; 8, 9 and 10 live in the client and the oracle.
 //
-//  1. Snapshot (§2, Figure 3; Figure 6 lines 8 to 24). A read at R returns the newest write record with commit_ts ≤ R.
-//     A lock with start_ts ≤ R on the cell is returned instead of an answer. [Get, Scan]
+//  1. Snapshot (§2, Figure 3; Figure 6 lines 8 to 24). A read at R returns the newest
+//     write record with commit_ts ≤ R. A lock with start_ts ≤ R on the cell is returned
+//     instead of an answer. [Get, Scan]
 //
-//  2. No lost update (Figure 6 lines 31 to 34). Prewrite at S looks for its own record first; then it refuses if a write
-//     record has commit_ts ≥ S, or if any other transaction's lock is on the cell. Therefore the intervals
-//     [start_ts, commit_ts] of a cell's write records never overlap, which bounds the search for one's own. [Prewrite, CheckOnePhase]
+//  2. No lost update (Figure 6 lines 31 to 34). Prewrite at S looks for its own record
+//     first; then it refuses if a write record has commit_ts ≥ S, or if any other
+//     transaction's lock is on the cell. Therefore the intervals [start_ts, commit_ts] of
+//     a cell's write records never overlap, which bounds the search for one's own.
+//     [Prewrite, CheckOnePhase]
 //
-//  3. Primary first (§2.2). The primary's record or rollback is the one decision; commit_ts is above start_ts and above
-//     the cell's newest record. Resolving without the lock does nothing. [Commit, ResolveLock]
+//  3. Primary first (§2.2). The primary's record or rollback is the one decision;
+//     commit_ts is above start_ts and above the cell's newest record. Resolving without
+//     the lock does nothing. [Commit, ResolveLock]
 //
-//  4. A rollback leaves a record under a key of its own, also when there was no lock, and prewrite and commit refuse
-//     on it. [Rollback, CheckTxnStatus, ResolveLock]
+//  4. A rollback leaves a record under a key of its own, also when there was no lock, and
+//     prewrite and commit refuse on it. [Rollback, CheckTxnStatus, ResolveLock]
 //
-//  5. Idempotence. Every operation may come twice or late. A transaction's own lock or record is success, with the
-//     recorded commit_ts; nothing gets a second one. [all]
+//  5. Idempotence. Every operation may come twice or late. A transaction's own lock or
+//     record is success, with the recorded commit_ts; nothing gets a second one. [all]
 //
-//  6. "Primary not found" is not "rolled back" before the expiry has passed by oracle time. [CheckTxnStatus]
+//  6. "Primary not found" is not "rolled back" before the expiry has passed by oracle
+//     time. [CheckTxnStatus]
 //
-//  7. Liveness (§2.2). A positive death event stands in for the expiry; it only changes when, never what. [CheckTxnStatus]
+//  7. Liveness (§2.2). A positive death event stands in for the expiry; it only changes
+//     when, never what. [CheckTxnStatus]
 //
-//  11. Bounded history. Reads, prewrites and one-phase commits below the bound are refused. Between safepoint and bound
-//     "neither lock nor record" is a rollback; below the safepoint it is unknown and nothing is inferred from it. [all]
-//     Collection deletes what no read at the safepoint or above it finds, oldest first: a long value with the record that
-//     names it, a newest delete when nothing is left that it hides, and its acks with it. [Collect, CollectCells]
+//  11. Bounded history. Reads, prewrites and one-phase commits below the bound are
+//     refused. Between safepoint and bound "neither lock nor record" is a rollback; below
+//     the safepoint it is unknown and nothing is inferred from it. [all] Collection
+//     deletes what no read at the safepoint or above it finds, oldest first: a long value
+//     with the record that names it, a newest delete when nothing is left that it hides,
+//     and its acks with it. [Collect, CollectCells]
 //
-//  12. Notify travels with the write (§2.4): the same mutations hold the write record of an observed cell and its N
-//     entry, N.ts = max(old, commit_ts). An intent becomes an N entry on commit. Clearing is conditional. What is
-//     pending says to which users' commits it goes back (origin.go, docs/adr/0042). [Commit, ResolveLock,
+//  12. Notify travels with the write (§2.4): the same mutations hold the write record of
+//     an observed cell and its N entry, N.ts = max(old, commit_ts). An intent becomes an
+//     N entry on commit. Clearing is conditional. What is pending says to which users'
+//     commits it goes back (origin.go, docs/adr/0042). [Commit, ResolveLock,
 //     OnePhaseCommit, NotifyCells, ClearNotify, FailNotify]
 //
-//  13. A lock without a write conflicts as a write does, and changes nothing that a read sees: no reader waits for it, and
-//     when it is committed it leaves the newest commit_ts of its kind in K, which Prewrite and CheckOnePhase compare with
-//     start_ts as they do that of the newest record. A transaction's primary is a write: a lock is refused. [Prewrite,
-//     CheckOnePhase, OnePhaseCommit, ResolveLock, CollectCells]
+//  13. A lock without a write conflicts as a write does, and changes nothing that a read
+//     sees: no reader waits for it, and when it is committed it leaves the newest
+//     commit_ts of its kind in K, which Prewrite and CheckOnePhase compare with start_ts
+//     as they do that of the newest record. A transaction's primary is a write: a lock is
+//     refused. [Prewrite, CheckOnePhase, OnePhaseCommit, ResolveLock, CollectCells]
 //
 // # A transaction's life
 //

@@ -11,8 +11,8 @@ const maxNotifyError = 1 << 10
 // replay, cells of any observed column. It conflicts with nothing and may be repeated: an
 // entry never goes back.
 //
-//   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at ConflictAt is not weak; not
-//     observed, if it is a replay.
+//   - StatusOK: every cell has an N entry of TS or newer. StatusNotifyOnly: the column at
+//     ConflictAt is not weak; not observed, if it is a replay.
 func NotifyCells(v View, r NotifyRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.TS); err != nil {
 		return Result{}, nil, err

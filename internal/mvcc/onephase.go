@@ -7,10 +7,12 @@ import "fmt"
 // commit timestamp, and calls OnePhaseCommit (invariant 10).
 //
 //   - StatusOK: go ahead.
-//   - StatusLocked: Locks names all locks that were met. A lock with a Token and this start timestamp is an earlier copy
-//     of this very request in flight: join it.
-//   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack, StatusNotifyOnly: permanent.
-//   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the safepoint (invariant 11).
+//   - StatusLocked: Locks names all locks that were met. A lock with a Token and this
+//     start timestamp is an earlier copy of this very request in flight: join it.
+//   - StatusCommitted: an earlier copy is done. StatusConflict, StatusRolledBack,
+//     StatusNotifyOnly: permanent.
+//   - StatusTooOld: below the bound, and surely not committed. StatusUnknown: below the
+//     safepoint (invariant 11).
 //
 // The first write is where a client asks what has become of the transaction: as a primary,
 // it must not be a lock (invariant 13).

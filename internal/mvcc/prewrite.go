@@ -7,8 +7,10 @@ import "fmt"
 // request of intents alone is allowed: its primary is elsewhere. If a cell is named
 // twice, its last write counts.
 //
-//   - StatusOK: the locks are there, from now or from an earlier copy. A lock that was there keeps its expiry.
-//   - StatusLocked: Locks names every lock of others that was met, reservations (Token != 0) included.
+//   - StatusOK: the locks are there, from now or from an earlier copy. A lock that was
+//     there keeps its expiry.
+//   - StatusLocked: Locks names every lock of others that was met, reservations (Token !=
+//     0) included.
 //   - StatusConflict, StatusNotifyOnly: see ConflictAt. StatusTooOld: start_ts is below the bound.
 //   - StatusCommitted, StatusRolledBack: the message is a late copy; the transaction is decided.
 func Prewrite(v View, r PrewriteRequest, lim Limits) (Result, []Mutation, error) {

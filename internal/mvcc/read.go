@@ -6,8 +6,10 @@ import (
 
 // Get reads one cell at a timestamp (Figure 6 lines 8 to 24, invariant 1).
 //
-//   - StatusOK: Found, Value and the record's timestamps. A delete is not Found, but Deleted with its timestamps.
-//   - StatusLocked: Lock is in the way, possibly a reservation (Token != 0), which the tablet waits for.
+//   - StatusOK: Found, Value and the record's timestamps. A delete is not Found, but
+//     Deleted with its timestamps.
+//   - StatusLocked: Lock is in the way, possibly a reservation (Token != 0), which the
+//     tablet waits for.
 //   - StatusTooOld: at is below the bound (invariant 11).
 func Get(v View, c Cell, at Timestamp) (ReadResult, error) {
 	if at < v.Bound() {

@@ -9,8 +9,10 @@ import "fmt"
 //
 //   - StatusOK: rolled back, from now or before.
 //   - StatusCommitted: one of the cells is committed, at CommitTS. No effects.
-//   - StatusLocked: a one-phase commit of the transaction is in flight; it is not decided yet. No effects.
-//   - StatusUnknown: a cell has neither lock nor record, below the safepoint (invariant 11). No effects.
+//   - StatusLocked: a one-phase commit of the transaction is in flight; it is not decided
+//     yet. No effects.
+//   - StatusUnknown: a cell has neither lock nor record, below the safepoint (invariant
+//     11). No effects.
 func Rollback(v View, r RollbackRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err
@@ -69,8 +71,10 @@ func rollbackIntent(v View, c Cell, start Timestamp, e *effects) error {
 // CheckTxnStatus finds or makes the decision about a transaction at its primary (§2.2,
 // invariants 3, 6, 7, 11), for one who met a lock of it elsewhere.
 //
-//   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record is there, from now or before.
-//   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still arrive. Wait.
+//   - StatusCommitted: roll forward at CommitTS. StatusRolledBack: roll back; the record
+//     is there, from now or before.
+//   - StatusLive: Locks[0] is the primary lock if it is there; else the primary may still
+//     arrive. Wait.
 //   - StatusLocked: the primary is reserved by the transaction's one-phase commit in flight.
 //   - StatusUnknown: below the safepoint nothing is inferred and nothing written.
 func CheckTxnStatus(v View, r CheckTxnStatusRequest) (Result, []Mutation, error) {
@@ -117,7 +121,8 @@ func checkPrimaryLock(r *CheckTxnStatusRequest, lock *Lock) (Result, []Mutation,
 // Heartbeat moves the primary lock's expiry forward, never back (§2.2: workers
 // periodically update the wall time).
 //
-//   - StatusOK: the lock is there. StatusCommitted, StatusRolledBack, StatusNotFound, StatusUnknown: it is not.
+//   - StatusOK: the lock is there. StatusCommitted, StatusRolledBack, StatusNotFound,
+//     StatusUnknown: it is not.
 func Heartbeat(v View, r HeartbeatRequest) (Result, []Mutation, error) {
 	if err := checkStart(r.StartTS); err != nil {
 		return Result{}, nil, err

@@ -10,8 +10,8 @@
 //
 //   - its begin comes before its commit;
 //   - WR: T2 read what T1 wrote: commit(T1) → begin(T2);
-//   - WW: T1 wrote the version before T2's: commit(T1) → begin(T2), for under snapshot isolation two transactions that
-//     write one key never run at the same time;
+//   - WW: T1 wrote the version before T2's: commit(T1) → begin(T2), for under snapshot
+//     isolation two transactions that write one key never run at the same time;
 //   - RW: T1 read a version that T2 overwrote: begin(T1) → commit(T2);
 //   - real time: T1 had been answered before T2 was begun: commit(T1) → begin(T2).
 //

@@ -14,10 +14,13 @@
 //
 // Invariants:
 //  1. Everything that a simulation begins ends inside its bubble, or the test fails.
-//  2. A node that has died sends and hears nothing more. Its next process opens what its store has left: after a death all
-//     that was written; after a power loss, which half of the crashes are, the log up to its last sync, and of the state what
-//     was durable at the last checkpoint and any of what came later. What a disk makes of that is for test/crash.
-//  3. What is skipped is said: Report tells how many operations of which workload were done, and how many tablets compared.
+//  2. A node that has died sends and hears nothing more. Its next process opens what its
+//     store has left: after a death all that was written; after a power loss, which half
+//     of the crashes are, the log up to its last sync, and of the state what was durable
+//     at the last checkpoint and any of what came later. What a disk makes of that is for
+//     test/crash.
+//  3. What is skipped is said: Report tells how many operations of which workload were
+//     done, and how many tablets compared.
 //
 // Called by its own tests: make simtest SEEDS=200 SEED=1.
 package simtest

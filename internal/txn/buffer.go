@@ -51,9 +51,9 @@ type writeBuffer struct {
 	committed bool  // what was dropped is missing in what has committed
 	failed    error // the first failed read or impossible write: the transaction cannot commit
 
-	// writes are in the order of their first Set, one per cell, locks and validations too; first holds the first
-	// few, so that a small transaction allocates nothing for them. index finds a cell's
-	// place in writes once they are many.
+	// writes are in the order of their first Set, one per cell, locks and validations
+	// too; first holds the first few, so that a small transaction allocates nothing for
+	// them. index finds a cell's place in writes once they are many.
 	writes []pending
 	index  map[mvcc.Cell]int
 	// Commit sorts writes: the first written of them are writes, the others locks, and

@@ -9,13 +9,14 @@
 //	make soak DURATION=10m SEED=1
 //
 // What must hold after each cycle, and ends the run with exit code 1 if it does not:
-//  1. Counts, links and degrees are what the documents say, exactly (§2.4); each document is what was last acknowledged,
-//     or one of those whose outcome nobody knew; two tables written together agree.
+//  1. Counts, links and degrees are what the documents say, exactly (§2.4); each document
+//     is what was last acknowledged, or one of those whose outcome nobody knew; two
+//     tables written together agree.
 //  2. No lock, intent or notification is left but those parked on purpose.
-//  3. A snapshot that is held open reads the same as at first, and so does one of the past inside the history. Below the
-//     bound the answer is ErrSnapshotTooOld.
-//  4. After a warm-up the node's heap, goroutines and descriptors, the bytes and files on its disk, and the old versions it
-//     keeps stay under bounds (limits.go says which).
+//  3. A snapshot that is held open reads the same as at first, and so does one of the
+//     past inside the history. Below the bound the answer is ErrSnapshotTooOld.
+//  4. After a warm-up the node's heap, goroutines and descriptors, the bytes and files on
+//     its disk, and the old versions it keeps stay under bounds (limits.go says which).
 //
 // All choices come from the seed; the moments at which they happen do not. The step log
 // is in the run's directory, which is kept after a failure.

@@ -16,8 +16,9 @@
 // there (Effects); what was to run later runs, and not before (Timers).
 //
 // Invariants:
-//  1. An operation that was refused for sure is taken to have done nothing. Of any other that failed nothing is known, and
-//     both outcomes are allowed.
-//  2. Faults are excused, except at the end: what is there is then read until that succeeds, or ctx ends.
+//  1. An operation that was refused for sure is taken to have done nothing. Of any other
+//     that failed nothing is known, and both outcomes are allowed.
+//  2. Faults are excused, except at the end: what is there is then read until that
+//     succeeds, or ctx ends.
 //  3. A workload may run again on the same repository, and beside the others.
 package workload

@@ -3,9 +3,9 @@
 // proposals in flight, the notification index, what it knows of rollback records, and the
 // catalogue, bound and safepoint that evaluation honours.
 //
-// A Memory belongs to its tablet's actor: only that goroutine may touch it, or an EvalView
-// of it. What other goroutines get is a copy of what is immutable (a ReadView), or handed
-// over (a Count). It writes nothing to the store and proposes nothing.
+// A Memory belongs to its tablet's actor: only the tablet's turns may touch it, or an
+// EvalView of it. What other goroutines, such as the read workers, get is an immutable copy
+// (a ReadView), or handed over (a Count). It writes nothing to the store and proposes nothing.
 //
 // Invariants:
 //  1. Locks and index hold what is applied, and reservations; never what is only proposed.
