@@ -28,7 +28,7 @@ const (
 	// exporting is how many more there are for runs that wait for the full-text index.
 	exporting = 1
 	// linger is how long after a batch of exports the next is written, if it is not full.
-	linger = 200 * time.Millisecond
+	linger = 500 * time.Millisecond
 	// searchAddr is where the search page is, unless told otherwise.
 	searchAddr = "127.0.0.1:7810"
 )

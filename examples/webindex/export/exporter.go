@@ -14,7 +14,7 @@ import (
 
 // atOnce is how many changes a run of the observer takes at most, and so how many documents
 // are in memory.
-const atOnce = 64
+const atOnce = 512
 
 // errNotStarted: nobody writes the full-text index, or nobody does any more. It wraps
 // percolator.ErrUnavailable, so that the observer tries again and nothing is parked.
@@ -75,7 +75,11 @@ func New() *Exporter { return &Exporter{turn: make(chan struct{}, 1)} }
 
 // Register registers the observer. It is called once per registry.
 func (x *Exporter) Register(r *percolator.Registry) {
-	recipe.Register(r, x.config(), percolator.Batch(atOnce), percolator.Concurrency(1))
+	cfg := x.config()
+	cfg.Apply = func(ctx context.Context, changes []Change) error {
+		return x.apply(ctx, changes, len(changes) < atOnce)
+	}
+	recipe.Register(r, cfg, percolator.Batch(atOnce), percolator.Concurrency(1))
 }
 
 func (x *Exporter) config() recipe.Config[Document] {
@@ -105,6 +109,11 @@ func (x *Exporter) read(ctx context.Context, r percolator.Reader, url string,
 // may be repeated, and come late. An error that wraps percolator.ErrUnavailable: try again
 // later.
 func (x *Exporter) Apply(ctx context.Context, changes []Change) error {
+	return x.apply(ctx, changes, false)
+}
+
+// apply is Apply. If linger is set others may come, and share the next batch.
+func (x *Exporter) apply(ctx context.Context, changes []Change, linger bool) error {
 	select {
 	case x.turn <- struct{}{}:
 		defer func() { <-x.turn }()
@@ -118,7 +127,7 @@ func (x *Exporter) Apply(ctx context.Context, changes []Change) error {
 	if err != nil || len(news) == 0 && !x.doubt {
 		return err
 	}
-	if len(changes) < atOnce { // others may come, and share the next batch
+	if linger {
 		select {
 		case <-time.After(time.Until(x.last.Add(x.linger))):
 		case <-ctx.Done():

@@ -16,9 +16,9 @@ type Config struct {
 	Cluster string         // id of the repository: an index of another one is thrown away
 	DB      *percolator.DB // the repository
 	Anew    bool           // throw the index away and fill a new one
-	// Linger is how long after a batch the next one is written at the earliest, unless it
-	// is a full one. A batch costs Bleve two syncs and a segment to merge later, about 20 ms
-	// of CPU, so that a steady trickle is better written a few times a second.
+	// Linger is how long after a batch the observer writes the next one at the earliest,
+	// unless it is a full one. A batch costs Bleve two syncs and a segment to merge later,
+	// about 20 ms of CPU, so that a steady trickle is better written now and then.
 	Linger time.Duration
 }
 

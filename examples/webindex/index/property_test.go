@@ -91,8 +91,11 @@ func check(s *sim, pages map[string]string) (int, []batch.Difference, error) {
 
 // play edits a random web while observers run in random order and concurrency, waits
 // until all is processed, compares, and goes on; at last it removes all pages.
-func play(seed uint64) (*sim, error) {
+func play(seed uint64, batched bool) (*sim, error) {
 	w, s := newWeb(seed), newSim(seed)
+	if batched {
+		s.batches = rand.New(rand.NewPCG(seed, 3))
+	}
 	width := 1 + w.rng.IntN(8)
 	drain := func() error {
 		for steps := 0; ; steps++ {
@@ -147,8 +150,8 @@ func (s *sim) residue() error {
 	return nil
 }
 
-// Whatever the order and concurrency of loads and runs, the index is what the batch
-// program computes.
+// Whatever the order and concurrency of loads and runs, and whether these are for one row each
+// or for several, the index is what the batch program computes.
 func TestRandomWebs(t *testing.T) {
 	n := *webs
 	if n == 0 {
@@ -162,10 +165,11 @@ func TestRandomWebs(t *testing.T) {
 		seeds = append(seeds, seed)
 	}
 	runs, conflicts := 0, 0
-	for _, seed := range seeds {
-		s, err := play(seed)
+	for i := range 2 * len(seeds) {
+		seed, batched := seeds[i/2], i%2 == 1
+		s, err := play(seed, batched)
 		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("seed %d, in batches %t: %v", seed, batched, err)
 		}
 		for _, count := range s.runs {
 			runs += count

@@ -17,9 +17,10 @@ import (
 // notifications (§2.2, §2.4). A run reads all that it reads when it starts; whether it
 // commits is decided later, after any number of other runs, so every interleaving that
 // snapshot isolation allows can occur; some commit very late. Weak observers may run
-// several times at once.
+// several times at once. A run may be for several rows of one observer.
 type sim struct {
 	rng       *rand.Rand
+	batches   *rand.Rand // sizes of batches; nil: each run is for one row
 	clock     uint64
 	cells     map[percolator.CellKey][]version
 	dirty     map[percolator.CellKey]uint64 // notifications by cell, with their newest timestamp
@@ -42,7 +43,7 @@ type simTx struct {
 	start    uint64
 	writes   map[percolator.CellKey]version
 	notifies map[percolator.CellKey]bool
-	trigger  percolator.CellKey
+	triggers []percolator.CellKey // none: a loader's
 	strong   bool
 	slow     bool
 }
@@ -158,8 +159,10 @@ func (s *sim) commit(t *simTx) bool {
 			return false
 		}
 	}
-	if t.strong && s.acks[t.trigger] > t.start {
-		return false
+	for _, trigger := range t.triggers {
+		if t.strong && s.acks[trigger] > t.start {
+			return false
+		}
 	}
 	s.clock++
 	for key, v := range t.writes {
@@ -172,11 +175,13 @@ func (s *sim) commit(t *simTx) bool {
 	for key := range t.notifies {
 		s.dirty[key] = s.clock
 	}
-	if t.strong {
-		s.acks[t.trigger], s.acked[t.trigger] = s.clock, t.start
-	}
-	if t.trigger.Row != "" && s.dirty[t.trigger] <= t.start {
-		delete(s.dirty, t.trigger)
+	for _, trigger := range t.triggers {
+		if t.strong {
+			s.acks[trigger], s.acked[trigger] = s.clock, t.start
+		}
+		if s.dirty[trigger] <= t.start {
+			delete(s.dirty, trigger)
+		}
 	}
 	return true
 }
@@ -194,21 +199,42 @@ func (s *sim) pending() []percolator.CellKey {
 	return keys
 }
 
-// start runs one observer on its snapshot of now.
-func (s *sim) start(key percolator.CellKey) error {
-	o := s.observers[key.Column]
-	t := s.begin()
-	t.trigger, t.strong = key, !o.weak
-	if t.strong {
-		if v, _ := s.at(key, t.start); v.ts <= s.acked[key] { // clean already
-			delete(s.dirty, key)
-			return nil
+// company returns one of the keys and, in batches, others of the same observer.
+func (s *sim) company(keys []percolator.CellKey) []percolator.CellKey {
+	first := keys[s.rng.IntN(len(keys))]
+	batch := []percolator.CellKey{first}
+	if s.batches == nil {
+		return batch
+	}
+	for _, key := range keys {
+		if key.Column == first.Column && key != first && s.batches.IntN(3) > 0 {
+			batch = append(batch, key)
 		}
 	}
-	s.runs[o.name]++
-	err := o.run(context.Background(), t, key.Row)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", o.name, key.Row, err)
+	s.batches.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+	return batch
+}
+
+// start runs one observer for the cells, on its snapshot of now.
+func (s *sim) start(keys []percolator.CellKey) error {
+	o := s.observers[keys[0].Column]
+	t := s.begin()
+	t.strong = !o.weak
+	for _, key := range keys {
+		if t.strong {
+			if v, _ := s.at(key, t.start); v.ts <= s.acked[key] { // clean already
+				delete(s.dirty, key)
+				continue
+			}
+		}
+		s.runs[o.name]++
+		t.triggers = append(t.triggers, key)
+		if err := o.run(context.Background(), t, key.Row); err != nil {
+			return fmt.Errorf("%s %s: %w", o.name, key.Row, err)
+		}
+	}
+	if len(t.triggers) == 0 {
+		return nil
 	}
 	t.slow = s.rng.IntN(4) == 0
 	s.inflight = append(s.inflight, t)
@@ -238,7 +264,7 @@ func (s *sim) step(width int) (idle bool, err error) {
 	if len(pending) == 0 {
 		return true, nil
 	}
-	return false, s.start(pending[s.rng.IntN(len(pending))])
+	return false, s.start(s.company(pending))
 }
 
 // load is a loader transaction: html nil removes the page.
