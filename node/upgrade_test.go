@@ -134,13 +134,11 @@ func (u *upgrader) uses(name string) bool {
 	return made == nil || begun == nil || waited == nil
 }
 
-// TestUpgrade: two nodes are upgraded, rolled back, and upgraded again. Nothing new is used and
-// no directory is changed until that is finalised, which takes all nodes; from then on earlier
-// builds are refused, and so are builds that are too late all the time. Whoever is refused
-// has changed nothing.
-func TestUpgrade(t *testing.T) {
+// newUpgrader returns a cluster of two nodes of the old build, with a table.
+func newUpgrader(t *testing.T) *upgrader {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	u := &upgrader{
 		joiner: &joiner{t, memlink.NewNetwork()}, ctx: ctx, dirs: t.TempDir(), up: map[string]*node.Node{},
 	}
@@ -154,6 +152,15 @@ func TestUpgrade(t *testing.T) {
 	if err := u.up["a"].DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
 		t.Fatal(err)
 	}
+	return u
+}
+
+// TestUpgrade: two nodes are upgraded, rolled back, and upgraded again. Nothing new is used and
+// no directory is changed until that is finalised, which takes all nodes; from then on earlier
+// builds are refused, and so are builds that are too late all the time. Whoever is refused
+// has changed nothing.
+func TestUpgrade(t *testing.T) {
+	u := newUpgrader(t)
 	unused := func(when string) {
 		t.Helper()
 		for name := range u.up {
@@ -211,21 +218,8 @@ func TestUpgrade(t *testing.T) {
 // build that it has, uses nothing new and refuses the earlier one; the command, given again,
 // finishes it. One that ended when only nodes were still to be told is finished already.
 func TestFinalizeCutShort(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	u := &upgrader{
-		joiner: &joiner{t, memlink.NewNetwork()}, ctx: ctx, dirs: t.TempDir(), up: map[string]*node.Node{},
-	}
-	t.Cleanup(func() {
-		for _, n := range u.up {
-			u.close(n)
-		}
-	})
-	u.replace("a", buildOld)
-	u.replace("b", buildOld)
-	if err := u.up["a"].DB().CreateTable(ctx, percolator.TableSpec{Name: "t"}); err != nil {
-		t.Fatal(err)
-	}
+	u := newUpgrader(t)
+	ctx := u.ctx
 	u.replace("a", buildNew)
 	u.replace("b", buildNew)
 	if err := u.up["a"].Agree(ctx, version.Agreed{Minimum: 3}); err != nil {

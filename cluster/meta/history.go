@@ -120,7 +120,21 @@ func (h *History) HoldHistory(
 	if ttl == 0 {
 		lease.Oldest = 0
 	}
-	var bound uint64
+	out := &pb.HoldHistoryResponse{TtlMs: uint32(ttl.Milliseconds())}
+	if err := h.changeLeases(ctx, func(leases *wire.Leases, bound uint64) error {
+		out.Bound = bound
+		return replaceLease(leases, lease, now)
+	}); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// changeLeases changes the leases in one step with the record of collection, whose bound it
+// gives to apply: no bound is chosen without these leases unless the answer names it. apply
+// may be called again, with newer records.
+func (h *History) changeLeases(ctx context.Context,
+	apply func(leases *wire.Leases, bound uint64) error) error {
 	_, err := update(ctx, h.records, rowLeases,
 		func(leases *wire.Leases) (*wire.Leases, []change, error) {
 			c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
@@ -130,16 +144,10 @@ func (h *History) HoldHistory(
 			if leases == nil {
 				leases = &wire.Leases{}
 			}
-			bound = c.Target
-			// In one step with the record of collection: no bound is chosen without this
-			// lease unless the answer names it.
 			same := change{row: rowCollection, old: collect, keep: true}
-			return leases, []change{same}, replaceLease(leases, lease, now)
+			return leases, []change{same}, apply(leases, c.Target)
 		})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.HoldHistoryResponse{Bound: bound, TtlMs: uint32(ttl.Milliseconds())}, nil
+	return err
 }
 
 // HoldBackup holds history for the next increment upon a backup, if the request says so, and
@@ -156,28 +164,18 @@ func (h *History) HoldBackup(ctx context.Context, now mvcc.Timestamp,
 		return nil, refuse(pb.Error_CODE_INVALID, "a backup's name has 1 to %d bytes, and its token 1 to %d",
 			maxHolder, maxToken)
 	}
-	_, err := update(ctx, h.records, rowLeases,
-		func(leases *wire.Leases) (*wire.Leases, []change, error) {
-			c, collect, err := load[*wire.Collection](ctx, h.records, rowCollection)
-			if err != nil {
-				return nil, nil, err
+	err := h.changeLeases(ctx, func(leases *wire.Leases, bound uint64) error {
+		for _, r := range req.GetRelease() {
+			if !releaseBackup(leases, r) && len(r.Token) == 0 {
+				return refuse(pb.Error_CODE_INVALID, "no history is held for a backup %q: "+
+					"`percolator cluster show` lists those for which it is", r.Backup)
 			}
-			if leases == nil {
-				leases = &wire.Leases{}
-			}
-			for _, r := range req.GetRelease() {
-				if !releaseBackup(leases, r) && len(r.Token) == 0 {
-					return nil, nil, refuse(pb.Error_CODE_INVALID, "no history is held for a backup %q: "+
-						"`percolator cluster show` lists those for which it is", r.Backup)
-				}
-			}
-			// As for other leases: no bound is chosen without this one.
-			same := change{row: rowCollection, old: collect, keep: true}
-			if out.Bound = c.Target; hold == nil || out.Bound > hold.At {
-				return leases, []change{same}, nil
-			}
-			return leases, []change{same}, addBackup(leases, hold, now)
-		})
+		}
+		if out.Bound = bound; hold == nil || bound > hold.At {
+			return nil
+		}
+		return addBackup(leases, hold, now)
+	})
 	return out, err
 }
 

@@ -194,16 +194,7 @@ func (w *effectsWalk) add(a effectsAnswer, before *effectsWalk) {
 func (w *effectsWalk) held() map[string]*pb.ObserverPending {
 	sum := map[string]*pb.ObserverPending{}
 	for _, tablet := range w.seen {
-		for _, p := range tablet.Held {
-			s := sum[p.Name]
-			if s == nil {
-				s = &pb.ObserverPending{Name: p.Name}
-				sum[p.Name] = s
-			}
-			s.Notifications += p.Notifications
-			s.Parked += p.Parked
-			s.Intents += p.Intents
-		}
+		addPending(sum, tablet.Held)
 	}
 	return sum
 }

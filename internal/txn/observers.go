@@ -164,19 +164,24 @@ func (o *observers) pendingAt(ctx context.Context, at wire.Position,
 func (o *observers) PendingObservers(ctx context.Context) (map[string]*pb.ObserverPending, error) {
 	sum := map[string]*pb.ObserverPending{}
 	err := o.eachPending(ctx, nil, func(n *pb.PendingResponse) {
-		for _, p := range n.GetObservers() {
-			s := sum[p.Name]
-			if s == nil {
-				s = &pb.ObserverPending{Name: p.Name}
-				sum[p.Name] = s
-			}
-			s.Notifications += p.Notifications
-			s.Parked += p.Parked
-			s.Intents += p.Intents
-			if s.OldestTs == 0 || (p.OldestTs != 0 && p.OldestTs < s.OldestTs) {
-				s.OldestTs = p.OldestTs
-			}
-		}
+		addPending(sum, n.GetObservers())
 	})
 	return sum, err
+}
+
+// addPending adds what waits in one tablet to the sum for each observer.
+func addPending(sum map[string]*pb.ObserverPending, tablet []*pb.ObserverPending) {
+	for _, p := range tablet {
+		s := sum[p.Name]
+		if s == nil {
+			s = &pb.ObserverPending{Name: p.Name}
+			sum[p.Name] = s
+		}
+		s.Notifications += p.Notifications
+		s.Parked += p.Parked
+		s.Intents += p.Intents
+		if s.OldestTs == 0 || (p.OldestTs != 0 && p.OldestTs < s.OldestTs) {
+			s.OldestTs = p.OldestTs
+		}
+	}
 }
