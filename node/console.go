@@ -30,6 +30,15 @@ type console struct{ node *Node }
 
 var _ httpd.Operators = (*console)(nil)
 
+// closed reports whether HTTP is for those who have logged in. The policy is there once the
+// node serves; before, HTTP tells little.
+func (c *console) closed() bool {
+	if !c.node.serving.Load() {
+		return c.node.cfg.HTTPLogin
+	}
+	return c.node.policy.now().GetHttpLogin()
+}
+
 // Identify implements httpd.Operators.
 func (c *console) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {

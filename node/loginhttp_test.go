@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/certs"
@@ -240,5 +243,69 @@ func TestConsoleRefusesRevoked(t *testing.T) {
 	}
 	if got := n.Status().Revoked; got.GetCount() != 1 || got.GetDigest() == "" {
 		t.Errorf("its status does not tell of the list: %v", got)
+	}
+}
+
+// TestHTTPLogin: while the cluster's policy says so, nothing but health and the console's own
+// files is told to who has not logged in; any role will do.
+func TestHTTPLogin(t *testing.T) {
+	n := open(t, "", func(cfg *node.Config) {
+		cfg.Listen, cfg.HTTP, cfg.Pprof = "127.0.0.1:0", "127.0.0.1:0", true
+	})
+	c, err := rpc.Dial(t.Context(), []string{n.Addr()}, rpc.ClientConfig{Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	operators := pb.NewAdminClient(c.AdminConn())
+	secret, hash := certs.NewToken()
+	if _, err := operators.CreateToken(t.Context(), &pb.CreateTokenRequest{
+		Name: "rita", Role: "reader", TtlMs: time.Hour.Milliseconds(), Hash: hash,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	get := func(path, token string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://"+n.HTTPAddr()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	told := []string{
+		"/metrics", "/api/v1/status", "/api/v1/cluster", "/api/v1/cluster/stream", "/api/v1/tablets",
+		"/api/v1/contended", "/debug/pprof/",
+	}
+	always := []string{"/livez", "/readyz", "/", "/console/console.js", "/api/v1/session"}
+	for _, closed := range []bool{false, true, false} {
+		if _, err := operators.ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{
+			Set: &pb.Policy{HttpLogin: proto.Bool(closed)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range append(told, always...) {
+			want := 200
+			if closed && slices.Contains(told, path) {
+				want = 401
+			}
+			if got := get(path, ""); got != want {
+				t.Errorf("TOLD-TO-ALL: closed %v: %s: %d", closed, path, got)
+			}
+			if got := get(path, secret); got != 200 {
+				t.Errorf("closed %v: a reader's %s: %d", closed, path, got)
+			}
+			if got := get(path, "percolator_x"); closed && want == 401 && got != 401 {
+				t.Errorf("TOLD-TO-ALL: %s with a wrong token: %d", path, got)
+			}
+		}
 	}
 }

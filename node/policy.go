@@ -68,7 +68,7 @@ func newClusterPolicy(cfg Config, observers []percolator.ObserverSpec) *clusterP
 func policyOf(cfg Config) *pb.Policy {
 	p := &pb.Policy{
 		Replicas: proto.Uint64(uint64(cfg.Replicas)), NoCollection: proto.Bool(cfg.Collection.Off),
-		NoSplits: proto.Bool(cfg.Splits.Off),
+		NoSplits: proto.Bool(cfg.Splits.Off), HttpLogin: proto.Bool(cfg.HTTPLogin),
 	}
 	// 0 means the default, which Complete fills in.
 	number := func(into **uint64, v uint64) {

@@ -71,6 +71,8 @@ loopback addresses (--insecure).`,
 		"lift --insecure's restriction to loopback addresses")
 	flags.BoolVar(&n.cfg.HTTPTLS, "http-tls", false,
 		"with --certs: serve HTTP over TLS, with the node's certificate")
+	flags.BoolVar(&n.cfg.HTTPLogin, "http-login", false,
+		"answer over HTTP only who has logged in, except for health"+founds)
 	flags.BoolVar(&n.cfg.InsecureHTTP, "insecure-http", false,
 		"with --certs: serve HTTP, which everybody may read, where others reach it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

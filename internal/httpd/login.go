@@ -204,6 +204,27 @@ func (l *logins) instead(req *http.Request, why error) error {
 	return err
 }
 
+// only has next answer those who have logged in, with whatever role, while the listener is closed
+// to others. Open stay health, the files of the console, which are the same everywhere, and what
+// one logs in by.
+func (l *logins) only(closed func() bool, next http.Handler) http.Handler {
+	if closed == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch path := req.URL.Path; {
+		case path == "/livez", path == "/readyz", path == "/", strings.HasPrefix(path, "/console/"),
+			path == "/api/v1/session", path == "/api/v1/login", path == "/api/v1/logout":
+		case closed():
+			if _, err := l.identify(req, l.tokenOf(req)); err != nil {
+				refuse(w, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
 // changing has next handle requests that may change something, and refuses others.
 func (l *logins) changing(next func(http.ResponseWriter, *http.Request, []byte)) http.HandlerFunc {
 	sameOrigin := http.NewCrossOriginProtection()

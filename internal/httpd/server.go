@@ -44,6 +44,9 @@ type Options struct {
 	Questions map[string]Question
 	// MayRead says why who has not logged in may not see rows and values; nil: everybody may.
 	MayRead func(*http.Request) error
+	// Closed reports whether only those who have logged in are told anything but health; nil:
+	// everybody is.
+	Closed func() bool
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Notes are what to tell a probe beside that; nil: nothing.
@@ -160,7 +163,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	if o.Profiles {
 		profiles(mux)
 	}
-	return guard(onlyOwnHost(o.Hosts, mux))
+	return guard(onlyOwnHost(o.Hosts, logins.only(o.Closed, mux)))
 }
 
 // noted adds a line for each note.

@@ -79,6 +79,9 @@ var settings = []Setting{
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
 	}),
+	toggle(func(p *pb.Policy) **bool { return &p.HttpLogin }, Setting{
+		Name: "http-login", About: "answer over HTTP only who has logged in, except for health",
+	}),
 }
 
 func ms(d time.Duration) uint64 { return uint64(d.Milliseconds()) }
@@ -154,7 +157,7 @@ func Default() *pb.Policy {
 		ForgetAfterMs: proto.Uint64(ms(day)),
 		SplitBytes:    proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000),
 		SplitMaxTablets: proto.Uint64(1024),
-		NoSplits:        proto.Bool(false),
+		NoSplits:        proto.Bool(false), HttpLogin: proto.Bool(false),
 	}
 }
 

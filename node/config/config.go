@@ -56,6 +56,9 @@ type Config struct {
 	// HTTPTLS serves HTTP over TLS, with the node's certificate. Clients need none; who shows
 	// an operator's may do what operators may.
 	HTTPTLS bool
+	// HTTPLogin has a cluster that this node founds answer over HTTP only who has logged in,
+	// except for health: a setting of its policy.
+	HTTPLogin bool
 	// Trace is where traces go, and how many.
 	Trace Trace
 	// Pprof also serves profiles of the process over HTTP, under /debug/pprof/.

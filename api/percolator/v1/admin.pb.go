@@ -2904,6 +2904,7 @@ type Policy struct {
 	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
 	Grants          []*Grant               `protobuf:"bytes,30,rep,name=grants,proto3" json:"grants,omitempty"`                                                  // changed by SetGrant alone
 	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
+	HttpLogin       *bool                  `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                    // over HTTP nothing but health is told to who has not logged in
 	Agreed          *ClusterVersion        `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                  // which versions its nodes have agreed on; changed by FinalizeUpgrade alone
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -3021,6 +3022,13 @@ func (x *Policy) GetForgetAfterMs() uint64 {
 		return *x.ForgetAfterMs
 	}
 	return 0
+}
+
+func (x *Policy) GetHttpLogin() bool {
+	if x != nil && x.HttpLogin != nil {
+		return *x.HttpLogin
+	}
+	return false
 }
 
 func (x *Policy) GetAgreed() *ClusterVersion {
@@ -3584,7 +3592,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xb5\x05\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xe8\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
@@ -3601,7 +3609,10 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\tno_splits\x18\n" +
 	" \x01(\bH\bR\bnoSplits\x88\x01\x01\x12,\n" +
 	"\x06grants\x18\x1e \x03(\v2\x14.percolator.v1.GrantR\x06grants\x12+\n" +
-	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01\x125\n" +
+	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"http_login\x18\r \x01(\bH\n" +
+	"R\thttpLogin\x88\x01\x01\x125\n" +
 	"\x06agreed\x18\f \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreedB\v\n" +
 	"\t_replicasB\r\n" +
 	"\v_history_msB\x0e\n" +
@@ -3613,7 +3624,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x12_split_max_tabletsB\f\n" +
 	"\n" +
 	"_no_splitsB\x12\n" +
-	"\x10_forget_after_ms\"?\n" +
+	"\x10_forget_after_msB\r\n" +
+	"\v_http_login\"?\n" +
 	"\x14ClusterPolicyRequest\x12'\n" +
 	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"w\n" +
 	"\x15ClusterPolicyResponse\x12-\n" +

@@ -224,6 +224,8 @@ var properties = []property{
 		assertion: "UNAUDITED: .*"},
 	{tag: "rows_for_all", pkg: "node", test: "^TestHTTPAnswersToItsNames$",
 		assertion: "ROWS-FOR-ALL: .*"},
+	{tag: "http_login_ignored", pkg: "node", test: "^TestHTTPLogin$",
+		assertion: "TOLD-TO-ALL: .*"},
 	{tag: "console_grants_ignored", pkg: "node", test: "^TestGrants$",
 		assertion: "GRANT-IGNORED: the console's rows: .*"},
 	{tag: "table_grants_ignored", pkg: "internal/rpc", test: "^TestGrantsNarrowRoles$",
