@@ -96,7 +96,7 @@ func TestReadsOfMetaOutliveRestart(t *testing.T) {
 		"Pending":  func() error { _, err := db.Pending(ctx); return err },
 		"Tables":   func() error { _, err := db.Tables(ctx); return err },
 		"ReplayParked": func() error {
-			_, err := handle.Client(db).ReplayParked(ctx, "nobody")
+			_, err := handle.Client(db).ReplayParked(ctx, "nobody", nil)
 			if errors.Is(err, percolator.ErrInvalid) { // the catalogue has been read
 				return nil
 			}

@@ -44,7 +44,7 @@ func (n *adminNode) Place() { n.jobs.place() }
 
 // ReplayParked implements admin.Node.
 func (n *adminNode) ReplayParked(ctx context.Context, observer string) (uint64, error) {
-	return n.client.ReplayParked(ctx, observer)
+	return n.client.ReplayParked(ctx, observer, func(uint64) {})
 }
 
 // ReplayRow implements admin.Node.

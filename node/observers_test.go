@@ -344,7 +344,7 @@ func TestParkedAreReplayed(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{"counter": rows - 2, "poker": rows} {
-		if got, err := client.ReplayParked(within(t, time.Minute), name); err != nil ||
+		if got, err := client.ReplayParked(within(t, time.Minute), name, func(uint64) {}); err != nil ||
 			got != want {
 			t.Errorf("%s: replayed %d, %v", name, got, err)
 		}
@@ -355,7 +355,7 @@ func TestParkedAreReplayed(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	counted(t, n, "counter", func(s *pb.ObserverState) bool { return s.Status.Commits == rows })
-	_, err = client.ReplayParked(within(t, time.Minute), "nobody")
+	_, err = client.ReplayParked(within(t, time.Minute), "nobody", nil)
 	if !errors.Is(err, percolator.ErrInvalid) {
 		t.Errorf("of an unknown observer: %v", err)
 	}

@@ -130,7 +130,7 @@ func (n *Node) Replay(t testing.TB, observer string) int {
 	t.Helper()
 	ctx, cancel := n.bounded()
 	defer cancel()
-	replayed, err := handle.Client(n.DB()).ReplayParked(ctx, observer)
+	replayed, err := handle.Client(n.DB()).ReplayParked(ctx, observer, func(uint64) {})
 	if err != nil {
 		t.Fatalf("percolatortest: replay what %q gave up: %v", observer, err)
 	}

@@ -59,7 +59,7 @@ a load down that they can't keep up with.
 
 A line that makes no sense ends the load, unless --skip-bad allows for it; both name the line.
 --dry-run checks the file and asks no node. Without FILE, or with -, rows come from standard
-input, and nothing is remembered.`,
+input: nothing is remembered, and progress tells of what has come, not of what is left.`,
 		Example: "load bank bank.jsonl\n" +
 			"load bank bank.jsonl --dry-run\n" +
 			"load bank - --skip-bad 10 < bank.jsonl",

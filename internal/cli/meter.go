@@ -135,11 +135,15 @@ func (m *meter) line(t tally, now time.Time) string {
 	if t.Tablets > 0 {
 		line += fmt.Sprintf(", %d of %d tablets", t.Passed, t.Tablets)
 	}
-	// Estimated by bytes, since the number of rows is not known before the end.
-	done, total := t.Bytes-m.base.Bytes, t.Total-m.base.Bytes
+	// Estimated by bytes where they are known: the number of rows mostly is not.
+	at, before := t.Bytes, m.base.Bytes
+	if at == 0 {
+		at, before = t.Rows, m.base.Rows
+	}
+	done, total := at-before, t.Total-before
 	if t.Total > 0 && done > 0 && total >= done {
 		left := time.Duration(seconds * float64(total-done) / float64(done) * float64(time.Second))
-		line += fmt.Sprintf(", %d%%, %s left", t.Bytes*100/t.Total, left.Round(time.Second))
+		line += fmt.Sprintf(", %d%%, %s left", at*100/t.Total, left.Round(time.Second))
 	}
 	return line
 }

@@ -24,6 +24,10 @@ func TestMeter(t *testing.T) {
 	if want := "load: 300 rows, 20 rows/s, 2 of 3 tablets"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
+	got = m.line(tally{Rows: 300, Total: 500}, start.Add(10*time.Second)) // whose bytes are not known
+	if want := "load: 300 rows, 20 rows/s, 60%, 10s left"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
 	m.show(tally{Rows: 1})
 	m.shown = m.shown.Add(-24 * time.Hour)
 	m.every = 0

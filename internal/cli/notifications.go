@@ -217,7 +217,7 @@ func replayNotifications(ctx context.Context, s *session, observer string,
 	marked := uint64(1)
 	if len(rows) > 0 {
 		err = replayRow(ctx, s, o, rows[0])
-	} else if marked, err = s.client.ReplayParked(ctx, observer); err != nil {
+	} else if marked, err = replayParked(ctx, s, observer); err != nil {
 		err = fmt.Errorf("after %d notifications: %w", marked, err)
 	}
 	if err != nil {
@@ -227,6 +227,27 @@ func replayNotifications(ctx context.Context, s *session, observer string,
 		Observer string `json:"observer"`
 		Replayed uint64 `json:"replayed"`
 	}{observer, marked}, "%d rows will be run again by %s", marked, printable(observer))
+}
+
+// replayParked marks what is parked, and shows how far it has come of what was parked when it
+// began.
+func replayParked(ctx context.Context, s *session, observer string) (marked uint64, err error) {
+	t := tally{}
+	all, err := s.transport.Observers(ctx)
+	for _, o := range all { // without an answer there is no total
+		if err == nil && o.GetInfo().GetName() == observer {
+			t.Total = int64(o.Parked)
+		}
+	}
+	m := s.out.newMeter("replay of "+printable(observer), tally{}, false)
+	marked, err = s.client.ReplayParked(ctx, observer, func(replayed uint64) {
+		t.Rows = int64(replayed)
+		m.show(t)
+	})
+	if err == nil {
+		m.end(t, "done")
+	}
+	return marked, err
 }
 
 // replayRow marks one row. It refuses a row whose observed cell was never written: the

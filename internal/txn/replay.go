@@ -28,9 +28,9 @@ func (o *observers) Replay(ctx context.Context, at mvcc.Timestamp, cells []mvcc.
 }
 
 // ReplayParked replays every notification of the observer that is parked now, and returns
-// how many that were.
-func (o *observers) ReplayParked(ctx context.Context,
-	observer string) (replayed uint64, err error) {
+// how many that were. After each batch it calls progress with how many there are so far.
+func (o *observers) ReplayParked(ctx context.Context, observer string,
+	progress func(replayed uint64)) (replayed uint64, err error) {
 	of, err := o.registered(ctx, observer)
 	if err != nil {
 		return 0, err
@@ -46,6 +46,7 @@ func (o *observers) ReplayParked(ctx context.Context,
 		}
 		replayed += uint64(len(cells))
 		cells = cells[:0]
+		progress(replayed)
 		return nil
 	}
 	table, column := mvcc.TableID(of.Table), wire.String(of.Column)
