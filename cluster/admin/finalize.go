@@ -34,6 +34,7 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	// Done already, perhaps by a call whose answer was lost.
 	if to <= before.Active {
 		return &pb.FinalizeUpgradeResponse{Agreed: wire.AgreedPB(before)}, nil
 	}
@@ -43,7 +44,8 @@ func (s *Service) FinalizeUpgrade(ctx context.Context,
 	// Again: a node of an earlier build may have registered before the minimum was raised.
 	// None does so afterwards.
 	if _, err := s.commonVersion(ctx); err != nil {
-		return nil, fmt.Errorf("%w; no earlier build is let in any more: go on from there, and run this again", err)
+		return nil, fmt.Errorf("%w; no earlier build is let in any more: go on from there, and run "+
+			"this again", err)
 	}
 	if err := s.agree(ctx, version.Agreed{Active: to}); err != nil {
 		return nil, err

@@ -100,7 +100,8 @@ func (j *Jobs) All(now time.Time) []*pb.Job {
 		out[i] = proto.CloneOf(o)
 		if o.State == jobRunning && now.Sub(time.UnixMilli(o.SeenUnixMs)) > silentJob {
 			out[i].State = jobSilent
-			out[i].Detail = "its process does not report any more: if it was ended, run the same command again and it goes on"
+			out[i].Detail = "its process does not report any more: if it was ended, run the " +
+				"same command again and it goes on"
 		}
 	}
 	return out
@@ -183,7 +184,8 @@ func unfinished(t *pb.Table) *pb.Job {
 	return &pb.Job{
 		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,
 		State: jobUnfinished, Tables: []string{t.Name},
-		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or give it up by `percolator table drop`",
+		Detail: fmt.Sprintf("from %s; run the same `percolator restore` again to finish it, or give "+
+			"it up by `percolator table drop`",
 			t.Restoring.GetSource()),
 	}
 }
@@ -233,7 +235,8 @@ func drainJob(n *pb.Node) *pb.Job {
 // they are short, and there may be thousands.
 func moveJob(node uint64, p *pb.PlacementStatus) *pb.Job {
 	j := &pb.Job{
-		Kind: jobMove, Id: fmt.Sprint(node), State: jobRunning, Done: p.Moves, Unit: "replicas", NodeId: node,
+		Kind: jobMove, Id: fmt.Sprint(node), State: jobRunning, Done: p.Moves, Unit: "replicas",
+		NodeId: node,
 		Subject: fmt.Sprintf("replicas of %d tablets are being changed, %d moves were ordered", p.Changing,
 			p.Orders),
 	}

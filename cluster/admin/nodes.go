@@ -26,6 +26,8 @@ func (s *Service) Nodes(ctx context.Context, req *pb.NodesRequest) (*pb.NodesRes
 	if out.Unavailable == "" {
 		s.whyNotDrained(ctx, out.Nodes)
 	}
+	// Only for those who ask: it is a question to every tablet's leader, answered from what
+	// was heard within the last second.
 	if req.GetLeaders() {
 		statuses, err := s.cfg.Node.Leaders(ctx, leadersAge)
 		if err != nil {
@@ -108,7 +110,8 @@ func withHolders(nodes []*pb.Node, tablets []*pb.TabletDescriptor) []*pb.Node {
 	return nodes
 }
 
-// RememberNodes reads the node table, for answers at a time when meta gives none.
+// RememberNodes reads the node table, for answers at a time when meta gives none. The node's
+// background calls it now and then.
 func (s *Service) RememberNodes(ctx context.Context) error {
 	records, err := s.cfg.Nodes.Nodes(ctx)
 	if err == nil {

@@ -26,6 +26,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 		holds, err := s.cfg.History.BackupHolds(ctx)
 		return &pb.ClusterPolicyResponse{Policy: p, Holds: holds}, err
 	}
+	// A newer client may set what this build does not know: it must not hear that it is done.
 	if !slices.ContainsFunc(policy.Settings(), func(s policy.Setting) bool {
 		_, ok := s.Get(req.GetSet())
 		return ok
@@ -39,6 +40,7 @@ func (s *Service) ClusterPolicy(ctx context.Context,
 			return nil, refuse("%v", err)
 		}
 	}
+	// What fails after this is only that somebody has not been told.
 	p, err := s.cfg.Policy.Set(ctx, req.GetSet())
 	if err != nil {
 		return nil, err

@@ -97,7 +97,8 @@ func (s *Service) SetLogLevel(_ context.Context,
 	// It may have no level that can be set.
 	current := s.cfg.Node.LogLevel()
 	if current == nil {
-		return nil, refuse("the program that runs this node has a log of its own, whose level cannot be changed from here")
+		return nil, refuse("the program that runs this node has a log of its own, whose level " +
+			"cannot be changed from here")
 	}
 	before := current.Level()
 	current.Set(level)

@@ -33,14 +33,16 @@ func (s *Service) RestoreTable(ctx context.Context,
 	// Restored records keep their timestamps: nobody could read or overwrite those of the
 	// future.
 	case mvcc.Timestamp(mark.At) >= now:
-		return nil, refuse("the backup's timestamp %d is ahead of this cluster's time %d: wait until it has passed, or correct the nodes' clocks",
-			mark.At, now)
+		return nil, refuse("the backup's timestamp %d is ahead of this cluster's time %d: wait until "+
+			"it has passed, or correct the nodes' clocks", mark.At, now)
 	}
 	// The past that was restored half-way may not be read: the tablets' bound is raised to now.
 	if req.Finish {
 		id, err := s.cfg.Restores.Finish(ctx, req.Name, mark, now)
 		return &pb.RestoreTableResponse{TableId: id}, err
 	}
+	// Begin is idempotent: a client that starts anew, or has lost the answer, goes on with the
+	// table that it has made, which is empty or holds what was restored so far.
 	keys := make([]string, len(req.SplitKeys))
 	for i, k := range req.SplitKeys {
 		keys[i] = string(k)
@@ -60,6 +62,8 @@ func (s *Service) RestoreTable(ctx context.Context,
 // sends it again.
 func (s *Service) RestoreCells(ctx context.Context,
 	req *pb.RestoreCellsRequest) (*pb.RestoreCellsResponse, error) {
+	// With the mark as the client has it: a table that is restored from elsewhere, or is
+	// finished, takes no more cells.
 	id, err := s.cfg.Restores.Table(ctx, req.GetName(), req.GetMark())
 	if err != nil {
 		return nil, err

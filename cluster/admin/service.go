@@ -23,7 +23,9 @@ import (
 
 // Config is what a Service works with. All of it stays the node's.
 type Config struct {
-	Self      uint64 // this node
+	Self uint64 // this node
+	// Meta's records, by topic: orders are written there, and whoever carries them out reads
+	// them there.
 	Nodes     *meta.NodeTable
 	Moves     *meta.Moves
 	Catalogue *meta.Observers
@@ -31,15 +33,17 @@ type Config struct {
 	Policy    *meta.Policy
 	History   *meta.History
 	Restores  *meta.Restores
-	Jobs      *Jobs // that clients report to this node
 	Tokens    *meta.Tokens
 	Schema    *meta.Schema
-	Router    *route.Router
-	Carrier   *route.Carrier
-	Members   cluster.Members
-	Node      Node
-	Gate      *version.Gate
-	Logger    *slog.Logger
+	// Where tablets are, and the way to one replica; who is alive, by gossip.
+	Router  *route.Router
+	Carrier *route.Carrier
+	Members cluster.Members
+	// The rest of the node.
+	Jobs   *Jobs // that clients report to this node
+	Node   Node
+	Gate   *version.Gate
+	Logger *slog.Logger
 }
 
 // Node is what the Service needs the rest of its node for.

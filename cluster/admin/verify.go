@@ -77,6 +77,7 @@ func (s *Service) verifyOnce(ctx context.Context, tablet uint64) (*pb.VerifyTabl
 	var asking sync.WaitGroup
 	for i, replica := range d.Replicas {
 		asking.Go(func() {
+			// Each writes an element of its own; Wait joins them.
 			sum, err := s.checksumOf(ctx, replica.NodeId, tablet, began)
 			out.Replicas[i] = &pb.ReplicaChecksum{NodeId: replica.NodeId, Result: sum}
 			if err != nil {
