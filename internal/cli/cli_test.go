@@ -71,6 +71,7 @@ func TestWrongDoor(t *testing.T) {
 	c := newDeps(&App{Name: "percolator"}).conn
 	for text, want := range map[string]string{
 		`connection error: desc = "error reading server preface: EOF"`:                                      "--certs; --addr",
+		`connection error: desc = "error reading server preface: remote error: tls: bad certificate"`:       "`cert show`",
 		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
 		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
 		`its certificate lacks that host: tls: failed to verify certificate: x509: certificate is valid`:    "`cert create-node NAME --host HOST --force`",

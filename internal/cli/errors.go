@@ -147,7 +147,7 @@ func (c *connector) classify(err error) (code int, hint string) {
 		return ExitUnavailable, "on that node's machine, make its certificate anew with all the " +
 			"names it is reached by: `cert create-node NAME --host HOST --force`; or name it by " +
 			"one of those in the message"
-	case unavailable && has("server preface"):
+	case unavailable && has("server preface") && !has("remote error: tls: "):
 		return ExitUnavailable, "what listens there takes no clients in plain text: a node with " +
 			"certificates wants --certs; --addr is a node's --listen address"
 	case unavailable && has("tls: first record"):

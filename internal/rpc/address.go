@@ -31,6 +31,8 @@ func diagnose(failure string) (text string, clear bool) {
 		return "it answers in HTTP/1, as a console does and no node's --listen address: ", true
 	case has("tls: first record does not look like a TLS handshake"):
 		return "it speaks plain text, and this client TLS: ", true
+	case has("remote error: tls: bad certificate"): // in TLS 1.3 it comes after the handshake
+		return "it refuses this certificate, which is of another authority or revoked: ", false
 	case has("error reading server preface"):
 		return "it hangs up on plain text, as a node with certificates does: ", false
 	case has("x509: certificate is valid for"), has("x509: certificate is not valid for any names"):

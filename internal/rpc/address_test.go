@@ -66,6 +66,7 @@ func TestDiagnose(t *testing.T) {
 			`wanted to match n1`, "lacks that host", true},
 		{`tls: failed to verify certificate: x509: certificate signed by unknown authority`,
 			"the certificates do not match", false}, // the node may be given another one
+		{`error reading server preface: remote error: tls: bad certificate`, "or revoked", false},
 		{`remote error: tls: certificate required`, "the certificates do not match", false},
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
