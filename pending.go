@@ -31,7 +31,7 @@ type ObserverPending struct {
 }
 
 // Pending counts what waits for observers, including what WaitIdle does not wait for.
-// Tablets are asked one after another, so the figures are of no one moment.
+// Tablets answer one by one, so the figures are of no one moment.
 func (db *DB) Pending(ctx context.Context) (Pending, error) {
 	if err := db.check(); err != nil {
 		return Pending{}, err

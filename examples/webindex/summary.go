@@ -62,8 +62,8 @@ func since(before, after []observerRuns) []observerRuns {
 	return out
 }
 
-// settle waits until no notification is left to run, and shows meanwhile that something
-// is going on.
+// settle waits until no notification is left to run, and shows meanwhile what has run and
+// how many still wait.
 func (a *app) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
@@ -75,14 +75,19 @@ func (a *app) settle(ctx context.Context) error {
 		case err := <-idle:
 			return err
 		case <-tick.C:
-			if all := a.runs(); !a.quiet {
-				var commits uint64
-				for _, o := range all {
-					commits += o.commits
-				}
-				fmt.Printf("index: %d observer transactions, %s\n", commits,
-					time.Since(began).Round(time.Second))
+			if a.quiet {
+				continue
 			}
+			var commits uint64
+			for _, o := range a.runs() {
+				commits += o.commits
+			}
+			pending, err := a.db.Pending(ctx)
+			if err != nil {
+				continue // WaitIdle decides
+			}
+			fmt.Printf("index: %d runs of observers, %d wait, %s\n", commits, pending.Runnable,
+				time.Since(began).Round(time.Second))
 		}
 	}
 }
