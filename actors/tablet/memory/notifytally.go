@@ -117,10 +117,15 @@ func (a *ages) coarsen() {
 	}
 }
 
-// merge adds the other's buckets, where some are below zero here. The coarser width of the two
-// holds for both. What is the least in a bucket of both is not known: one that was added here
-// is forgotten when the bucket's count was zero meanwhile, for the other's that were taken away.
+// merge adds the other's buckets, where some are below zero here; the other is not used after
+// it. The coarser width of the two holds for both. If anything was added or taken away here,
+// the least of a bucket is not known: one that was added here is forgotten when the bucket's
+// count was zero meanwhile, for the other's that were taken away.
 func (a *ages) merge(o *ages) {
+	if a.buckets == nil {
+		*a = *o
+		return
+	}
 	for a.double < o.double {
 		a.coarsen()
 	}
