@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,6 +18,7 @@ import (
 	"github.com/percolator-go/percolator/internal/httpd"
 	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/node/config"
 )
 
 // console is what HTTP asks of the node for its pages: it answers their questions
@@ -30,11 +32,13 @@ type console struct{ node *Node }
 
 var _ httpd.Operators = (*console)(nil)
 
-// closed reports whether HTTP is for those who have logged in. The policy is there once the
-// node serves; before, HTTP tells little.
-func (c *console) closed() bool {
+// closed reports whether HTTP answers a request only to those who have logged in. The policy
+// is there once the node serves; before, nobody can log in and HTTP tells little, but for
+// profiles: they are for this machine only.
+func (c *console) closed(req *http.Request) bool {
 	if !c.node.serving.Load() {
-		return c.node.cfg.HTTPLogin
+		return c.node.cfg.HTTPLogin || strings.HasPrefix(req.URL.Path, "/debug/pprof/") &&
+			!config.IsLoopback(req.RemoteAddr)
 	}
 	return c.node.policy.now().GetHttpLogin()
 }

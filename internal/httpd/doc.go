@@ -21,7 +21,8 @@
 //     reaches a document as text, never as markup (console/dom.js); documents load and run
 //     nothing that another host serves.
 //  6. Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in.
-//     While Options.Closed holds, nothing but health goes to anybody who has not. Questions of
+//     While Options.Closed holds, nothing but health goes to anybody who has not; streams that are
+//     open then end. Questions of
 //     pages are few at once and bounded in time; what they answer is bounded by who answers.
 //
 // Package node owns a Server and closes it. Nothing of it outlives the process.

@@ -11,6 +11,8 @@ const (
 	MaxConnections = maxConnections
 	MaxListeners   = maxListeners
 	MaxQuestions   = maxQuestions
+	MaxGuesses     = maxGuesses
+	MaxLookUps     = maxLookUps
 )
 
 // OpenQuick is Open with a time of its own for everything that takes long.

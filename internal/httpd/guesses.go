@@ -1,13 +1,17 @@
 package httpd
 
 import (
+	"crypto/sha256"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 )
 
 // Tokens are too long to be guessed. What guesses bounds is the work that wrong ones make,
-// each a question to meta, and the lines in the log. Requests call it on their goroutines.
+// each a question to meta. One that was found wrong is remembered: a page that goes on
+// showing a token that was revoked must not keep those that are right out, which come from
+// the same address. Requests call it on their goroutines.
 
 const (
 	// maxGuesses is how many wrong tokens an address may show within guessTime. All
@@ -15,6 +19,9 @@ const (
 	maxGuesses  = 10
 	guessTime   = time.Minute
 	maxGuessers = 1024
+	// maxWrong is how many tokens are remembered. Those beyond it are looked up and counted
+	// each time.
+	maxWrong = 4096
 )
 
 // guesses counts wrong tokens by address, within a minute that begins anew when it is over.
@@ -24,32 +31,47 @@ type guesses struct {
 	mu     sync.Mutex
 	began  time.Time
 	failed map[netip.Addr]int
+	wrong  map[[sha256.Size]byte]error // what was wrong, by the token's hash
 }
 
-// add counts one guess. It returns how long to wait if there were too many already.
-func (g *guesses) add(addr netip.Addr) time.Duration {
+func newGuesses(now func() time.Time) *guesses {
+	return &guesses{
+		now: now, failed: map[netip.Addr]int{}, wrong: map[[sha256.Size]byte]error{},
+	}
+}
+
+// refusal returns why a token is refused without being looked up; nil: look it up.
+func (g *guesses) refusal(addr netip.Addr, token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
-	if now.Sub(g.began) >= guessTime {
+	if now := g.now(); now.Sub(g.began) >= guessTime {
 		g.began = now
 		clear(g.failed)
+		clear(g.wrong)
 	}
-	addr = g.counted(addr)
-	if g.failed[addr] >= maxGuesses {
-		return g.began.Add(guessTime).Sub(now)
+	if why := g.wrong[sha256.Sum256([]byte(token))]; why != nil {
+		return why
 	}
-	g.failed[addr]++
-	return 0
+	if g.failed[g.counted(addr)] >= maxGuesses {
+		return &Refusal{http.StatusTooManyRequests, CodeTooMany,
+			"too many tokens from this address were wrong: wait a minute"}
+	}
+	return nil
 }
 
-// takeBack takes back a guess that was right.
-func (g *guesses) takeBack(addr netip.Addr) {
+// add counts a token that was looked up and is wrong, once however many requests showed it
+// at a time.
+func (g *guesses) add(addr netip.Addr, token string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if addr = g.counted(addr); g.failed[addr] > 0 {
-		g.failed[addr]--
+	hash := sha256.Sum256([]byte(token))
+	if g.wrong[hash] != nil {
+		return
 	}
+	if len(g.wrong) < maxWrong {
+		g.wrong[hash] = why
+	}
+	g.failed[g.counted(addr)]++
 }
 
 // counted is what the address is counted by: whoever has one of IPv6 has all of its network.

@@ -22,7 +22,7 @@ import (
 // (or from no browser), is JSON, and has a header that no other site's page can add. A
 // session is the token itself, in a cookie that scripts cannot read: any node can judge
 // it, and it ends when the token does. It is called on the goroutine of each request; the
-// only state is in guesses.
+// only state is in guesses and lookUps.
 
 // User is who is logged in.
 type User struct {
@@ -69,6 +69,10 @@ const (
 	maxBody = 64 << 10
 	// actTime is how long a change may take: less than the answer has.
 	actTime = 25 * time.Second
+	// maxLookUps is how many tokens are looked up at once, and lookUpTime how long one may
+	// take with its wait for that: with actTime, less than the answer has.
+	maxLookUps = 16
+	lookUpTime = 4 * time.Second
 	// consoleHeader has to be there, with any value. A page of another site cannot set it
 	// without being asked whether it may, which it may not.
 	consoleHeader = "X-Percolator-Console"
@@ -82,14 +86,16 @@ type logins struct {
 	operators Operators // nil: nobody can log in
 	secure    bool      // requests come over TLS
 	anywhere  bool      // who logs in may do so in plain text over a network
+	closed    func(*http.Request) bool
 	logger    *slog.Logger
 	guesses   *guesses
+	lookUps   chan struct{} // has one for each that is under way
 }
 
 func newLogins(o Options) *logins {
 	return &logins{
 		operators: o.Operators, secure: o.TLS != nil, anywhere: o.PlainLogins, logger: o.Logger,
-		guesses: &guesses{now: time.Now, failed: map[netip.Addr]int{}},
+		closed: o.Closed, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps),
 	}
 }
 
@@ -181,15 +187,29 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 		return User{}, &Refusal{http.StatusForbidden, CodePermission, "a token is taken in plain " +
 			"text from this machine only: start the node with --http-tls, or use `ssh -L`"}
 	}
-	// Counted before it is looked at: many at once are as many guesses.
-	if wait := l.guesses.add(addr); wait > 0 {
-		return User{}, &Refusal{http.StatusTooManyRequests, CodeTooMany, "too many tokens from this " +
-			"address were wrong: wait a minute"}
+	return l.lookUp(req.Context(), addr, token)
+}
+
+// lookUp returns who has the token. What was found wrong only is counted: many requests
+// with one that is right may be under way. Wrong ones under way, which are not counted yet,
+// are bounded by lookUps.
+func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (User, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
+	select {
+	case l.lookUps <- struct{}{}:
+		defer func() { <-l.lookUps }()
+	case <-ctx.Done():
+		return User{}, &Refusal{http.StatusServiceUnavailable, CodeUnavailable,
+			"the node is busy looking up tokens: try again"}
 	}
-	user, err := l.operators.Identify(req.Context(), token, nil)
+	if err := l.guesses.refusal(addr, token); err != nil {
+		return User{}, err
+	}
+	user, err := l.operators.Identify(ctx, token, nil)
 	var refusal *Refusal
-	if !errors.As(err, &refusal) || refusal.Status != http.StatusUnauthorized {
-		l.guesses.takeBack(addr)
+	if errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized {
+		l.guesses.add(addr, token, refusal)
 	}
 	return user, err
 }
@@ -204,19 +224,25 @@ func (l *logins) instead(req *http.Request, why error) error {
 	return err
 }
 
-// only has next answer those who have logged in, with whatever role, while the listener is closed
-// to others. Open stay health, the files of the console, which are the same everywhere, and what
-// one logs in by.
-func (l *logins) only(closed func() bool, next http.Handler) http.Handler {
-	if closed == nil {
-		return next
+// mayRead returns nil if who makes the request has logged in, with whatever role, or need
+// not; else a refusal.
+func (l *logins) mayRead(req *http.Request) error {
+	if l.closed == nil || !l.closed(req) {
+		return nil
 	}
+	_, err := l.identify(req, l.tokenOf(req))
+	return err
+}
+
+// only has next answer those who may read. Open stay health, the files of the console, which are the same everywhere, and what
+// one logs in by.
+func (l *logins) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch path := req.URL.Path; {
 		case path == "/livez", path == "/readyz", path == "/", strings.HasPrefix(path, "/console/"),
 			path == "/api/v1/session", path == "/api/v1/login", path == "/api/v1/logout":
-		case closed():
-			if _, err := l.identify(req, l.tokenOf(req)); err != nil {
+		default:
+			if err := l.mayRead(req); err != nil {
 				refuse(w, err)
 				return
 			}

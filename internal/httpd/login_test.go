@@ -15,7 +15,9 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -298,7 +300,7 @@ func TestTokensAreNotTried(t *testing.T) {
 		}
 	}
 	for i := range 15 {
-		if code := try("bad\\u001b[2J", a); code != 401 && i < 10 || code != 429 && i >= 10 {
+		if code := try(fmt.Sprintf("bad%d\\u001b[2J", i), a); code != 401 && i < 10 || code != 429 && i >= 10 {
 			t.Errorf("the guess %d: %d", i, code)
 		}
 	}
@@ -311,6 +313,147 @@ func TestTokensAreNotTried(t *testing.T) {
 	if text := log.String(); strings.ContainsAny(text, "\x1b") || strings.Contains(text, "bad") ||
 		strings.Count(text, "refused") != 16 {
 		t.Errorf("log:\n%s", text)
+	}
+}
+
+// slowOperators look a token up until wait is closed.
+type slowOperators struct {
+	operators
+	wait           chan struct{}
+	lookUps, under atomic.Int64
+}
+
+func (o *slowOperators) Identify(ctx context.Context, token string,
+	cert *x509.Certificate) (httpd.User, error) {
+	o.lookUps.Add(1)
+	o.under.Add(1)
+	defer o.under.Add(-1)
+	<-o.wait
+	return o.operators.Identify(ctx, token, cert)
+}
+
+// TestManyAtOnce: of many requests at once from one address all that show a right token are
+// answered. Of as many that show wrong ones, few are looked up, and few at once.
+func TestManyAtOnce(t *testing.T) {
+	const many = 100
+	for what, token := range map[string]func(int) string{
+		"right":     func(int) string { return "good" },
+		"wrong":     func(i int) string { return fmt.Sprint("bad", i) },
+		"one wrong": func(int) string { return "bad" },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := &slowOperators{wait: make(chan struct{})}
+			h := closed(o)
+			codes := make(chan int, many)
+			for i := range many {
+				go func() { codes <- read(t, h, token(i)) }()
+			}
+			synctest.Wait()
+			if n := o.under.Load(); n != httpd.MaxLookUps {
+				t.Errorf("%s: %d look-ups are under way", what, n)
+			}
+			close(o.wait)
+			count := map[int]int{}
+			for range many {
+				count[<-codes]++
+			}
+			switch n := o.lookUps.Load(); {
+			case what == "right" && count[200] != many,
+				what == "wrong" && (count[401]+count[429] != many ||
+					n > httpd.MaxGuesses+httpd.MaxLookUps),
+				what == "one wrong" && (count[401] != many || n > httpd.MaxLookUps):
+				t.Errorf("%s: %d looked up, answers: %v", what, n, count)
+			}
+			if after := read(t, h, "good"); (after == 200) != (what != "wrong") {
+				t.Errorf("%s: a right one after them: %d", what, after)
+			}
+		})
+	}
+}
+
+// TestWrongTokenAgain: a page that goes on showing a token that was revoked makes no work,
+// and does not keep out those who show right ones from the same address.
+func TestWrongTokenAgain(t *testing.T) {
+	o := &slowOperators{wait: make(chan struct{})}
+	close(o.wait)
+	h := closed(o)
+	for range 50 {
+		if code := read(t, h, "revoked"); code != 401 {
+			t.Fatalf("the revoked one: %d", code)
+		}
+	}
+	if n := o.lookUps.Load(); n != 1 {
+		t.Errorf("it was looked up %d times", n)
+	}
+	if code := read(t, h, "good"); code != 200 {
+		t.Errorf("a right one after it: %d", code)
+	}
+}
+
+// closed serves the paths to those who have logged in.
+func closed(o httpd.Operators) http.Handler {
+	return httpd.Handler(httpd.Options{
+		Status:    func(context.Context) *pb.NodeStatusResponse { return sample() },
+		Ready:     func(context.Context) error { return nil },
+		Metrics:   prometheus.NewRegistry(),
+		Operators: o, Closed: func(*http.Request) bool { return true },
+	})
+}
+
+// read asks from one address, and returns the answer's status.
+func read(t *testing.T, h http.Handler, token string) int {
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/status", nil)
+	req.Host, req.RemoteAddr = "localhost", "127.0.0.1:4000"
+	req.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w.Code
+}
+
+// revocable are operators whose tokens may be revoked.
+type revocable struct {
+	operators
+	revoked atomic.Bool
+}
+
+func (o *revocable) Identify(ctx context.Context, token string,
+	cert *x509.Certificate) (httpd.User, error) {
+	if o.revoked.Load() {
+		token = "old"
+	}
+	return o.operators.Identify(ctx, token, cert)
+}
+
+// TestStreamsEnd: a stream ends when the listener is closed to those who have not logged in,
+// and when the token that it was opened with is revoked.
+func TestStreamsEnd(t *testing.T) {
+	o := &revocable{}
+	var shut atomic.Bool
+	address := quick(t, httpd.Options{
+		Cluster: (&told{status: &pb.ClusterStatusResponse{}}).cluster, Operators: o,
+		Closed: func(*http.Request) bool { return shut.Load() },
+	}, time.Second, 10*time.Millisecond)
+	for what, c := range map[string]struct {
+		token string
+		end   func()
+	}{
+		"nobody's":           {"", func() { shut.Store(true) }},
+		"of a revoked token": {"reads", func() { o.revoked.Store(true) }},
+	} {
+		shut.Store(c.token != "")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		header := http.Header{}
+		if c.token != "" {
+			header.Set("Authorization", "Bearer "+c.token)
+		}
+		body := bufio.NewReader(request(ctx, t, address+"/api/v1/cluster/stream", header).Body)
+		event(t, body)
+		event(t, body)
+		c.end()
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			t.Errorf("TOLD-ON: a stream, %s: %v", what, err)
+		}
+		cancel()
 	}
 }
 

@@ -44,9 +44,10 @@ type Options struct {
 	Questions map[string]Question
 	// MayRead says why who has not logged in may not see rows and values; nil: everybody may.
 	MayRead func(*http.Request) error
-	// Closed reports whether only those who have logged in are told anything but health; nil:
-	// everybody is.
-	Closed func() bool
+	// Closed reports whether the request is answered only if who makes it has logged in. It is
+	// asked of all but health and the console's files, and of a stream for each event; nil:
+	// everybody is answered.
+	Closed func(*http.Request) bool
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Notes are what to tell a probe beside that; nil: nothing.
@@ -154,8 +155,8 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(body, '\n'))
 	})
-	watch.serve(mux)
 	logins := newLogins(o)
+	watch.serve(mux, logins.mayRead)
 	logins.serve(mux)
 	mux.HandleFunc("POST /api/v1/actions/{name}", logins.changing(logins.act))
 	serveQuestions(mux, o, watch, logins)
@@ -163,7 +164,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	if o.Profiles {
 		profiles(mux)
 	}
-	return guard(onlyOwnHost(o.Hosts, logins.only(o.Closed, mux)))
+	return guard(onlyOwnHost(o.Hosts, logins.only(mux)))
 }
 
 // noted adds a line for each note.

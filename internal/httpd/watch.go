@@ -204,10 +204,11 @@ func (w *clusterWatch) close() {
 	w.asking.Wait()
 }
 
-// serve adds the paths.
-func (w *clusterWatch) serve(mux *http.ServeMux) {
+// serve adds the paths. mayRead refuses who may not listen any longer.
+func (w *clusterWatch) serve(mux *http.ServeMux, mayRead func(*http.Request) error) {
 	mux.HandleFunc("GET /api/v1/cluster", ownSite(w.once))
-	mux.HandleFunc("GET /api/v1/cluster/stream", ownSite(w.stream))
+	mux.HandleFunc("GET /api/v1/cluster/stream", ownSite(
+		func(rw http.ResponseWriter, req *http.Request) { w.stream(rw, req, mayRead) }))
 }
 
 // once answers with the cluster as it is now, or was just now.
@@ -225,8 +226,10 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
 }
 
 // stream answers with server-sent events, each what once would answer but for the tablets,
-// of which it has the totals only, until its client goes.
-func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
+// of which it has the totals only, until its client goes or may not read them any more: what
+// was allowed when it began may have been revoked.
+func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request,
+	mayRead func(*http.Request) error) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)
 		text(rw, http.StatusMethodNotAllowed, "this is a stream of events: GET it")
@@ -250,6 +253,9 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request) {
 		}
 		select {
 		case news := <-told:
+			if mayRead(req) != nil {
+				return
+			}
 			event = "data: " + string(news.event) + "\n\n"
 		case <-w.closed:
 			return

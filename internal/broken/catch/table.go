@@ -226,6 +226,8 @@ var properties = []property{
 		assertion: "ROWS-FOR-ALL: .*"},
 	{tag: "http_login_ignored", pkg: "node", test: "^TestHTTPLogin$",
 		assertion: "TOLD-TO-ALL: .*"},
+	{tag: "http_streams_go_on", pkg: "internal/httpd", test: "^TestStreamsEnd$",
+		assertion: "TOLD-ON: .*"},
 	{tag: "console_grants_ignored", pkg: "node", test: "^TestGrants$",
 		assertion: "GRANT-IGNORED: the console's rows: .*"},
 	{tag: "table_grants_ignored", pkg: "internal/rpc", test: "^TestGrantsNarrowRoles$",

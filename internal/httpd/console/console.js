@@ -92,7 +92,7 @@ function show() {
   drawVerdict();
   const {name, question} = route();
   const page = pages.get(name);
-  if (known.status === null) return;
+  if (known.status === null && name !== "login") return; // which nobody may see before
   if (page.ask) {
     if (asked === 0) ask();
     return;
@@ -168,9 +168,17 @@ function listen() {
     if (seen) repeat();
   };
   // A browser comes back by itself where the connection was lost, but not where it was refused.
-  events.onerror = () => {
+  // Why it was refused is not told here. If it was for the token, the session has the browser
+  // forget it, and the page to log in is next.
+  events.onopen = () => look().then(links);
+  events.onerror = async () => {
     lost = true;
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+    if (events.readyState !== EventSource.CLOSED) return;
+    const {name} = session;
+    await look();
+    links();
+    if (name !== "" && session.name === "") location.hash = "#/login";
+    setTimeout(listen, 5000);
   };
 }
 
@@ -200,13 +208,13 @@ addEventListener("hashchange", () => {
   shown = name;
   links();
   drawVerdict();
-  if (known.status !== null && pages.get(route().name).ask) ask();
+  if ((known.status !== null || name === "login") && pages.get(name).ask) ask();
   else show();
 });
 setInterval(freshness, 1000);
 shown = route().name;
 addEventListener("acted", repeat); // buttons say that it is under way
 links();
+show();
 listen();
 readHistory();
-look().then(links);

@@ -159,5 +159,5 @@ export async function login() {
   return [element("h2", {}, "Log in"),
     element("p", {}, "With a token that ", element("code", {},
       "percolator token create NAME --role operator"), " has made. Looking needs none, but for " +
-      "rows and values of a node with certificates."), form, says];
+      "rows and values of a node with certificates, unless http-login is set."), form, says];
 }

@@ -1,0 +1,31 @@
+package node_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/browser"
+)
+
+// TestConsoleTakesLogins: of a cluster that tells nothing to who has not logged in, the console
+// has the page to log in, then the cluster, and that page again once the token is revoked.
+func TestConsoleTakesLogins(t *testing.T) {
+	b := browser.Start(t)
+	ctx := within(t, time.Minute)
+	n := open(t, "", func(c *node.Config) {
+		c.HTTP, c.HTTPLogin, c.Logger = "127.0.0.1:0", true, slog.New(slog.DiscardHandler)
+	})
+	v := visitor{t, b, "http://" + n.HTTPAddr() + "/"}
+	v.logsIn(ctx, n)
+	v.goes("nodes", "answers in")
+	if _, err := handle.Client(n.DB()).Admin().RevokeToken(ctx, &pb.RevokeTokenRequest{
+		Name: "ann",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v.sees("the page to log in", "Looking needs none")
+}

@@ -1,0 +1,35 @@
+package node
+
+import (
+	"net/http/httptest"
+	"testing"
+)
+
+// TestProfilesWhileStarting: before a node knows its cluster's policy it shows profiles to its
+// own machine only, and nothing beside health to anybody if its flag says so.
+func TestProfilesWhileStarting(t *testing.T) {
+	const here, away = "127.0.0.1:4000", "10.0.0.7:4000"
+	n := &Node{}
+	c := &console{n}
+	for _, try := range []struct {
+		path, from    string
+		login, closed bool
+	}{
+		{"/debug/pprof/heap", away, false, true},
+		{"/debug/pprof/", away, false, true},
+		{"/debug/pprof/heap", here, false, false},
+		{"/debug/pprof/heap", here, true, true},
+		{"/api/v1/status", away, false, false},
+		{"/api/v1/status", away, true, true},
+	} {
+		n.cfg.HTTPLogin = try.login
+		req := httptest.NewRequestWithContext(t.Context(), "GET", try.path, nil)
+		req.RemoteAddr = try.from
+		if got := c.closed(req); got != try.closed {
+			t.Errorf("%+v: closed: %v", try, got)
+		}
+	}
+	if _, err := c.Identify(t.Context(), "percolator_any", nil); err == nil {
+		t.Error("somebody has logged in")
+	}
+}
