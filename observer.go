@@ -53,10 +53,11 @@ type BatchFunc func(ctx context.Context, tx *Tx, changes []Notification) error
 // PartialError is returned by a BatchFunc that has done its work for all changes of its batch
 // but some. What it wrote is committed, with the acknowledgments of the others, so nothing
 // of it may be for a change that failed. Each of these counts as if it had been run for alone
-// and had failed with its error: it is tried again, without being counted if the error wraps
-// ErrUnavailable, and parked after too many failures. If all have failed nothing is
-// committed, and if none has, it is no error. If the commit conflicts nothing of this
-// counts, and all are tried again.
+// and had failed with its error: it is tried again, and parked after too many failures. Of
+// those whose error wraps ErrUnavailable only each 64th in a row counts (MaxConflicts). If
+// all have failed nothing is committed, and if none has, it is no error. If the commit
+// conflicts, or a read of the transaction has failed, nothing of this counts, and all are
+// tried again, in halves.
 //
 // It has to be returned as it is: wrapped, or joined with others, it is an error of the whole
 // batch like any other. So is one that names a row which is not in the batch.

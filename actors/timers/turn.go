@@ -293,7 +293,8 @@ func (w *work) fireBatch(ctx context.Context, b *batch) (rows []string, now int6
 // one does what is to be done with one timer that is due, in the batch's transaction.
 func (w *work) one(ctx context.Context, b *batch, r mvcc.ReadCell) error {
 	t, ok := mvcc.TimerOf(r.Cell, r.Value)
-	// A cell that exceeds the limits cannot be notified; only a forger sets a timer of one.
+	// A cell that exceeds this node's limits cannot be notified. A forger sets a timer of one, or a
+	// node with higher limits.
 	if ok = ok && w.cfg.Client.CheckCell(t.Target) == nil; ok {
 		var err error
 		if ok, err = b.weak.has(ctx, t.Target); err != nil {

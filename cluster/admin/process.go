@@ -93,8 +93,7 @@ func (s *Service) SetLogLevel(_ context.Context,
 	if err := level.UnmarshalText([]byte(req.GetLevel())); err != nil {
 		return nil, refuse("%q is no level: known are debug, info, warn and error", req.GetLevel())
 	}
-	// A program around node.Open brings a logger of its own.
-	// It may have no level that can be set.
+	// A program around node.Open brings a logger of its own, which may have no level to set.
 	current := s.cfg.Node.LogLevel()
 	if current == nil {
 		return nil, refuse("the program that runs this node has a log of its own, whose level " +

@@ -109,9 +109,9 @@ func (n *nodeCredentials) watch(conn net.Conn, info credentials.AuthInfo,
 	return &watchedConn{Conn: conn, files: n.files, cert: state.PeerCertificates[0]}, info, nil
 }
 
-// watchedConn looks at the other node's certificate with everything that comes and goes. What
-// comes after the list of revoked certificates was read, which takes a second, is not heard.
-// Neither is there an idle connection for long: each side asks for a sign of life.
+// watchedConn looks at the other node's certificate with everything that comes and goes. A
+// changed list of revoked certificates is noticed within a second; from then on nothing is
+// read or written. Keepalives make idle connections end too.
 type watchedConn struct {
 	net.Conn
 	files *certs.Files

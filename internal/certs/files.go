@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// checkEvery is how often files are looked at for changes, at most, and only while there
-// are handshakes.
+// checkEvery is how often files are looked at for changes, at most, and only while somebody
+// asks what they hold.
 const checkEvery = time.Second
 
 // Files are one identity's files as they are now: each handshake uses what was on disk a
@@ -22,8 +23,9 @@ type Files struct {
 	source Source
 	logger *slog.Logger
 
-	mu      sync.Mutex
-	current *loaded
+	current atomic.Pointer[loaded]
+
+	mu      sync.Mutex // whoever looks at the files
 	stamps  [4]stamp
 	checked time.Time
 	failing bool // the last change was unsound, and that has been logged
@@ -43,11 +45,11 @@ func Open(source Source, logger *slog.Logger) (*Files, error) {
 	}
 	f := &Files{source: source, logger: logger, checked: time.Now()}
 	f.stamps = f.stat()
-	var err error
-	f.current, err = source.load(time.Now())
+	first, err := source.load(time.Now())
 	if err != nil {
 		return nil, err
 	}
+	f.current.Store(first)
 	return f, nil
 }
 
@@ -167,17 +169,20 @@ func (f *Files) base() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 }
 
-// now is what the files hold, looked at once a second.
+// now is what the files hold. They are looked at once a second, by one caller, for whom others
+// do not wait: all that nodes say to each other comes by here, and a disk may hang.
 func (f *Files) now() *loaded {
-	f.mu.Lock()
+	if !f.mu.TryLock() {
+		return f.current.Load()
+	}
 	defer f.mu.Unlock()
 	if time.Since(f.checked) < checkEvery {
-		return f.current
+		return f.current.Load()
 	}
 	f.checked = time.Now()
 	stamps := f.stat()
 	if stamps == f.stamps && !f.failing {
-		return f.current
+		return f.current.Load()
 	}
 	next, err := f.source.load(time.Now())
 	if err != nil {
@@ -187,14 +192,15 @@ func (f *Files) now() *loaded {
 				"changed certificates are not used", slog.Any("error", err))
 		}
 		f.failing = true
-		return f.current
+		return f.current.Load()
 	}
-	f.current, f.stamps, f.failing = next, stamps, false
+	f.current.Store(next)
+	f.stamps, f.failing = stamps, false
 	f.logger.Info("certificates loaded anew", "certificate", f.source.Cert)
 	if text, expired := problems(next.expiries(f.source), time.Now()); text != "" {
 		f.warn(text, expired)
 	}
-	return f.current
+	return f.current.Load()
 }
 
 func (f *Files) stat() (stamps [4]stamp) {

@@ -161,9 +161,9 @@ type ServerConfig struct {
 	// are not looked at.
 	Latest func(ctx context.Context, ts mvcc.Timestamp) (mvcc.Timestamp, error)
 	// Resolve ends the lock on a cell of the transaction that began at start, if there is one
-	// and it has expired, for clients that may read the cell but not end the lock. nil: they
-	// wait for others.
-	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) error
+	// and it has expired, for clients that may read the cell but not end the lock. live: the
+	// transaction goes on. nil: they wait for others.
+	Resolve func(ctx context.Context, cell mvcc.Cell, start mvcc.Timestamp) (live bool, err error)
 	Logger  *slog.Logger
 
 	// keepalive is after how much silence a client is asked for a sign of life,

@@ -22,16 +22,16 @@ type metRig struct {
 	t                  *testing.T
 	cluster            *txntest.Cluster
 	clients            map[certs.Role]*Client
+	policy             *pb.Policy
 	primary, free, own mvcc.TableID
 }
 
 func newMetRig(t *testing.T) *metRig {
 	cluster, dir := txntest.New(), certstest.Folder(t, "127.0.0.1")
 	r := &metRig{t: t, cluster: cluster, primary: cluster.AddTable("primary"),
-		free: cluster.AddTable("free"), own: cluster.AddTable("own")}
-	var policy pb.Policy
+		free: cluster.AddTable("free"), own: cluster.AddTable("own"), policy: &pb.Policy{}}
 	for _, id := range []mvcc.TableID{r.primary, r.own} {
-		policy.Grants = append(policy.Grants, &pb.Grant{
+		r.policy.Grants = append(r.policy.Grants, &pb.Grant{
 			Table: uint32(id), TableName: fmt.Sprint(id), Name: "bob", Role: "writer",
 		})
 	}
@@ -42,7 +42,7 @@ func newMetRig(t *testing.T) *metRig {
 		}
 	})
 	r.clients = roleClients(t, dir, securedOver(t, dir, cluster, ServerConfig{
-		Policy:  func() (*pb.Policy, time.Time) { return &policy, time.Now() },
+		Policy:  func() (*pb.Policy, time.Time) { return r.policy, time.Now() },
 		Resolve: node.ResolveAt,
 	}))
 	return r
@@ -131,6 +131,30 @@ func TestLocksEndWithoutAGrant(t *testing.T) {
 				t.Errorf("LOCK-STAYS: %v, %d locks", err, r.cluster.Locks(r.free))
 			}
 		})
+	}
+}
+
+// TestLocksEndWhereOneMayOnlyRead: who may write the table of a transaction's primary, and may
+// only read another where its locks are, gets past those too.
+func TestLocksEndWhereOneMayOnlyRead(t *testing.T) {
+	r := newMetRig(t)
+	r.policy = &pb.Policy{Grants: []*pb.Grant{{
+		Table: uint32(r.free), TableName: "free", Name: "ann", Role: "reader",
+	}}}
+	if e := r.prewrite(certs.Node, r.now(), at(r.free, 1)); e != nil {
+		t.Fatal(e)
+	}
+	reading := txn.NewClient(r.clients[certs.Writer], txn.Config{})
+	defer func() { _ = reading.Close() }()
+	r.cluster.Advance(11 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := reading.Run(ctx, txn.Options{}, func(ctx context.Context, x *txn.Txn) error {
+		_, _, err := x.Get(ctx, txn.Key{Table: "free", Row: "01", Column: "c"})
+		return err
+	})
+	if err != nil || r.cluster.Locks(r.free) != 0 {
+		t.Errorf("LOCK-STAYS: %v, %d locks", err, r.cluster.Locks(r.free))
 	}
 }
 

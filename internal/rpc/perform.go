@@ -126,8 +126,8 @@ func (s *service) do(ctx context.Context, who Caller,
 	if e := s.tables.check(ctx, table); e != nil {
 		return &pb.TabletResponse{Error: e}
 	}
-	if asked != req.GetCheckTxnStatus() { // it was weakened
-		s.endMet(ctx, who, asked)
+	if asked != nil {
+		s.endMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
 	}
 	// The client's belief about the tablet travels in the request; the node's own map
 	// knows where it is.
@@ -143,11 +143,13 @@ func (s *service) do(ctx context.Context, who Caller,
 	return s.grants.answer(who, resp)
 }
 
-// endMet has the locks ended that a client has met, says that they have expired, and is not
-// believed (weaken). Whoever may read a cell is to get past the lock on it, wherever that
-// lock's primary is. The node reads the lock itself, and its primary decides by the oracle's time:
+// endMet has locks ended that a client has met and says have expired, where it can't end them
+// itself: because it may only read their cells, or because what it says was weakened, which it
+// is where it may not write the table of their primary. Whoever may read a cell is to get past
+// the lock on it. The node reads the lock itself, and its primary decides by the oracle's time:
 // so a client ends nothing in that way that would not end anyway.
-func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest) {
+func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
+	weakened bool) {
 	if s.cfg.Resolve == nil || check.Now < check.MetExpiry {
 		return
 	}
@@ -155,15 +157,27 @@ func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStat
 		read := &pb.TabletRequest{Op: &pb.TabletRequest_Get{
 			Get: &pb.GetRequest{Cells: []*pb.Cell{c}},
 		}}
-		table, e := admit(read)
-		if e != nil || s.grants.refuse(who, read) != nil || s.tables.check(ctx, table) != nil {
+		end := &pb.TabletRequest{Op: &pb.TabletRequest_ResolveLock{
+			ResolveLock: &pb.ResolveLockRequest{Cells: []*pb.Cell{c}},
+		}}
+		if !s.may(ctx, who, read) || !weakened && s.may(ctx, who, end) {
 			continue
 		}
-		if err := s.cfg.Resolve(ctx, wire.Cell(c), mvcc.Timestamp(check.StartTs)); err != nil {
+		live, err := s.cfg.Resolve(ctx, wire.Cell(c), mvcc.Timestamp(check.StartTs))
+		if err != nil {
 			s.cfg.Logger.Debug("a lock that a client has met was not resolved", "error", err)
+		}
+		if err != nil || live { // so are the transaction's other locks
 			return
 		}
 	}
+}
+
+// may reports whether the caller may do the operation.
+func (s *service) may(ctx context.Context, who Caller, req *pb.TabletRequest) bool {
+	table, e := admit(req)
+	return e == nil && who.refuseOperation(req) == nil && s.grants.refuse(who, req) == nil &&
+		s.tables.check(ctx, table) == nil
 }
 
 // maxDeadline bounds a client's deadline, in milliseconds.

@@ -103,9 +103,9 @@ type effectsAnswer struct {
 	bounded bool
 }
 
-// walk asks every tablet, all at once, and then those again where something waited, one
-// after another, until nothing does. They are not asked at once: each question is work
-// for those who are waited for, and whoever has to be waited for longest decides.
+// walk asks every tablet, several at once, and then those again where something waited, until
+// nothing does. Those are asked one after another: each question is work for those who are
+// waited for, and whoever has to be waited for longest decides.
 func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWalk, error) {
 	now := &effectsWalk{seen: map[wire.Position]*pb.EffectsResponse{}}
 	var mu sync.Mutex

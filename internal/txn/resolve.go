@@ -312,25 +312,17 @@ func (r *resolver) ResolveLock(ctx context.Context, l mvcc.LockInfo) (resolved b
 }
 
 // ResolveAt does one round of resolution for the transaction's lock on the cell, if there is
-// one. Nodes call it for clients that have met the lock but may not end it: it reads the lock
-// anew, so that nothing depends on what a client says of it.
-func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell, startTS mvcc.Timestamp) error {
-	for e, err := range r.router.WalkFrom(ctx, mvcc.GroupLock, posOf(cell), "") {
-		at := wire.Cell(e.GetCell())
-		switch {
-		case err != nil:
-			return err
-		case at.Table != cell.Table || at.Row != cell.Row:
-			return nil
-		case at == cell:
-			l := mvcc.LockInfo{Cell: at, Lock: wire.Lock(e.GetLock())}
-			if l.Lock.StartTS == startTS {
-				_, err = r.ResolveLock(ctx, l)
-			}
-			return err
-		}
+// one. live reports whether the transaction goes on. Nodes call it for clients that have met
+// the lock but may not end it: it reads the lock anew, so that nothing depends on what a
+// client says of it.
+func (r *resolver) ResolveAt(ctx context.Context, cell mvcc.Cell,
+	startTS mvcc.Timestamp) (live bool, err error) {
+	l, there, err := r.router.lockAt(ctx, cell)
+	if err != nil || !there || l.Lock.StartTS != startTS {
+		return false, err
 	}
-	return nil
+	resolved, err := r.ResolveLock(ctx, l)
+	return err == nil && !resolved, err
 }
 
 // ForceLock is like ResolveLock but takes the lock's transaction for dead. If it is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 var threeRows = []string{"a", "h", "z"}
@@ -277,5 +279,46 @@ func TestResolveLockForScanners(t *testing.T) {
 	}
 	if find().Lock.StartTS != 0 {
 		t.Error("the lock is still there")
+	}
+}
+
+// TestResolveAtAsksOneTablet: whether there is a lock on a cell is asked of its tablet alone, and
+// it is found among others of its row.
+func TestResolveAtAsksOneTablet(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	for i := range 20 {
+		w.Split(w.table, fmt.Sprintf("s%02d", i))
+	}
+	var walks atomic.Int32
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetWalk() != nil {
+			walks.Add(1)
+		}
+		return txntest.Fault{}
+	})
+	if live, err := c.ResolveAt(w.ctx, w.cell("a"), 7); live || err != nil || walks.Load() != 1 {
+		t.Errorf("without a lock: %v, %v, %d walks", live, err, walks.Load())
+	}
+	start := w.Timestamps(1)
+	prewrite := &pb.PrewriteRequest{StartTs: uint64(start), Primary: wire.CellPB(w.cell("q")),
+		Expiry: uint64(mvcc.TimestampAt(start.Millis() + 10_000))}
+	for i := range 40 {
+		prewrite.Writes = append(prewrite.Writes, &pb.CellWrite{Kind: pb.Kind_KIND_PUT,
+			Cell: wire.CellPB(mvcc.Cell{Table: w.table, Row: "a", Column: fmt.Sprintf("c%02d", i)})})
+	}
+	resp, _, err := c.Send(w.ctx, wire.Position{Table: w.table, Row: "a"},
+		&pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{Prewrite: prewrite}})
+	if err != nil || resp.GetError() != nil {
+		t.Fatal(resp, err)
+	}
+	last := mvcc.Cell{Table: w.table, Row: "a", Column: "c39"}
+	if live, err := c.ResolveAt(w.ctx, last, start); !live || err != nil {
+		t.Errorf("of a transaction that goes on: %v, %v", live, err)
+	}
+	w.Advance(11 * time.Second)
+	live, err := c.ResolveAt(w.ctx, last, start)
+	if live || err != nil || w.Locks(w.table) != 39 {
+		t.Errorf("of one that has died: %v, %v; %d locks are left, want 39", live, err, w.Locks(w.table))
 	}
 }

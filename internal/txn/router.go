@@ -285,3 +285,35 @@ func (r *router) WalkFrom(ctx context.Context, group mvcc.Group, from wire.Posit
 		}
 	}
 }
+
+// rowPage is how many locks of a row are asked for at a time.
+const rowPage = 16
+
+// lockAt returns the lock on the cell, if there is one.
+func (r *router) lockAt(ctx context.Context, cell mvcc.Cell) (l mvcc.LockInfo, there bool,
+	err error) {
+	var after *pb.Cell
+	for {
+		req := &pb.TabletRequest{Op: &pb.TabletRequest_Walk{Walk: &pb.WalkRequest{
+			Group: uint32(mvcc.GroupLock), Table: uint32(cell.Table),
+			FromRow: wire.Bytes(cell.Row), Limit: rowPage, After: after,
+		}}}
+		resp, _, err := r.call(ctx, posOf(cell), req, true)
+		if err != nil {
+			return l, false, err
+		}
+		entries := resp.GetWalk().GetEntries()
+		for _, e := range entries {
+			switch at := wire.Cell(e.GetCell()); {
+			case at == cell:
+				return mvcc.LockInfo{Cell: at, Lock: wire.Lock(e.GetLock())}, true, nil
+			case at.Table != cell.Table || at.Row != cell.Row:
+				return l, false, nil
+			}
+		}
+		if resp.GetWalk().GetDone() || len(entries) == 0 {
+			return l, false, nil
+		}
+		after = entries[len(entries)-1].GetCell()
+	}
+}

@@ -40,8 +40,8 @@ type Config[V any] struct {
 	// Read makes what is exported from the cell's value. It may read other cells, but what
 	// it makes has to be the same whenever it reads the same version: the sink takes a
 	// version only once. Where it finds that the rest of the row has moved on, it returns
-	// an error that wraps percolator.ErrUnavailable, and is called again later. The rows of a
-	// batch that can be read do not wait for others. It is called for several rows at once.
+	// an error that wraps percolator.ErrUnavailable, and is called again later, while the
+	// batch's other rows are applied. It is called for several rows at once.
 	Read func(ctx context.Context, r percolator.Reader, row string, value []byte) (V, error)
 	// Apply makes changes of different rows durable before it returns nil. Of a row it keeps
 	// the value, or that it is gone, with the version, and ignores a change whose version is

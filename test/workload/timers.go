@@ -145,11 +145,6 @@ func pause(ctx context.Context, d time.Duration) error {
 // Check waits until every timer has fired and every row has rested, or ctx ends, and compares.
 // It is called after the faults.
 func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.early != nil {
-		return w.early
-	}
 	for {
 		waiting, err := w.compare(ctx, db)
 		if err == nil && waiting == "" {
@@ -167,7 +162,7 @@ func (w *Timers) Check(ctx context.Context, db *percolator.DB) error {
 	}
 }
 
-// compare returns a row that has not been run for yet. It is called with mu held.
+// compare returns a row that has not been run for yet, or what has run too early.
 func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string, err error) {
 	s, err := db.Snapshot(ctx)
 	if err != nil {
@@ -188,6 +183,11 @@ func (w *Timers) compare(ctx context.Context, db *percolator.DB) (waiting string
 			return "", err
 		}
 		fired[c.Row] = percolator.Timestamp(at)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.early != nil {
+		return "", w.early
 	}
 	for row, due := range w.timers {
 		at, there := fired[row]

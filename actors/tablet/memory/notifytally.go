@@ -67,8 +67,8 @@ type ages struct {
 	double  uint                // width is 1000 << double
 }
 
-// ageBucket counts the timestamps of one bucket. least is none of them higher than, and nearly
-// always the least that was added while there were any.
+// ageBucket counts the timestamps of one bucket. None of them is below least, which is nearly
+// always the lowest.
 type ageBucket struct {
 	n     int
 	least mvcc.Timestamp // 0: none was added
