@@ -175,7 +175,7 @@ func TestParkAndReplay(t *testing.T) {
 // TestPanics: the panic is the notification's error.
 func TestPanics(t *testing.T) {
 	n := pt.Start(t, shop)
-	n.Inject(t, pt.Fault{Kind: pt.RunPanics, Observer: "tally", Times: 3})
+	n.Inject(t, pt.Fault{Kind: pt.RunPanics, Observer: "tally"})
 	n.Set(t, "ann/1", item, "apple")
 	n.RunUntilIdle(t)
 	if parked := n.Parked(t, "tally"); len(parked) != 1 ||
