@@ -441,7 +441,7 @@ func TestStreamsEnd(t *testing.T) {
 		"of a revoked token": {"reads", func() { o.revoked.Store(true) }},
 	} {
 		shut.Store(c.token != "")
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		header := http.Header{}
 		if c.token != "" {
 			header.Set("Authorization", "Bearer "+c.token)
