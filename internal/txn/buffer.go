@@ -18,6 +18,9 @@ import (
 var errLateWrite = fmt.Errorf("%w: a goroutine wrote to the transaction during its commit: "+
 	"wait for all that write before the commit, or before the function returns", ErrInvalid)
 
+// fewWrites is how many writes there is room for from the first on.
+const fewWrites = 2
+
 // cellCost is about the memory that a buffered cell takes besides its row, column and value.
 const cellCost = 192
 
@@ -52,8 +55,7 @@ type writeBuffer struct {
 	failed    error // the first failed read or impossible write: the transaction cannot commit
 
 	// writes are in the order of their first Set, one per cell, locks and validations
-	// too; first holds the first few, so that a small transaction allocates nothing for
-	// them. index finds a cell's place in writes once they are many.
+	// too. index finds a cell's place in writes once they are many.
 	writes []pending
 	index  map[mvcc.Cell]int
 	// Commit sorts writes: the first written of them are writes, the others locks, and
@@ -68,7 +70,6 @@ type writeBuffer struct {
 	// order.
 	unresolved []unresolvedWrite
 	timers     []unsetTimer
-	first      [2]pending
 }
 
 // Set buffers a write; the value is copied.
@@ -148,6 +149,9 @@ func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 			w.kind, w.value = kind, value
 		}
 		return
+	}
+	if b.writes == nil {
+		b.writes = make([]pending, 0, fewWrites)
 	}
 	b.writes = append(b.writes, pending{cell, kind, value})
 	if b.index != nil {

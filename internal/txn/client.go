@@ -120,7 +120,7 @@ func (c *Client) BeginLazy(ctx context.Context, o Options) (*Txn, error) {
 
 func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	c.stats.begun.Add(1)
-	// One allocation holds the transaction, room for its first writes and its reader.
+	// One allocation holds the transaction and its reader, which has room for one cell.
 	t := &Txn{ctx: ctx, began: metrics.Now(), origin: originIn(ctx)}
 	t.c, t.name, t.limit = c, o.Name, c.cfg.TransactionBytes
 	if o.Bytes > 0 {
@@ -129,7 +129,6 @@ func (c *Client) newTxn(ctx context.Context, o Options) *Txn {
 	if t.counted = c.stats.named(o.Name); t.counted != nil {
 		t.counted.begun.Add(1)
 	}
-	t.writes = t.first[:0]
 	return t
 }
 
@@ -202,7 +201,7 @@ func (c *Client) runOnce(
 // retryable reports whether a transaction that failed with err surely did not commit and
 // is worth another run.
 func retryable(err error) bool {
-	if errors.Is(err, ErrCommitUnknown) {
+	if err == nil || errors.Is(err, ErrCommitUnknown) {
 		return false
 	}
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrLocked) ||

@@ -20,7 +20,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
 	}
-	err := cmp.Or(t.failure(), ctx.Err())
+	err := cmp.Or(t.failed, ctx.Err())
 	if err == nil {
 		err = t.resolveRest(ctx)
 	}
