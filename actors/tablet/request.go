@@ -69,7 +69,7 @@ func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
-func (o *proposer) removed() bool { return errors.Is(o.failed, errRemoved) }
+func (o *proposer) removed() bool { return o.failed != nil && errors.Is(o.failed, errRemoved) }
 
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
 // tablet's, and that of the right side of its last split.
@@ -87,8 +87,11 @@ func (s *state) wrongTablet(format string, args ...any) *pb.TabletResponse {
 // port and the batch limit their bytes by it.
 func requestSize(req *pb.TabletRequest) int {
 	const fixed = 64
-	if c := req.GetSetCatalogue(); c != nil {
-		return proto.Size(c)
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_Get: // as most are, and it has nothing else
+		return fixed * (1 + len(op.Get.GetCells()))
+	case *pb.TabletRequest_SetCatalogue:
+		return proto.Size(op.SetCatalogue)
 	}
 	s := wire.SubjectOf(req)
 	n := fixed * (1 + len(s.Cells) + len(s.Intents))

@@ -101,7 +101,7 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 		if r.Status == mvcc.StatusLocked && r.Lock.Lock.Token != 0 {
 			return nil, &r.Lock.Lock, nil
 		}
-		if bytes += len(r.Value); bytes > v.Limits().Batch && i > 0 {
+		if bytes += len(r.Value); i > 0 && bytes > v.Limits().Batch {
 			out.get.Results = out.get.Results[:i] // the caller asks for the rest
 			break
 		}
