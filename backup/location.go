@@ -71,12 +71,12 @@ func (l *Location) Close() error { return l.bucket.Close() }
 
 // write writes an object from what fn writes. It is there, and durable, when write returns
 // nil; if fn fails it is not there.
-func (l *Location) write(ctx context.Context, name string, only bool,
+func (l *Location) write(ctx context.Context, name string, ifAbsent bool,
 	fn func(io.Writer) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := l.bucket.NewWriter(within, name, &blob.WriterOptions{
-		ContentType: "application/octet-stream", IfNotExist: only,
+		ContentType: "application/octet-stream", IfNotExist: ifAbsent,
 	})
 	if err != nil {
 		return fmt.Errorf("backup: write %s: %w", name, err)

@@ -140,14 +140,14 @@ func sealLine(kind string, body []byte) string {
 
 // putSealed writes v, as JSON behind its checksum, and returns the SHA-256 of all of it.
 func (l *Location) putSealed(ctx context.Context, name, kind string, v any,
-	only bool) (string, error) {
+	ifAbsent bool) (string, error) {
 	body, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return "", fmt.Errorf("backup: encode %s: %w", name, err)
 	}
 	data := append([]byte(sealLine(kind, body)), body...)
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), l.write(ctx, name, only, func(w io.Writer) error {
+	return hex.EncodeToString(sum[:]), l.write(ctx, name, ifAbsent, func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})

@@ -65,9 +65,9 @@ type joiningParts struct {
 	// contact reaches other nodes' doors, and makes this one reachable at the address;
 	// nil: gRPC.
 	contact func(listen string, door pb.MembershipServer) join.Contact
-	// alone: somebody else tells who the members are, so that nothing is bound for
+	// noGossip: somebody else tells who the members are, so that nothing is bound for
 	// gossip.
-	alone bool
+	noGossip bool
 	// clock is the node's; nil: time.Now.
 	clock func() time.Time
 	gate  *version.Gate
@@ -172,7 +172,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	var err error
 	n.joining, err = openJoining(n.cfg, n.certs.files, n.store, bootstrap, joiningParts{
-		contact: n.parts.Contact, alone: n.parts.Members != nil, http: n.HTTPAddr(),
+		contact: n.parts.Contact, noGossip: n.parts.Members != nil, http: n.HTTPAddr(),
 		clock: n.parts.Clock, gate: n.gate,
 		waiting: func(why string) { n.waiting.Store(&why) },
 	})
@@ -242,7 +242,7 @@ func (e *joining) bind(parts joiningParts) error {
 	if e.at.Listen, err = e.cfg.AdvertisedAddr(l.Addr().String(), true); err != nil {
 		return err
 	}
-	if addr := e.cfg.GossipAddr(); addr != "" && !parts.alone {
+	if addr := e.cfg.GossipAddr(); addr != "" && !parts.noGossip {
 		if e.ports, err = gossip.Listen(addr, e.cfg.Logger); err != nil {
 			return err
 		}

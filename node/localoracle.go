@@ -30,9 +30,9 @@ type localOracle struct {
 
 	running atomic.Pointer[oracle.Oracle] // nil: it does not run
 	judge   *oracle.Judge
-	// alone is where the meta tablet says that it leads as its group's only voter, so
+	// soleVoter is where the meta tablet says that it leads as its group's only voter, so
 	// that timestamps can be issued without a message to it.
-	alone tablet.Alone
+	soleVoter tablet.SoleVoter
 }
 
 // start starts the oracle. Where meta is not led from here, its requests fail with the
@@ -89,7 +89,7 @@ func (l *localOracle) now(count int) (mvcc.Timestamp, bool) {
 }
 
 // Confirmed implements oracle.Meta. It succeeds only while meta has no other voter.
-func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.alone.Confirmed() }
+func (l *localOracle) Confirmed() (term, mark uint64, ok bool) { return l.soleVoter.Confirmed() }
 
 // Mark implements oracle.Meta. The meta tablet raises its mark, if it leads, and confirms
 // that it does. then is called once: on the tablet's goroutine, or before Mark returns if

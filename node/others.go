@@ -29,8 +29,8 @@ type others struct {
 	lost atomic.Uint64 // how often gossip has said of another node that it died, or left
 }
 
-// errAlone is the error of requests on a node without others.
-var errAlone = errors.New("node: there are no other nodes")
+// errSingleNode is the error of requests on a node without others.
+var errSingleNode = errors.New("node: there are no other nodes")
 
 // alive returns the other nodes that gossip believes alive. It may be some heartbeats old:
 // whoever asks a node of the list still bounds the wait for it.
@@ -58,7 +58,7 @@ func (o *others) isAlive(node uint64) bool {
 func (o *others) call(ctx context.Context, node uint64,
 	req *wire.PeerRequest) (*wire.PeerResponse, error) {
 	if o.peers == nil {
-		return nil, errAlone
+		return nil, errSingleNode
 	}
 	// ctx's deadline goes along, so that the other node drops what nobody waits for any more.
 	r, err := o.peers.Call(ctx, node, req)

@@ -309,7 +309,7 @@ func (t *tablets) OpenReplica(id uint64) error {
 	}
 	// Only meta's leadership counts for the oracle.
 	if id == cluster.MetaTablet {
-		cfg.Alone = &t.oracle.alone
+		cfg.SoleVoter = &t.oracle.soleVoter
 	}
 	port, err := tablet.Spawn(t.system, t.store, t.logs, t.readers, id, t, cfg)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // This file evaluates operations on the tablet itself rather than on its rows: the
 // oracle's mark, the catalogue, and the status. The first two are proposed in entries of
 // their own, in the turn that evaluates them. The status needs no leader and no batch; a
-// copy of it may be left in the beat for the node to read without a message. All of it
+// copy of it may be left in the tickState for the node to read without a message. All of it
 // runs on the tablet's goroutine.
 
 // raiseMark raises the oracle's persisted mark to the maximum of both (design section 6).
@@ -57,7 +57,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	e.memory.Catalogue = memory.NewCatalogue(message)
 	// If Raft has not taken it, nothing may go by it.
 	if !e.ownEntry(own) {
-		e.restore()
+		e.revertToInFlight()
 	}
 }
 
@@ -101,9 +101,9 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 	// A replica at rest, without load and without operations that the load does not show
 	// yet, will say the same until something happens to it. The node reads it there
 	// (Ticker.LastStatus).
-	if t.beat != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
+	if t.ticking != nil && s.Quiescent && t.failed == nil && req.GetMeasureAbove() != 0 &&
 		s.Load == 0 && t.loads.ops == t.counters.operations() {
-		t.beat.status.Store(s)
+		t.ticking.status.Store(s)
 	}
 	return &pb.TabletResponse{Result: &pb.TabletResponse_Status{Status: s}}
 }

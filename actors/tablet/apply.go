@@ -191,7 +191,7 @@ func (t *Tablet) onApplied(m *applied) {
 	}
 	// Reads whose index is this entry can be read now.
 	t.reads.dispatch()
-	t.settle()
+	t.retryWaiting()
 }
 
 // drop gives up a proposal that every replica has dropped.
@@ -203,7 +203,7 @@ func (t *Tablet) drop(p *proposal) {
 		t.history.stepLost()
 	}
 	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
-	t.restore()
+	t.revertToInFlight()
 	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil) {
 		x.answer(changed)
 		t.endExclusive()

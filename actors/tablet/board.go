@@ -20,7 +20,7 @@ import (
 // leader that does not know yet that it was replaced leaves there what it has published.
 // The zero value is empty. A Board is safe for concurrent use.
 type Board struct {
-	changes atomic.Uint64 // of what Clean gives; behind every change
+	changes atomic.Uint64 // version of what Clean returns, raised after each change
 	settled atomic.Uint64 // of what IsSettled says; likewise
 
 	mu      sync.RWMutex

@@ -281,7 +281,7 @@ func (t *Tablet) makeStep(p *pass) {
 	if len(step.Mutations) > 0 {
 		h.inFlight = true
 		e.proposal.collects = true
-		if refusal := e.take(step.Mutations); refusal != nil || !t.propose(e.proposal) {
+		if refusal := e.addEffects(step.Mutations); refusal != nil || !t.propose(e.proposal) {
 			h.stepLost()
 		}
 	}

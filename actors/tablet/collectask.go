@@ -69,13 +69,13 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
 	own.answer(call, e.collectResponse(nil, false))
 	if !e.ownEntry(own) {
-		e.restore()
+		e.revertToInFlight()
 	}
 }
 
-// restore sets the bound, the safepoint and the catalogue back to what is applied or
+// revertToInFlight sets the bound, the safepoint and the catalogue back to what is applied or
 // still in flight, after a proposal that raised one of them was lost.
-func (o *proposer) restore() {
+func (o *proposer) revertToInFlight() {
 	o.memory.Bound, o.memory.Safepoint, o.memory.Catalogue = o.appliedBound, o.appliedSafepoint,
 		o.appliedCatalogue
 	for _, p := range o.pipeline.inflight {

@@ -35,9 +35,9 @@ type Config struct {
 	Dispatcher *actorkit.Dispatcher
 	// Board is where leaders publish what they know to be empty; nil: nowhere.
 	Board *Board
-	// Alone is where the meta tablet publishes that it leads as its group's only voter;
+	// SoleVoter is where the meta tablet publishes that it leads as its group's only voter;
 	// nil: nowhere.
-	Alone *Alone
+	SoleVoter *SoleVoter
 	// Snapshots sends the tablet's state to replicas that lag too far; nil: nobody gets a
 	// snapshot.
 	Snapshots *snapshot.Sender

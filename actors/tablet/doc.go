@@ -44,7 +44,7 @@
 //     Followers apply blindly and keep no locks or notifications in memory.
 //  9. Descriptor, epoch and configuration change in one Txn, by an entry that shares the
 //     log with nothing in flight. Before a configuration counts in which others can be
-//     elected, the oracle's short cut (Alone) is withdrawn.
+//     elected, the oracle's short cut (SoleVoter) is withdrawn.
 //  10. A message of another replica is checked before Raft sees it: one that does not fit
 //     is dropped.
 //  11. What Raft has handed out to be written is written, in order, however long the disk

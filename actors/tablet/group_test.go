@@ -58,8 +58,8 @@ type member struct {
 	removed map[uint64]bool
 	made    map[uint64]bool
 	free    atomic.Uint64 // bytes on the disk
-	loud    []string      // where Alone said something when others could already be elected
-	alone   Alone
+	loud    []string      // where SoleVoter said something when others could already be elected
+	alone   SoleVoter
 	board   Board
 }
 
@@ -153,7 +153,7 @@ func (m *member) spawn(id uint64) {
 		Ticker: m.ticker, Board: &m.board, Checksums: m.sums,
 	}
 	if id == groupTablet {
-		cfg.Alone = &m.alone
+		cfg.SoleVoter = &m.alone
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

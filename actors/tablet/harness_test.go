@@ -42,7 +42,7 @@ type rig struct {
 	timestamps func(n int, then func(mvcc.Timestamp, error)) // nil: at once
 	// called in the tablet's turn before a near timestamp is given
 	nearStop func()
-	alone    Alone // what meta says
+	alone    SoleVoter // what meta says
 }
 
 func (r *rig) Timestamps(n int, then func(mvcc.Timestamp, error)) {
@@ -100,7 +100,7 @@ func (r *rig) spawn(id uint64) {
 		MaxWait: r.maxWait, Limits: mvcc.DefaultLimits(), Logger: slog.New(slog.DiscardHandler),
 	}
 	if id == MetaTabletID {
-		cfg.Alone = &r.alone
+		cfg.SoleVoter = &r.alone
 	}
 	r.mu.Lock()
 	// held until the port is there: whoever hears that the tablet leads may ask for it

@@ -33,7 +33,7 @@ func TestLateOperationsAreDropped(t *testing.T) {
 		"a one-phase commit": r.startBy(2, past, onePhaseOf(r.take(1), put("b", "1"))),
 	}
 	release := r.hold()
-	// in flight: what comes now is held, or parked at its reservation
+	// in flight: what comes now is held, or waits for its reservation
 	holder := r.start(2, onePhaseOf(r.take(1), put("x", "1")))
 	r.until(2, "it is proposed", func(s *pb.StatusResponse) bool { return s.Proposals >= 1 })
 	// as many as that one: it need not wait, and all others must

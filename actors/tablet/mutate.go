@@ -14,7 +14,7 @@ import (
 // This file evaluates mutations. A batch is evaluated in one turn of the tablet, in
 // order, against a Snap of what is visible with the effects in flight laid over it, and
 // proposed in the same turn, so that nothing comes in between. What meets a reservation,
-// or effects that it cannot judge yet, is parked (waiting.go) and comes here again.
+// or effects that it cannot judge yet, waits (waiting.go) and comes here again.
 
 // evaluation is the handling of one batch of mutations. It lives for one turn.
 type evaluation struct {
@@ -22,7 +22,7 @@ type evaluation struct {
 	reads    *reads // learn of a raised safepoint; have workers confirm
 	view     *memory.EvalView
 	proposal *proposal
-	granting []*onePhase // checked and reserved; they need a commit timestamp
+	stamping []*onePhase // checked and reserved; they need a commit timestamp
 	full     error       // the store takes no new writes
 }
 
@@ -50,25 +50,25 @@ func (t *Tablet) mutate(calls []*Call) {
 	e.full = t.store.WriteBlocked()
 	for i, call := range calls {
 		t.counters.mutations++
-		e.one(call)
+		e.evaluateCall(call)
 		if x := t.drain.op; x != nil { // the rest waits for it
 			x.deferred = append(x.deferred, calls[i+1:]...)
 			break
 		}
 	}
 	t.propose(e.proposal)
-	if len(e.granting) > 0 {
-		t.reservations.ask(e.granting, t.host, t.self, time.Now().Add(t.cfg.MaxWait))
-		t.parked.arm()
+	if len(e.stamping) > 0 {
+		t.reservations.ask(e.stamping, t.host, t.self, time.Now().Add(t.cfg.MaxWait))
+		t.waiting.arm()
 	}
 	// An exclusive that this batch took on begins at once if the batch leaves nothing in
 	// flight.
 	t.tryExclusive()
 }
 
-// one evaluates one operation: it answers the call, adds its effects and its answer to
+// evaluateCall evaluates one operation: it answers the call, adds its effects and its answer to
 // the proposal, or parks it.
-func (e *evaluation) one(call *Call) {
+func (e *evaluation) evaluateCall(call *Call) {
 	if e.failed != nil { // an operation before it could not read the store
 		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))
 		return
@@ -109,7 +109,7 @@ func (e *evaluation) one(call *Call) {
 		// A one-phase commit of the same transaction that is under way here ends first
 		// (design section 5): the rollback then finds what became of it.
 		if o := e.reservations.held[mvcc.Timestamp(op.Rollback.GetStartTs())]; o != nil {
-			e.parked.park(call, obstacle{start: o.request.StartTS, token: o.token})
+			e.waiting.hold(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
 		}
 	case *pb.TabletRequest_ClearNotify:
@@ -122,9 +122,9 @@ func (e *evaluation) one(call *Call) {
 	// A reservation is only in this leader's memory: the client could not resolve it, so
 	// the call waits here.
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.parked.park(call, reserved(result.Locks))
+		e.waiting.hold(call, reserved(result.Locks))
 	default:
-		if refusal := e.take(muts); refusal != nil {
+		if refusal := e.addEffects(muts); refusal != nil {
 			call.Reply(refusal)
 			return
 		}

@@ -12,7 +12,7 @@ import (
 // This file carries one-phase commits through. Between two turns such a commit is held by
 // its reservation, which is in this leader's memory alone, while the oracle is asked for
 // its commit timestamp; after that it is a proposal like any other. The oracle's answer
-// comes on any goroutine and returns as a granted message; all else runs in the tablet's
+// comes on any goroutine and returns as a commitStamped message; all else runs in the tablet's
 // turns.
 
 // onePhase is a one-phase commit under way. It is checked and its cells are reserved,
@@ -38,8 +38,8 @@ func (o *onePhase) lock() *mvcc.Lock {
 	}
 }
 
-// granted is the oracle's answer for the one-phase commits that asked together.
-type granted struct {
+// commitStamped is the oracle's answer for the one-phase commits that asked together.
+type commitStamped struct {
 	waiting []*onePhase
 	first   mvcc.Timestamp
 	err     error
@@ -51,7 +51,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	if o := e.reservations.held[r.StartTS]; o != nil {
 		// The same transaction is under way: the call was sent a second time.
 		if o.proposed { // it will find the commit record
-			e.parked.park(call, obstacle{start: r.StartTS, token: o.token})
+			e.waiting.hold(call, obstacle{start: r.StartTS, token: o.token})
 			return
 		}
 		o.calls = append(o.calls, call) // a second copy joins the first (invariant 5)
@@ -61,7 +61,7 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 		// Something in flight has an effect on the cell's lock or records: the check
 		// waits until it is visible or lost.
 		if n := e.memory.InFlight(r.Writes[i].Cell, r.StartTS); n != 0 {
-			e.parked.park(call, obstacle{proposal: n})
+			e.waiting.hold(call, obstacle{proposal: n})
 			return
 		}
 	}
@@ -70,29 +70,29 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	case err != nil:
 		e.refuse(call, err)
 	case result.Status == mvcc.StatusLocked && reserved(result.Locks).token != 0:
-		e.parked.park(call, reserved(result.Locks))
+		e.waiting.hold(call, reserved(result.Locks))
 	// A refusal may rest on effects in flight, so it waits for them with the others'
 	// answers.
 	case result.Status != mvcc.StatusOK:
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.answer(call, evaluate.Result(result))
 	default:
-		e.grant(call, r)
+		e.stampCommit(call, r)
 	}
 }
 
-// grant begins the commit and gets its timestamp: in this turn if the oracle can be asked
+// stampCommit begins the commit and gets its timestamp: in this turn if the oracle can be asked
 // without a message, else together with the others of the batch. Between two turns the
 // reservation is in the lock table. Within one nobody looks there, so it is put there
 // only once, with the timestamp.
-func (e *evaluation) grant(call *Call, r mvcc.OnePhaseRequest) {
+func (e *evaluation) stampCommit(call *Call, r mvcc.OnePhaseRequest) {
 	o := e.reservations.open(call, r, e.group.Term())
 	if commitTS, ok := e.host.TimestampsNow(1); ok {
 		e.continueOnePhase(o, commitTS)
 		return
 	}
 	e.reservations.put(o)
-	e.granting = append(e.granting, o)
+	e.stamping = append(e.stamping, o)
 }
 
 // reservations are the one-phase commits under way, and the locks that they hold in the
@@ -160,20 +160,20 @@ func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until 
 		o.until = until
 	}
 	host.Timestamps(len(waiting), func(first mvcc.Timestamp, err error) {
-		self.send(&granted{waiting: waiting, first: first, err: err})
+		self.send(&commitStamped{waiting: waiting, first: first, err: err})
 	})
 }
 
-// onGranted continues the one-phase commits that asked together: each is checked against
+// onCommitStamped continues the one-phase commits that asked together: each is checked against
 // what may have changed in between (term, reservation), evaluated and proposed.
-func (t *Tablet) onGranted(m *granted) {
+func (t *Tablet) onCommitStamped(m *commitStamped) {
 	if m.err != nil {
 		for _, o := range m.waiting {
 			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
 				"no commit timestamp: %v; try again", m.err))
 		}
 		// The cells are free: whoever waited for them is evaluated now.
-		t.settle()
+		t.retryWaiting()
 		return
 	}
 	snap := t.store.Snap()
@@ -183,7 +183,7 @@ func (t *Tablet) onGranted(m *granted) {
 		e.continueOnePhase(o, m.first+mvcc.Timestamp(i))
 	}
 	t.propose(e.proposal)
-	t.settle()
+	t.retryWaiting()
 }
 
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
@@ -205,7 +205,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.fail(err)
 		return
 	}
-	if refusal := e.take(muts); refusal != nil {
+	if refusal := e.addEffects(muts); refusal != nil {
 		e.reservations.abandon(o, refusal)
 		return
 	}

@@ -44,7 +44,7 @@ type proposer struct {
 	drain        drain
 	pipeline     pipeline
 	reservations reservations
-	parked       parked // operations that wait for reservations or for effects in flight
+	waiting      waitingOps // operations that wait for reservations or for effects in flight
 	counters     counters
 }
 
@@ -130,10 +130,10 @@ func encode(muts []mvcc.Mutation, plain bool) effects {
 // effectOverhead is what the entry's encoding adds to an effect beyond what the store does.
 const effectOverhead = 12
 
-// take adds the effects of one operation to the batch's entry, or to a new entry if they
+// addEffects adds the effects of one operation to the batch's entry, or to a new entry if they
 // do not fit. What is evaluated next sees them. It returns the refusal of an operation
 // that no entry can hold.
-func (e *evaluation) take(muts []mvcc.Mutation) *pb.TabletResponse {
+func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	if len(muts) == 0 {
 		return nil
 	}
@@ -290,7 +290,7 @@ func (t *Tablet) stepDown(cause error) {
 		}
 	}
 	waiting := [][]*Call{
-		t.batch.Take(), held, t.drain.clear(unknown, refused), callsOf(t.parked.mutations), callsOf(t.parked.reads),
+		t.batch.Take(), held, t.drain.clear(unknown, refused), callsOf(t.waiting.mutations), callsOf(t.waiting.reads),
 	}
 	waiting = append(waiting, t.reads.clear()...)
 	for _, calls := range waiting {
@@ -298,10 +298,10 @@ func (t *Tablet) stepDown(cause error) {
 			call.Reply(refused)
 		}
 	}
-	t.parked.mutations, t.parked.reads = nil, nil
+	t.waiting.mutations, t.waiting.reads = nil, nil
 	clear(t.reservations.held)
 	t.memory.Clear()
-	t.restore()
+	t.revertToInFlight()
 	t.history.forget()
 	// The next piece of a measurement under way would not be asked for.
 	t.sizing.run, t.sizing.half, t.sizing.halved = nil, "", false

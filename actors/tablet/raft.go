@@ -49,7 +49,7 @@ func Receive(system *actor.ActorSystem, pid *actor.PID, m *wire.RaftMessage) {
 func (t *Tablet) begin() {
 	t.posted.notice = t.cfg.Board.attach(t.id)
 	var boost bool
-	t.beat, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
+	t.ticking, boost = t.cfg.Ticker.attach(t.id, t.self.pid)
 	// boost is set after a split whose leader was on this node: the new replica campaigns
 	// at once.
 	t.group.Start(boost)
@@ -59,8 +59,8 @@ func (t *Tablet) begin() {
 // onTick lets one interval pass for the group, and lets the group rest if nothing is
 // under way.
 func (t *Tablet) onTick() {
-	if t.beat != nil {
-		t.beat.due.Store(false)
+	if t.ticking != nil {
+		t.ticking.due.Store(false)
 	}
 	// The tick was sent before the replica came to rest.
 	if t.group.Quiesced() || t.failed != nil {
@@ -84,7 +84,7 @@ func (t *Tablet) onTick() {
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.drain.op != nil ||
 		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.reads.indexes.batches)+len(t.reads.queue.calls)+
-			t.parked.len()+len(t.reservations.held)+t.batch.Len() > 0
+			t.waiting.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
 // onIncoming gives the group a message of another replica.

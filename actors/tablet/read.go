@@ -22,7 +22,7 @@ import (
 
 // reads are a tablet's reads on their way to the read workers, in the order of the stages
 // that they pass, and what the workers share with the tablet. A read is in one stage at a
-// time; one that meets a reservation comes back and is parked (waiting.go).
+// time; one that meets a reservation comes back and waits (waiting.go).
 type reads struct {
 	*served
 	proposer   *proposer   // which judges them; not for the workers
@@ -96,7 +96,7 @@ func (r *reads) ask(calls []*Call) {
 	p.group.ReadIndex(b.id)
 	if !p.group.Single() { // the others are asked, and asked again with every heartbeat
 		b.until = time.Now().Add(p.cfg.MaxWait)
-		p.parked.arm()
+		p.waiting.arm()
 	}
 }
 

@@ -255,9 +255,9 @@ func (j *readJob) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, er
 	return r, met, err
 }
 
-// check looks inside the Txn whether the epoch is still that of the capture: a split that
-// came in between has given part of the range to a tablet whose locks are not in the
-// captured view.
+// check looks in the snap whether the epoch is still that of the capture: a split that came
+// in between has given part of the range to a tablet whose locks are not in the captured
+// view. A change of replicas raises the epoch too, and then only costs another try.
 func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	a, ok, err := snap.Applied(j.tablet.id)
 	switch {
@@ -266,7 +266,7 @@ func (j *readJob) check(snap *store.Snap) *pb.TabletResponse {
 	case !ok:
 		return failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.tablet.id)
 	case a.Epoch != j.epoch:
-		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split meanwhile; try again",
+		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split, or changed its replicas, meanwhile; try again",
 			j.tablet.id)
 	}
 	return nil

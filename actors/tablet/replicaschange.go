@@ -74,8 +74,8 @@ func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 		a.dropped = true
 		return nil
 	}
-	if t.cfg.Alone != nil {
-		t.cfg.Alone.leads.Store(nil) // before anybody else may be elected
+	if t.cfg.SoleVoter != nil {
+		t.cfg.SoleVoter.leads.Store(nil) // before anybody else may be elected
 	}
 	t.descriptor = command.Replicas
 	t.conf = t.group.ApplyConfChange(c, t.descriptor)

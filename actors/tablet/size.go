@@ -168,7 +168,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 		t.sizing.again = true
 	default:
 		p := t.newProposal()
-		// As of the proposed entry: with what is ahead of it in the log.
+		// As of the proposed entry: with what is ahead of it in the log and not counted yet.
 		p.command.Sized = &wire.Sized{
 			Bytes: bytes + putBytes(t.pipeline.inflight[t.pipeline.matched:]),
 		}
@@ -177,8 +177,7 @@ func (t *Tablet) onWeighed(m *weighed) {
 	}
 }
 
-// putBytes returns the bytes that the proposals put. inflight[matched:] are those whose
-// entries are not counted yet: they come before what is proposed now.
+// putBytes returns the bytes that the proposals put.
 func putBytes(proposals []*proposal) (n uint64) {
 	for _, p := range proposals {
 		for _, f := range p.command.Effects {

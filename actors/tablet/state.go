@@ -125,7 +125,7 @@ func (t *Tablet) open() error {
 		appliedBound:     mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
 	}
-	t.restore()
+	t.revertToInFlight()
 	t.reads.safepoint.Store(m.Safepoint)
 	log, err := t.store.OpenLog(t.id)
 	if err != nil {

@@ -70,9 +70,9 @@ type Host interface {
 // reads shares with read workers.
 type Tablet struct {
 	proposer
-	writes writers.Stream // all that this replica sends to logs
-	self   *mailbox
-	beat   *beat // nil: there is no ticker
+	writes  writers.Stream // all that this replica sends to logs
+	self    *mailbox
+	ticking *tickState // nil: there is no ticker
 
 	batch   *actorkit.Batcher[*Call]
 	posted  posted
@@ -118,7 +118,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 		Count: func(c *memory.Count) { t.reads.background.submit(&countJob{t.self, c}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
-	t.parked = parked{
+	t.waiting = waitingOps{
 		self: t.self, maxWait: cfg.MaxWait, reservations: &t.reservations, pipeline: &t.pipeline,
 	}
 	return t
@@ -174,15 +174,15 @@ func (t *Tablet) Receive(c actor.Context) {
 func (t *Tablet) endTurn() {
 	// A replica that failed keeps what it last said. One that was removed needs no more
 	// ticks.
-	if t.beat != nil && (t.failed == nil || t.removed()) {
-		t.cfg.Ticker.keep(t.id, t.beat, !t.group.Quiesced() && !t.removed())
+	if t.ticking != nil && (t.failed == nil || t.removed()) {
+		t.cfg.Ticker.keep(t.id, t.ticking, !t.group.Quiesced() && !t.removed())
 	}
 	t.posted.update(t.cfg.Board, t.memory, t.leading, t.descriptor)
 }
 
 // dispatchMessage calls the handler of the message.
 func (t *Tablet) dispatchMessage(c actor.Context) {
-	t.beat.withdrawStatus(c.Message())
+	t.ticking.withdrawStatus(c.Message())
 	switch m := c.Message().(type) {
 	case *Call:
 		t.onCall(c, m)
@@ -198,8 +198,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onIncoming(m)
 	case *tick:
 		t.onTick()
-	case *granted:
-		t.onGranted(m)
+	case *commitStamped:
+		t.onCommitStamped(m)
 	case *blockedReads:
 		t.onBlockedReads(m)
 	case *storeFailed:
@@ -231,7 +231,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 	case *sweep:
 		t.onSweep()
 	case *resume:
-		t.settle()
+		t.retryWaiting()
 	case *nodeDown:
 		if t.failed == nil {
 			t.group.NodeDown(m.node)
@@ -246,7 +246,7 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.stepDown(errStopping)
 		t.cfg.Board.detach(t.id, t.posted.notice)
 		t.posted.notice = nil
-		t.cfg.Ticker.detach(t.id, t.beat)
+		t.cfg.Ticker.detach(t.id, t.ticking)
 	}
 }
 

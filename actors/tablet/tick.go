@@ -33,14 +33,14 @@ type Ticker struct {
 	interval time.Duration
 
 	mu      sync.Mutex
-	all     map[uint64]*beat // by tablet
-	awake   map[uint64]*beat
+	all     map[uint64]*tickState // by tablet
+	awake   map[uint64]*tickState
 	down    map[uint64]bool // nodes
 	boosted map[uint64]bool // tablets whose replica here is to campaign as soon as it starts
 }
 
-// beat is what a node's ticker keeps of a replica.
-type beat struct {
+// tickState is what a node's ticker keeps of a replica.
+type tickState struct {
 	pid   *actor.PID
 	awake bool        // what the replica last said; its own
 	due   atomic.Bool // a tick is in the mailbox: a slow actor gets no second one
@@ -51,7 +51,7 @@ type beat struct {
 
 // withdrawStatus removes the status that a resting replica has left for the node, since the
 // message may change it. A request for the status changes nothing.
-func (b *beat) withdrawStatus(message any) {
+func (b *tickState) withdrawStatus(message any) {
 	if call, ok := message.(*Call); ok && call.Req.GetStatus() != nil {
 		return
 	}
@@ -77,7 +77,7 @@ func NewTicker(system *actor.ActorSystem, interval time.Duration) *Ticker {
 	k := &Ticker{
 		system: system, stop: make(chan struct{}), roused: make(chan struct{}, 1),
 		interval: interval,
-		all:      map[uint64]*beat{}, awake: map[uint64]*beat{}, down: map[uint64]bool{},
+		all:      map[uint64]*tickState{}, awake: map[uint64]*tickState{}, down: map[uint64]bool{},
 		boosted: map[uint64]bool{},
 	}
 	k.done.Go(k.run)
@@ -208,14 +208,14 @@ func (k *Ticker) boost(tablet uint64) {
 }
 
 // attach adds a replica that starts. boost reports whether it is to campaign at once. A nil
-// Ticker has no beat for it.
-func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
+// Ticker keeps nothing for it.
+func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *tickState, boost bool) {
 	if k == nil {
 		return nil, false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b = &beat{pid: pid}
+	b = &tickState{pid: pid}
 	k.all[tablet] = b
 	boost = k.boosted[tablet]
 	delete(k.boosted, tablet)
@@ -224,7 +224,7 @@ func (k *Ticker) attach(tablet uint64, pid *actor.PID) (b *beat, boost bool) {
 
 // detach removes a replica that has stopped, unless another replica of the tablet has
 // started meanwhile.
-func (k *Ticker) detach(tablet uint64, b *beat) {
+func (k *Ticker) detach(tablet uint64, b *tickState) {
 	if k == nil {
 		return
 	}
@@ -238,7 +238,7 @@ func (k *Ticker) detach(tablet uint64, b *beat) {
 
 // keep has the replica ticked while it is awake. The replica calls it after each turn;
 // without a change it takes no lock.
-func (k *Ticker) keep(tablet uint64, b *beat, awake bool) {
+func (k *Ticker) keep(tablet uint64, b *tickState, awake bool) {
 	switch {
 	case b.awake == awake:
 		return
@@ -252,7 +252,7 @@ func (k *Ticker) keep(tablet uint64, b *beat, awake bool) {
 
 // rouse has the replica ticked from now on, and starts a clock that stands still. rest
 // ends that.
-func (k *Ticker) rouse(tablet uint64, b *beat) {
+func (k *Ticker) rouse(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all[tablet] != b {
@@ -265,7 +265,7 @@ func (k *Ticker) rouse(tablet uint64, b *beat) {
 	}
 }
 
-func (k *Ticker) rest(tablet uint64, b *beat) {
+func (k *Ticker) rest(tablet uint64, b *tickState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.awake[tablet] == b {

@@ -36,7 +36,7 @@ type obstacle struct {
 }
 
 // stands reports whether the obstacle is still there.
-func (p *parked) stands(on obstacle) bool {
+func (p *waitingOps) stands(on obstacle) bool {
 	if on.token != 0 {
 		o := p.reservations.held[on.start]
 		return o != nil && o.token == on.token && (!on.read || o.commitTS == on.commitTS)
@@ -60,9 +60,9 @@ func metBy(l *mvcc.Lock) obstacle {
 	return obstacle{start: l.StartTS, token: l.Token, read: true, commitTS: l.CommitTS}
 }
 
-// parked are the operations that wait, and whether the sweep that bounds their waits is
+// waitingOps are the operations that wait, and whether the sweep that bounds their waits is
 // armed. Only the tablet's turns touch them.
-type parked struct {
+type waitingOps struct {
 	self         *mailbox
 	maxWait      time.Duration // Config.MaxWait
 	reservations *reservations // the obstacles
@@ -72,10 +72,10 @@ type parked struct {
 	sweeping         bool // a sweep is on its way
 }
 
-func (p *parked) len() int { return len(p.mutations) + len(p.reads) }
+func (p *waitingOps) len() int { return len(p.mutations) + len(p.reads) }
 
 // expire removes and answers those whose deadline has passed.
-func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
+func (p *waitingOps) expire(now time.Time, answer *pb.TabletResponse) {
 	expired := func(w waiter) bool {
 		if now.After(w.call.Deadline) {
 			w.call.Reply(answer)
@@ -88,7 +88,7 @@ func (p *parked) expire(now time.Time, answer *pb.TabletResponse) {
 }
 
 // freed removes and returns the calls whose obstacle is gone.
-func (p *parked) freed(waiting *[]waiter) (calls []*Call) {
+func (p *waitingOps) freed(waiting *[]waiter) (calls []*Call) {
 	*waiting = slices.DeleteFunc(*waiting, func(w waiter) bool {
 		if p.stands(w.on) {
 			return false
@@ -99,21 +99,21 @@ func (p *parked) freed(waiting *[]waiter) (calls []*Call) {
 	return calls
 }
 
-// park lets the mutation wait until the obstacle is gone, maxWait at most.
-func (p *parked) park(call *Call, on obstacle) {
+// hold lets the mutation wait until the obstacle is gone, maxWait at most.
+func (p *waitingOps) hold(call *Call, on obstacle) {
 	boundWait(call, p.maxWait)
 	p.mutations = append(p.mutations, waiter{call, on})
 	p.arm()
 }
 
-// unpark evaluates the calls again whose obstacle was released or has become visible.
-// They may be parked once more, on another.
-func (t *Tablet) unpark() {
-	if calls := t.parked.freed(&t.parked.mutations); len(calls) > 0 {
+// retryFreed evaluates the calls again whose obstacle was released or has become visible.
+// They may have to wait once more, for another.
+func (t *Tablet) retryFreed() {
+	if calls := t.waiting.freed(&t.waiting.mutations); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
 		t.mutate(t.stillOurs(calls))
 	}
-	if calls := t.parked.freed(&t.parked.reads); len(calls) > 0 {
+	if calls := t.waiting.freed(&t.waiting.reads); len(calls) > 0 {
 		t.inHand = append(t.inHand, calls...)
 		t.reads.ask(t.stillOurs(calls))
 	}
@@ -136,13 +136,13 @@ func (t *Tablet) onBlockedReads(m *blockedReads) {
 	t.inHand = append(t.inHand, callsOf(m.waiters)...)
 	var again []*Call
 	for _, w := range m.waiters {
-		if !t.leading || !t.parked.stands(w.on) {
+		if !t.leading || !t.waiting.stands(w.on) {
 			again = append(again, w.call) // refused by stillOurs if this replica leads no more
 			continue
 		}
 		boundWait(w.call, t.cfg.MaxWait)
-		t.parked.reads = append(t.parked.reads, w)
-		t.parked.arm()
+		t.waiting.reads = append(t.waiting.reads, w)
+		t.waiting.arm()
 	}
 	t.reads.ask(t.stillOurs(again))
 	t.ready()
@@ -156,11 +156,11 @@ func callsOf(waiters []waiter) []*Call {
 	return calls
 }
 
-// settle evaluates what waited for reservations or effects, and what the pipeline has
+// retryWaiting evaluates what waited for reservations or effects, and what the pipeline has
 // room for by now; it begins an exclusive whose drain is over, and hands on what Raft has
 // to say.
-func (t *Tablet) settle() {
-	t.unpark()
+func (t *Tablet) retryWaiting() {
+	t.retryFreed()
 	t.takeHeld()
 	t.tryExclusive()
 	t.ready()
@@ -173,7 +173,7 @@ const sweepInterval = 200 * time.Millisecond
 
 // arm arms the timer of the next sweep, unless it is armed. Whatever waits with a limit
 // calls it.
-func (p *parked) arm() {
+func (p *waitingOps) arm() {
 	if p.sweeping {
 		return
 	}
@@ -181,15 +181,15 @@ func (p *parked) arm() {
 	time.AfterFunc(sweepInterval, func() { p.self.send(&sweep{}) })
 }
 
-// onSweep ends the waits of parked operations, of reads whose index nobody confirms, and
+// onSweep ends the waits of held operations, of reads whose index nobody confirms, and
 // of one-phase commits that the oracle does not answer. It arms the next sweep while
 // anything waits.
 func (t *Tablet) onSweep() {
-	t.parked.sweeping = false
+	t.waiting.sweeping = false
 	now := time.Now()
-	t.parked.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
+	t.waiting.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
-	t.settle() // a reservation that was released with nothing to apply has woken nobody
+	t.retryWaiting() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
 	expired, asking := t.reads.indexes.expired(now)
 	for _, b := range expired {
@@ -201,17 +201,17 @@ func (t *Tablet) onSweep() {
 	}
 	if asking {
 		t.group.Wake() // what a resting leader has asked the others was lost, or they do not answer
-		t.parked.arm()
+		t.waiting.arm()
 	}
-	overdue, granting := t.reservations.overdue(now)
+	overdue, stamping := t.reservations.overdue(now)
 	for _, o := range overdue {
 		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
 			"tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
 	}
 	if len(overdue) > 0 {
-		t.settle()
+		t.retryWaiting()
 	}
-	if granting || t.parked.len() > 0 {
-		t.parked.arm()
+	if stamping || t.waiting.len() > 0 {
+		t.waiting.arm()
 	}
 }

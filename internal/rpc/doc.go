@@ -19,7 +19,7 @@
 //     Each call and operation takes a role, which the client's certificate names (access.go, ADR 0035), and
 //     grants narrow it for single tables (grants.go), of which nothing is told to others
 //     (narrow.go). Who may read a cell but not end an expired lock on it has the node end it
-//     (endMet). Operators' acts leave a line each in the log (audit.go, ADR 0039). A
+//     (resolveMet). Operators' acts leave a line each in the log (audit.go, ADR 0039). A
 //     certificate that is revoked ends its connection (ADR 0047).
 //  4. Operations of many callers share messages by natural batching: whatever waits when the sender comes round.
 //  5. A client that vanishes without closing its connection (stopped, or its network gone) is noticed within 15 s: after 10 s

@@ -30,7 +30,7 @@ type link struct {
 	conn   *grpc.ClientConn
 	rpc    pb.PercolatorClient
 	addr   string
-	only   bool // there is no other address: a refused connection is waited for
+	sole   bool // there is no other address: a refused connection is waited for
 	cfg    BatchConfig
 	logger *slog.Logger
 	ctx    context.Context
@@ -81,9 +81,9 @@ type callAnswer struct {
 }
 
 // newLink returns a link over the connection and starts its goroutine.
-func newLink(conn *grpc.ClientConn, addr string, only bool, cfg ClientConfig) *link {
+func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *link {
 	l := &link{
-		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, only: only,
+		conn: conn, rpc: pb.NewPercolatorClient(conn), addr: addr, sole: sole,
 		cfg: cfg.Batch.withDefaults(), logger: cfg.Logger,
 		wake: make(chan struct{}, 1),
 	}
@@ -180,7 +180,7 @@ func (l *link) open() (*stream, error) {
 	// bounded by a timer.
 	ctx, cancel := context.WithCancel(l.ctx)
 	timer := time.AfterFunc(connectTimeout, cancel)
-	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.only))
+	rpc, err := l.rpc.Operations(ctx, grpc.WaitForReady(l.sole))
 	// A timer that has fired has cancelled the stream's context, even if opening went
 	// well.
 	if err != nil || !timer.Stop() {

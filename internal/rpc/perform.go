@@ -127,7 +127,7 @@ func (s *service) do(ctx context.Context, who Caller,
 		return &pb.TabletResponse{Error: e}
 	}
 	if asked != nil {
-		s.endMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
+		s.resolveMet(ctx, who, asked, asked != req.GetCheckTxnStatus())
 	}
 	// The client's belief about the tablet travels in the request; the node's own map
 	// knows where it is.
@@ -143,12 +143,12 @@ func (s *service) do(ctx context.Context, who Caller,
 	return s.grants.answer(who, resp)
 }
 
-// endMet has locks ended that a client has met and says have expired, where it can't end them
+// resolveMet has locks ended that a client has met and says have expired, where it can't end them
 // itself: because it may only read their cells, or because what it says was weakened, which it
 // is where it may not write the table of their primary. Whoever may read a cell is to get past
 // the lock on it. The node reads the lock itself, and its primary decides by the oracle's time:
 // so a client ends nothing in that way that would not end anyway.
-func (s *service) endMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
+func (s *service) resolveMet(ctx context.Context, who Caller, check *pb.CheckTxnStatusRequest,
 	weakened bool) {
 	if s.cfg.Resolve == nil || check.Now < check.MetExpiry {
 		return

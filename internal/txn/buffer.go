@@ -30,10 +30,10 @@ const cellCost = 192
 const kindValidate = mvcc.KindLock + 1
 
 // writes reports whether it is one: a lock and a validation change nothing that a read sees.
-func (p *pending) writes() bool { return p.kind < mvcc.KindLock }
+func (p *bufferedWrite) writes() bool { return p.kind < mvcc.KindLock }
 
-// pending is a buffered write, lock or validation.
-type pending struct {
+// bufferedWrite is a write, lock or validation that a transaction has buffered.
+type bufferedWrite struct {
 	cell  mvcc.Cell
 	kind  mvcc.Kind
 	value []byte
@@ -56,7 +56,7 @@ type writeBuffer struct {
 
 	// writes are in the order of their first Set, one per cell, locks and validations
 	// too. index finds a cell's place in writes once they are many.
-	writes []pending
+	writes []bufferedWrite
 	index  map[mvcc.Cell]int
 	// Commit sorts writes: the first written of them are writes, the others locks, and
 	// validations are apart.
@@ -151,9 +151,9 @@ func (b *writeBuffer) put(cell mvcc.Cell, kind mvcc.Kind, value []byte) {
 		return
 	}
 	if b.writes == nil {
-		b.writes = make([]pending, 0, fewWrites)
+		b.writes = make([]bufferedWrite, 0, fewWrites)
 	}
-	b.writes = append(b.writes, pending{cell, kind, value})
+	b.writes = append(b.writes, bufferedWrite{cell, kind, value})
 	if b.index != nil {
 		b.index[cell] = len(b.writes) - 1
 	} else if len(b.writes) > smallSet {
@@ -182,7 +182,7 @@ func (b *writeBuffer) find(cell mvcc.Cell) int {
 }
 
 // buffered returns the cell's buffered write, or ErrTxDone if the transaction has ended.
-func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
+func (b *writeBuffer) buffered(cell mvcc.Cell) (w bufferedWrite, ok bool, err error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
 	if b.ended {
@@ -197,13 +197,13 @@ func (b *writeBuffer) buffered(cell mvcc.Cell) (w pending, ok bool, err error) {
 // bufferedIn returns the buffered writes in a scan's range and columns, sorted, and
 // copied so that the body of the scan's loop may write. columns must be sorted. Weak
 // columns and acks are never scanned. It returns ErrTxDone if the transaction has ended.
-func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, error) {
+func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]bufferedWrite, error) {
 	b.guard.Lock()
 	defer b.guard.Unlock()
 	if b.ended {
 		return nil, ErrTxDone
 	}
-	var found []pending
+	var found []bufferedWrite
 	for _, w := range b.writes {
 		in := w.cell.Table == span.Table && span.Contains(w.cell.Row)
 		if !in || w.cell.Class != mvcc.ClassData || !w.writes() {
@@ -213,7 +213,7 @@ func (b *writeBuffer) bufferedIn(span mvcc.Span, columns []string) ([]pending, e
 			found = append(found, w)
 		}
 	}
-	slices.SortFunc(found, func(a, b pending) int { return a.cell.Compare(b.cell) })
+	slices.SortFunc(found, func(a, b bufferedWrite) int { return a.cell.Compare(b.cell) })
 	return found, nil
 }
 
@@ -232,7 +232,7 @@ func (t *Txn) resolveTables(ctx context.Context) error {
 		}
 		t.guard.Lock()
 		if !t.ended {
-			t.resolve(name, id)
+			t.bindTable(name, id)
 		}
 		t.guard.Unlock()
 	}
@@ -252,8 +252,8 @@ func (b *writeBuffer) unknownTable() (name string, waits bool, err error) {
 	return b.unresolved[0].key.Table, true, nil
 }
 
-// resolve buffers the oldest unresolved writes, as long as they are to the table name.
-func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
+// bindTable buffers the oldest unresolved writes, as long as they are to the table name.
+func (b *writeBuffer) bindTable(name string, id mvcc.TableID) {
 	for len(b.unresolved) > 0 && b.unresolved[0].key.Table == name {
 		w := b.unresolved[0]
 		b.unresolved = b.unresolved[1:]
@@ -261,15 +261,15 @@ func (b *writeBuffer) resolve(name string, id mvcc.TableID) {
 	}
 }
 
-// resolveRest is resolveTables for Commit, which owns the buffer by then.
-func (t *Txn) resolveRest(ctx context.Context) error {
+// bindTables is resolveTables for Commit, which owns the buffer by then.
+func (t *Txn) bindTables(ctx context.Context) error {
 	for len(t.unresolved) > 0 {
 		name := t.unresolved[0].key.Table
 		id, err := t.c.meta.TableID(ctx, name)
 		if err != nil {
 			return err
 		}
-		t.resolve(name, id)
+		t.bindTable(name, id)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (c *Client) Begin(ctx context.Context, o Options) (*Txn, error) {
 		return nil, err
 	}
 	t := c.newTxn(ctx, o)
-	t.at, t.span, t.alone = ts, span, true
+	t.at, t.span, t.ownsSpan = ts, span, true
 	return t, nil
 }
 

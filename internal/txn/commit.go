@@ -22,7 +22,7 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	}
 	err := cmp.Or(t.failed, ctx.Err())
 	if err == nil {
-		err = t.resolveRest(ctx)
+		err = t.bindTables(ctx)
 	}
 	if err == nil {
 		err = t.setTimers(ctx)
@@ -81,7 +81,7 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 // Sorted, the cells of one tablet are neighbours, and the first is as good a primary as any.
 // With the same order in all transactions, those that collide do so early.
 func (t *Txn) sortWrites() {
-	slices.SortFunc(t.writes, func(a, b pending) int {
+	slices.SortFunc(t.writes, func(a, b bufferedWrite) int {
 		return cmp.Or(cmp.Compare(max(a.kind, mvcc.KindDelete), max(b.kind, mvcc.KindDelete)),
 			a.cell.Compare(b.cell))
 	})

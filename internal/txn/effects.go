@@ -136,7 +136,7 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 	for _, a := range waiting {
 		// It may have been split since.
 		for at, more := a.at, true; more; {
-			last, err := w.rest(ctx, at, before)
+			last, err := w.askUntilDone(ctx, at, before)
 			if err != nil {
 				return nil, err
 			}
@@ -147,8 +147,8 @@ func (w *effectsWait) walk(ctx context.Context, before *effectsWalk) (*effectsWa
 	return now, nil
 }
 
-// rest asks the tablet at the position again until nothing waits there.
-func (w *effectsWait) rest(ctx context.Context, at wire.Position,
+// askUntilDone asks the tablet at the position again until nothing waits there.
+func (w *effectsWait) askUntilDone(ctx context.Context, at wire.Position,
 	before *effectsWalk) (effectsAnswer, error) {
 	for pause, took := effectsPause, time.Duration(0); ; pause = min(2*pause, effectsPauseMax) {
 		if err := Sleep(ctx, max(pause, took)); err != nil {

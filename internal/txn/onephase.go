@@ -20,10 +20,10 @@ var errManyTablets = errors.New("percolator: cells in several tablets")
 // section 4).
 
 // onePhase is what commits in one phase: a whole transaction, or what is left of one whose
-// other cells are prewritten (lastTablet in twophase.go). The first write is the primary.
+// other cells are prewritten (twoPhase.last). The first write is the primary.
 type onePhase struct {
 	t        *Txn
-	writes   []pending
+	writes   []bufferedWrite
 	notifies []mvcc.Cell
 }
 
@@ -169,7 +169,7 @@ func (m *onePhaseMessage) request(o *onePhase, first bool) *pb.TabletRequest {
 }
 
 // writesPB converts buffered writes with one allocation for each kind of message.
-func writesPB(in []pending) []*pb.CellWrite {
+func writesPB(in []bufferedWrite) []*pb.CellWrite {
 	out := make([]*pb.CellWrite, len(in))
 	block := make([]struct {
 		write pb.CellWrite

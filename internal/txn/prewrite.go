@@ -15,12 +15,12 @@ import (
 // is believed to hold it.
 type prewritePart struct {
 	d       *pb.TabletDescriptor
-	writes  []pending
+	writes  []bufferedWrite
 	intents []mvcc.Cell
 }
 
 // prewriteAll locks cells and leaves intents (Figure 6 line 48), in all tablets in parallel.
-func (p *twoPhase) prewriteAll(ctx context.Context, writes []pending,
+func (p *twoPhase) prewriteAll(ctx context.Context, writes []bufferedWrite,
 	intents []mvcc.Cell) (err error) {
 	began, span := time.Now(), p.t.span.Child(spanPrewrite)
 	defer func() {
@@ -42,11 +42,11 @@ func (p *twoPhase) prewriteAll(ctx context.Context, writes []pending,
 
 // parts sorts writes and notifications by tablet, none larger than the batch limit.
 func (p *twoPhase) parts(
-	ctx context.Context, writes []pending, notifies []mvcc.Cell,
+	ctx context.Context, writes []bufferedWrite, notifies []mvcc.Cell,
 ) (parts []prewritePart, err error) {
-	err = cut(ctx, p.c.router, writes, func(w pending) (mvcc.Cell, int) {
+	err = cut(ctx, p.c.router, writes, func(w bufferedWrite) (mvcc.Cell, int) {
 		return w.cell, w.cell.PrewriteWeight(len(w.value), p.primary)
-	}, func(d *pb.TabletDescriptor, run []pending, _ int) {
+	}, func(d *pb.TabletDescriptor, run []bufferedWrite, _ int) {
 		parts = append(parts, prewritePart{d: d, writes: run})
 	})
 	if err != nil {

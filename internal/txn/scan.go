@@ -212,8 +212,8 @@ func rowsOf(cells []*pb.ReadCell) int {
 // merge is a scan overlaid with a transaction's buffered writes, cut off after the limit.
 type merge struct {
 	pages    scanner
-	buffered []pending // in scan order
-	limit    int       // rows; 0: none
+	buffered []bufferedWrite // in scan order
+	limit    int             // rows; 0: none
 	rows     int
 	row      string
 	yield    func(mvcc.ReadCell, error) bool
@@ -221,7 +221,7 @@ type merge struct {
 
 // scan yields the cells of the range in scan order. buffered gives the writes to lay over it.
 func (r *reader) scan(ctx context.Context, spec ScanSpec,
-	buffered func(mvcc.Span, []string) []pending) iter.Seq2[mvcc.ReadCell, error] {
+	buffered func(mvcc.Span, []string) []bufferedWrite) iter.Seq2[mvcc.ReadCell, error] {
 	return func(yield func(mvcc.ReadCell, error) bool) {
 		id, err := r.c.meta.TableID(ctx, spec.Table)
 		if err == nil {

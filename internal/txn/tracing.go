@@ -38,7 +38,7 @@ func (t *Txn) traced(k Kind, o Outcome) {
 	if o != Committed {
 		t.span.Event(o.String())
 	}
-	if t.alone {
+	if t.ownsSpan {
 		if o != Committed {
 			t.span.Fail(o.String())
 		}

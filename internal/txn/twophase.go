@@ -83,9 +83,9 @@ func (p *twoPhase) chooseLast(ctx context.Context) error {
 	}
 	var runs []run
 	seen := 0
-	err := cut(ctx, p.c.router, t.writes, func(w pending) (mvcc.Cell, int) {
+	err := cut(ctx, p.c.router, t.writes, func(w bufferedWrite) (mvcc.Cell, int) {
 		return w.cell, w.cell.OnePhaseWeight(len(w.value), limits)
-	}, func(d *pb.TabletDescriptor, writes []pending, weight int) {
+	}, func(d *pb.TabletDescriptor, writes []bufferedWrite, weight int) {
 		runs = append(runs, run{d, seen, len(writes), weight})
 		seen += len(writes)
 	})

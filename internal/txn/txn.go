@@ -19,9 +19,9 @@ type Txn struct {
 	writeBuffer
 	counted *nameCounters // of the transaction's name; nil without one
 	// ctx is that of Begin. It is kept for StartTS alone, whose signature has none.
-	ctx   context.Context
-	began metrics.Moment // for its latency
-	alone bool           // span is this transaction's own, and ends with it
+	ctx      context.Context
+	began    metrics.Moment // for its latency
+	ownsSpan bool           // span is this transaction's own, and ends with it
 	// origin is what a run's transaction goes back to (docs/adr/0042); 0: it is a user's.
 	origin mvcc.Timestamp
 }
@@ -136,7 +136,7 @@ func (t *Txn) Scan(ctx context.Context, s ScanSpec) iter.Seq2[mvcc.ReadCell, err
 			return
 		}
 		var done error // the transaction has ended meanwhile
-		buffered := func(span mvcc.Span, columns []string) (in []pending) {
+		buffered := func(span mvcc.Span, columns []string) (in []bufferedWrite) {
 			in, done = t.bufferedIn(span, columns)
 			return in
 		}

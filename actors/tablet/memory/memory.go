@@ -237,11 +237,14 @@ func (m *Memory) Unsettled(below mvcc.Timestamp, most int) (unsettled bool, lock
 // Locks returns how many cells are locked or reserved.
 func (m *Memory) Locks() int { return m.locks.tree.Len() }
 
-// OldestLock returns the least start timestamp of the first most locks, reservations left
-// out; 0 if there are none.
+// OldestLock returns the least start timestamp of the first most locks; 0 if there are none.
+// Reservations are no locks, and are not counted.
 func (m *Memory) OldestLock(most int) (oldest mvcc.Timestamp) {
 	m.locks.tree.Scan(func(e lockEntry) bool {
-		if e.lock.Token == 0 && (oldest == 0 || e.lock.StartTS < oldest) {
+		if e.lock.Token != 0 {
+			return true
+		}
+		if oldest == 0 || e.lock.StartTS < oldest {
 			oldest = e.lock.StartTS
 		}
 		most--

@@ -20,7 +20,7 @@ func TestOldestLock(t *testing.T) {
 	if ts := m.OldestLock(10); ts != 5 {
 		t.Errorf("the oldest is %d, want 5", ts)
 	}
-	if ts := m.OldestLock(3); ts != 20 {
-		t.Errorf("the oldest of three is %d, want 20", ts)
+	if ts := m.OldestLock(2); ts != 20 {
+		t.Errorf("the oldest of two is %d, want 20", ts)
 	}
 }

@@ -4955,7 +4955,7 @@ type StatusResponse struct {
 	Replicas         []*ReplicaProgress     `protobuf:"bytes,24,rep,name=replicas,proto3" json:"replicas,omitempty"`                                // as the leader sees them
 	Quiescent        bool                   `protobuf:"varint,25,opt,name=quiescent,proto3" json:"quiescent,omitempty"`                             // nothing ticks
 	LeaderlessMs     int64                  `protobuf:"varint,26,opt,name=leaderless_ms,json=leaderlessMs,proto3" json:"leaderless_ms,omitempty"`   // for how long the replica has known of no leader; 0: leader_node leads
-	OldestLockTs     uint64                 `protobuf:"varint,27,opt,name=oldest_lock_ts,json=oldestLockTs,proto3" json:"oldest_lock_ts,omitempty"` // start of the transaction with the oldest lock, of the first few thousand; 0: none, or not the leader
+	OldestLockTs     uint64                 `protobuf:"varint,27,opt,name=oldest_lock_ts,json=oldestLockTs,proto3" json:"oldest_lock_ts,omitempty"` // start of the transaction with the oldest lock, of the first thousand; 0: none, or not the leader
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }

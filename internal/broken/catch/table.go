@@ -104,7 +104,7 @@ var properties = []property{
 		assertion: "LATE-START: .*"},
 	{tag: "unconfirmed", pkg: "actors/oracle", test: "^TestNowOnlyConfirmed$",
 		assertion: "UNCONFIRMED: .*"},
-	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestAloneTakesBack$",
+	{tag: "stale_leader", pkg: "actors/tablet", test: "^TestSoleVoterTakesBack$",
 		assertion: "STALE-LEADER: .*"},
 	{tag: "reuse_timestamps", pkg: "actors/oracle", test: "^TestFailOver$",
 		assertion: "REUSED-TIMESTAMPS: .*"},

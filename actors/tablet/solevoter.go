@@ -2,14 +2,14 @@ package tablet
 
 import "sync/atomic"
 
-// Alone publishes that a tablet leads as the only voter of its group, and with which mark
+// SoleVoter publishes that a tablet leads as the only voter of its group, and with which mark
 // of the oracle. The tablet's turns write it; the oracle on the same node reads it on its
 // own goroutine, instead of sending a message. That is as good as a ReadIndex of a single
 // voter, which raft answers from its own state, without asking anybody, since no other
 // replica can be elected without this one's vote. A tablet with more voters therefore
 // publishes nothing, and withdraws what it has published before it applies a change that
 // adds a voter. The zero value publishes nothing.
-type Alone struct{ leads atomic.Pointer[leadership] }
+type SoleVoter struct{ leads atomic.Pointer[leadership] }
 
 // leadership is a term and a mark that belong together. It is immutable; a change
 // replaces it.
@@ -17,26 +17,26 @@ type leadership struct{ term, mark uint64 }
 
 // Confirmed returns the term in which the tablet leads now, and the mark. ok is false if
 // the tablet does not lead as a single voter. It is safe on any goroutine.
-func (a *Alone) Confirmed() (term, mark uint64, ok bool) {
-	l := a.leads.Load()
+func (v *SoleVoter) Confirmed() (term, mark uint64, ok bool) {
+	l := v.leads.Load()
 	if l == nil {
 		return 0, 0, false
 	}
 	return l.term, l.mark, true
 }
 
-// publishLeadership brings Alone up to date. It is called after every change of the
+// publishLeadership brings SoleVoter up to date. It is called after every change of the
 // leadership and every applied entry, and so does nothing if neither term nor mark has
 // changed.
 func (t *Tablet) publishLeadership() {
-	if t.cfg.Alone == nil {
+	if t.cfg.SoleVoter == nil {
 		return
 	}
 	if !t.leading || t.failed != nil || !t.group.Single() {
-		t.cfg.Alone.leads.Store(nil)
+		t.cfg.SoleVoter.leads.Store(nil)
 		return
 	}
-	if l := t.cfg.Alone.leads.Load(); l == nil || l.term != t.group.Term() || l.mark != t.mark {
-		t.cfg.Alone.leads.Store(&leadership{term: t.group.Term(), mark: t.mark})
+	if l := t.cfg.SoleVoter.leads.Load(); l == nil || l.term != t.group.Term() || l.mark != t.mark {
+		t.cfg.SoleVoter.leads.Store(&leadership{term: t.group.Term(), mark: t.mark})
 	}
 }

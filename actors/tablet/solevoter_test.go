@@ -11,9 +11,9 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// TestAloneSaysTermAndMark: what the only voter says is what its answer to the oracle's
+// TestSoleVoterSaysTermAndMark: what the only voter says is what its answer to the oracle's
 // question is.
-func TestAloneSaysTermAndMark(t *testing.T) {
+func TestSoleVoterSaysTermAndMark(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	for _, raise := range []uint64{0, 1000, 500, 2000} {
 		asked := r.do(1, &pb.TabletRequest{
@@ -31,9 +31,9 @@ func TestAloneSaysTermAndMark(t *testing.T) {
 	}
 }
 
-// TestAloneTakesBack: a tablet that does not lead any more has taken it back before
+// TestSoleVoterTakesBack: a tablet that does not lead any more has taken it back before
 // anybody can hear of it.
-func TestAloneTakesBack(t *testing.T) {
+func TestSoleVoterTakesBack(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	if _, _, ok := r.alone.Confirmed(); !ok {
 		t.Fatal("a tablet that leads as the only voter does not say so")
@@ -47,11 +47,11 @@ func TestAloneTakesBack(t *testing.T) {
 	}
 }
 
-// TestAloneSaysNothingAmongSeveral: leadership among several voters needs their word.
-func TestAloneSaysNothingAmongSeveral(t *testing.T) {
+// TestSoleVoterSaysNothingAmongSeveral: leadership among several voters needs their word.
+func TestSoleVoterSaysNothingAmongSeveral(t *testing.T) {
 	r := newRig(t, store.Options{InMemory: true})
 	meta := newTablet(r.system, r.store, r.logs, r.readers, 1, r,
-		Config{Alone: &Alone{}, Logger: slog.New(slog.DiscardHandler)})
+		Config{SoleVoter: &SoleVoter{}, Logger: slog.New(slog.DiscardHandler)})
 	if err := meta.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +68,6 @@ func TestAloneSaysNothingAmongSeveral(t *testing.T) {
 }
 
 func said(t *Tablet) bool {
-	_, _, ok := t.cfg.Alone.Confirmed()
+	_, _, ok := t.cfg.SoleVoter.Confirmed()
 	return ok
 }
