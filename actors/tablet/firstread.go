@@ -59,7 +59,7 @@ func (f *firstReads) stamp(host Host, self *mailbox) []*Call {
 		return nil
 	}
 	calls := f.calls
-	f.calls = nil
+	f.calls = make([]*Call, 0, len(calls)) // the next batch will be about as large
 	// Each gets one of its own: a start timestamp is a transaction's name in its locks.
 	if first, ok := host.TimestampsNow(len(calls)); ok {
 		noteTimestamps(calls, first)

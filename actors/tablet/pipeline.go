@@ -46,7 +46,7 @@ func (p *pipeline) due(single bool) bool {
 // take removes what is held and returns it.
 func (p *pipeline) take() []*Call {
 	calls := p.held
-	p.held, p.taken = nil, len(calls)
+	p.held, p.taken = make([]*Call, 0, len(calls)), len(calls) // as many will gather again
 	return calls
 }
 

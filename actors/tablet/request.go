@@ -207,7 +207,7 @@ func (c *check) row(table uint32, row []byte) {
 
 // cell checks an address, and, with inRange, that this tablet holds its row.
 func (c *check) cell(p *pb.Cell, inRange bool) {
-	lim := c.tablet.cfg.Limits
+	lim := &c.tablet.cfg.Limits
 	switch {
 	case p == nil:
 		c.refuse(failure(pb.Error_CODE_INVALID, "a cell is missing from the request"))
@@ -245,7 +245,7 @@ func (c *check) resume(p *pb.Cell) {
 
 // writes checks the addresses, kinds and sizes of writes, and what they take together.
 func (c *check) writes(ws []*pb.CellWrite) {
-	lim := c.tablet.cfg.Limits
+	lim := &c.tablet.cfg.Limits
 	for _, w := range ws {
 		c.cell(w.GetCell(), true)
 		if k := w.GetKind(); k < pb.Kind_KIND_PUT || k > pb.Kind_KIND_LOCK {

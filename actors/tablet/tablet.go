@@ -311,7 +311,7 @@ func (t *Tablet) flush() {
 	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
 	t.loads.sample(calls)
-	var reads, mutations []*Call
+	var reads []*Call
 	for _, call := range t.stillOurs(calls) {
 		switch {
 		case needsTimestamp(call):
@@ -319,7 +319,7 @@ func (t *Tablet) flush() {
 		case wire.OperationOf(call.Req).Reads():
 			reads = append(reads, call)
 		default:
-			mutations = append(mutations, call)
+			t.pipeline.held = append(t.pipeline.held, call)
 		}
 	}
 	t.batch.GiveBack(calls)
@@ -330,7 +330,7 @@ func (t *Tablet) flush() {
 		stamped = append(reads, stamped...)
 	}
 	t.reads.ask(stamped)
-	if t.pipeline.held = append(t.pipeline.held, mutations...); t.pipeline.due(t.group.Single()) {
+	if t.pipeline.due(t.group.Single()) {
 		t.mutateHeld()
 	}
 	t.ready()

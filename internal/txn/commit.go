@@ -20,7 +20,10 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 	if !t.end() {
 		return 0, ErrTxDone
 	}
-	err := cmp.Or(t.failed, ctx.Err())
+	err := t.failed
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err == nil {
 		err = t.bindTables(ctx)
 	}
@@ -42,7 +45,9 @@ func (t *Txn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
 
 // commit chooses the way: nothing to write, notifications alone, one phase or two.
 func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
-	t.sortWrites()
+	if len(t.writes) > 0 {
+		t.sortWrites()
+	}
 	if len(t.notifies) > 1 {
 		slices.SortFunc(t.notifies, mvcc.Cell.Compare)
 		t.notifies = slices.Compact(t.notifies)

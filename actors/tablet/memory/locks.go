@@ -54,6 +54,9 @@ func (t *lockTable) view() *lockTable {
 
 // get returns the cell's lock or reservation.
 func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
+	if t.tree.Len() == 0 { // as it is while nobody writes
+		return mvcc.Lock{}, false
+	}
 	e, ok := t.tree.Get(lockEntry{cell: c})
 	if !ok {
 		return mvcc.Lock{}, false
