@@ -103,6 +103,7 @@ func (c *Client) Records(ctx context.Context, scan RecordScan) iter.Seq2[mvcc.Re
 // Restore writes records of a backup as they were, in the order of cells. It may be
 // repeated. ErrConflict if a cell has a lock or another record.
 func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error {
+	var wait patience
 	for len(records) > 0 {
 		d, err := c.router.locate(ctx, posOf(records[0].Cell))
 		if err != nil {
@@ -112,45 +113,35 @@ func (c *Client) Restore(ctx context.Context, records []mvcc.RestoredCell) error
 		n, _ := firstRun(c.router, d, records, func(r mvcc.RestoredCell) (mvcc.Cell, int) {
 			return r.Cell, r.Cell.DecisionWeight(c.cfg.Limits) + len(r.Value)
 		})
-		if err := c.restore(ctx, d, records[:n]); err != nil {
+		resp, v, err := c.router.try(ctx, d, &pb.TabletRequest{
+			Op: &pb.TabletRequest_Restore{Restore: wire.RestorePB(records[:n])},
+		})
+		switch v {
+		case answered:
+			if err := restored(resp.GetMutation()); err != nil {
+				return err
+			}
+			records, wait = records[n:], patience{}
+		case refused:
 			return err
+		default: // the tablet may have been split
+			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
+				return err
+			}
 		}
-		records = records[n:]
 	}
 	return nil
 }
 
-// restore writes records that are believed to be in one tablet.
-func (c *Client) restore(ctx context.Context, d *pb.TabletDescriptor,
-	records []mvcc.RestoredCell) error {
-	var wait patience
-	for {
-		resp, v, err := c.router.try(ctx, d, &pb.TabletRequest{
-			Op: &pb.TabletRequest_Restore{Restore: wire.RestorePB(records)},
-		})
-		switch {
-		case v == wrongTablet: // it may have been split
-			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
-				return err
-			}
-			return c.Restore(ctx, records)
-		case v == refused:
-			return err
-		case v != answered:
-			if err := wait.again(ctx, &c.cfg, v, err); err != nil {
-				return err
-			}
-			continue
-		}
-		switch res := resp.GetMutation(); res.GetStatus() {
-		case pb.Status_STATUS_OK:
-			return nil
-		case pb.Status_STATUS_NOTIFY_ONLY:
-			return notifyOnly(res)
-		default:
-			cell := wire.Cell(res.GetConflictAt())
-			return fmt.Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
-				cell.Row, cell.Column)
-		}
+// restored judges the answer to one message of a restore.
+func restored(res *pb.MutationResult) error {
+	switch res.GetStatus() {
+	case pb.Status_STATUS_OK:
+		return nil
+	case pb.Status_STATUS_NOTIFY_ONLY:
+		return notifyOnly(res)
 	}
+	cell := wire.Cell(res.GetConflictAt())
+	return fmt.Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
+		cell.Row, cell.Column)
 }
