@@ -192,10 +192,10 @@ type RawWriteRequest struct {
 type ReadResult struct {
 	Status   Status // OK, Locked, TooOld
 	Found    bool
+	Deleted  bool // the newest record at or below R is a delete: CommitTS and StartTS are its
 	Value    []byte
 	CommitTS Timestamp
 	StartTS  Timestamp // of the transaction that wrote it
-	Deleted  bool      // the newest record at or below R is a delete: CommitTS and StartTS are its
 	Lock     *LockInfo // if Locked, else nil: most results have none, and are copied often
 	Origin   Timestamp // of the cell's notification, if that was asked for and there is one
 }

@@ -40,8 +40,8 @@ const (
 // Column hold any bytes.
 type Cell struct {
 	Table  TableID
-	Row    string
 	Class  Class
+	Row    string
 	Column string
 }
 

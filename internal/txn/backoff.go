@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/metrics"
 )
 
 // The waits between attempts double from backoffBase up to backoffMax.
@@ -46,21 +48,21 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Config.OperationTimeout. The zero value is ready.
 type patience struct {
 	wait  backoff
-	since time.Time // when the first attempt failed; zero: none has
+	since metrics.Moment // when the first attempt failed; 0: none has
 }
 
 // again waits before the next attempt. last is why the previous one failed. An error,
 // which wraps last, means that there is to be no other attempt.
 func (p *patience) again(ctx context.Context, cfg *Config, v verdict, last error) error {
 	// Most operations succeed at once, so the clock is read only when one has failed.
-	if p.since.IsZero() {
-		p.since = time.Now()
+	if p.since == 0 {
+		p.since = metrics.Now()
 		if v == wrongTablet && ctx.Err() == nil {
 			return nil // the map has just been healed: the next attempt knows better
 		}
 	}
 	// A caller without a deadline must not hang for ever on a tablet that nobody serves.
-	if time.Since(p.since) > cfg.OperationTimeout {
+	if p.since.Elapsed() > cfg.OperationTimeout {
 		return fmt.Errorf("%w: gave up after %v: %w", ErrUnavailable, cfg.OperationTimeout, last)
 	}
 	if err := Sleep(ctx, p.wait.next()); err != nil {

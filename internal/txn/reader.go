@@ -64,8 +64,8 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	r.mu.Lock()
 	for i, c := range cells {
 		if hit := r.cache.find(c); hit != nil {
-			r.used(hit)
-			out[i] = hit.result
+			r.used(c)
+			out[i] = *hit
 		} else {
 			missing = append(missing, i)
 		}
@@ -83,7 +83,7 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	defer r.mu.Unlock()
 	for i, at := range b.origin {
 		out[at] = b.results[i]
-		r.cache.put(b.cells[i], b.results[i], r.c.cfg.ReadCacheBytes)
+		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
 	}
 	return out, nil
 }
@@ -94,9 +94,9 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, error) {
 	r.mu.Lock()
 	if hit := r.cache.find(cell); hit != nil {
-		r.used(hit)
+		r.used(cell)
 		r.guesses.note(r, cell)
-		out := hit.result
+		out := *hit
 		r.mu.Unlock()
 		return out, nil
 	}
@@ -125,25 +125,23 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cache.put(cell, b.results[0], r.c.cfg.ReadCacheBytes)
+	r.cache.put(b, 0, r.c.cfg.ReadCacheBytes)
 	for i := 1; i < len(b.cells); i++ {
 		// A locked cell is not cached: whoever reads it has to wait for its lock.
 		if b.results[i].Status == mvcc.StatusLocked {
 			r.c.stats.prefetchLocked.Add(1)
 			continue
 		}
-		if hit := r.cache.put(b.cells[i], b.results[i], r.c.cfg.ReadCacheBytes); hit != nil {
-			hit.guessed = true
-		}
+		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
 	}
 	return b.results[0], nil
 }
 
 // used counts a hit of the cache. The caller holds mu.
-func (r *reader) used(hit *cachedCell) {
+func (r *reader) used(cell mvcc.Cell) {
 	r.c.stats.cacheHits.Add(1)
-	if hit.guessed {
-		hit.guessed = false
+	if r.cache.guessed[cell] {
+		delete(r.cache.guessed, cell)
 		r.c.stats.prefetchUsed.Add(1)
 	}
 }
@@ -166,16 +164,11 @@ func handOut(value []byte) []byte { return append(make([]byte, 0, len(value)), v
 // readCache keeps what a transaction has read. A few cells are searched one by one, more by
 // an index. Nothing is evicted: a snapshot does not change, and a transaction is short.
 type readCache struct {
-	room  [1]cachedCell // for the first: many transactions read one cell only
-	cells []cachedCell
-	index map[mvcc.Cell]int // of cells; nil while they are few
-	bytes int               // rows, columns and values
-}
-
-type cachedCell struct {
-	cell    mvcc.Cell
-	result  mvcc.ReadResult
-	guessed bool // prefetched and not read yet
+	cells   []mvcc.Cell
+	results []mvcc.ReadResult  // of each of the cells
+	index   map[mvcc.Cell]int  // of cells; nil while they are few
+	guessed map[mvcc.Cell]bool // prefetched and not read yet
+	bytes   int                // rows, columns and values
 }
 
 const (
@@ -186,43 +179,47 @@ const (
 )
 
 // find returns what was read of a cell, or nil. The pointer is valid until the next put.
-func (c *readCache) find(cell mvcc.Cell) *cachedCell {
+func (c *readCache) find(cell mvcc.Cell) *mvcc.ReadResult {
 	if c.index != nil {
 		if i, ok := c.index[cell]; ok {
-			return &c.cells[i]
+			return &c.results[i]
 		}
 		return nil
 	}
 	for i := range c.cells {
-		if c.cells[i].cell == cell {
-			return &c.cells[i]
+		if c.cells[i] == cell {
+			return &c.results[i]
 		}
 	}
 	return nil
 }
 
-// put adds a result and returns its place, nil if the cache is full. The pointer is valid
-// until the next put.
-func (c *readCache) put(cell mvcc.Cell, result mvcc.ReadResult, maxBytes int) *cachedCell {
-	if hit := c.find(cell); hit != nil {
-		return hit
-	}
+// put adds what the batch has read of its i-th cell, if there is room. Most transactions read
+// one cell only, which stays where it is, in its batch.
+func (c *readCache) put(b *readBatch, i, maxBytes int) {
+	cell, result := &b.cells[i], &b.results[i]
 	size := len(cell.Row) + len(cell.Column) + len(result.Value)
-	if c.bytes+size > maxBytes || len(c.cells) >= maxCachedCells {
-		return nil
+	if c.find(*cell) != nil || c.bytes+size > maxBytes || len(c.cells) >= maxCachedCells {
+		return
 	}
 	c.bytes += size
-	if c.cells == nil {
-		c.cells = c.room[:0]
+	if i >= b.need {
+		if c.guessed == nil {
+			c.guessed = make(map[mvcc.Cell]bool)
+		}
+		c.guessed[*cell] = true
 	}
-	c.cells = append(c.cells, cachedCell{cell: cell, result: result})
+	if c.cells == nil {
+		c.cells, c.results = b.cells[i:i+1:i+1], b.results[i:i+1:i+1]
+		return
+	}
+	c.cells, c.results = append(c.cells, *cell), append(c.results, *result)
 	if c.index != nil {
-		c.index[cell] = len(c.cells) - 1
+		c.index[*cell] = len(c.cells) - 1
 	} else if len(c.cells) > smallSet {
 		c.index = make(map[mvcc.Cell]int, 4*smallSet)
-		for i := range c.cells {
-			c.index[c.cells[i].cell] = i
+		for i, cell := range c.cells {
+			c.index[cell] = i
 		}
 	}
-	return &c.cells[len(c.cells)-1]
 }
