@@ -101,7 +101,7 @@ const (
 // before the node belongs to a cluster until it stops. The package's documentation says
 // how several fresh nodes found a cluster together.
 //
-// The mutex guards registry, said and saidAt. attempts and what follows belong to the
+// The mutex guards registry and said. attempts and what follows belong to the
 // goroutine of Enter, which also founds a cluster.
 type Door struct {
 	pb.UnimplementedMembershipServer
@@ -109,9 +109,8 @@ type Door struct {
 	heard *heard
 
 	mu       sync.Mutex
-	registry Registry // nil: not open yet
-	said     string   // what was logged last, and when
-	saidAt   time.Time
+	registry Registry             // nil: not open yet
+	said     map[string]time.Time // what was logged within logPause, and when
 
 	registered atomic.Bool   // this incarnation, through the registry
 	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
@@ -119,6 +118,7 @@ type Door struct {
 	attempts   uint64 // to found a cluster, by this process
 	complete   string // the set of fresh nodes that is expected, and since when it is complete
 	completeAt time.Time
+	loneSince  time.Time // nodes that wait for each other are all that answer; zero: they are not
 }
 
 // NewDoor returns a closed door: it answers Hello but lets nobody in before Open.
@@ -136,6 +136,7 @@ func NewDoor(cfg DoorConfig) *Door {
 	}
 	return &Door{
 		cfg: cfg, heard: newHeard(cfg.Self.Identity().NodeID, freshFor),
+		said:  map[string]time.Time{},
 		again: make(chan struct{}, 1),
 	}
 }

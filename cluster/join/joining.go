@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +105,7 @@ func (d *Door) round(ctx context.Context) (done bool, err error) {
 	if len(in) > 0 {
 		return d.join(ctx, in)
 	}
+	d.sayMisdirected(greetings)
 	if d.cfg.Expect > 1 {
 		return d.found(ctx)
 	}
@@ -244,7 +246,8 @@ func (d *Door) comeBack(ctx context.Context) error {
 	for {
 		addrs := d.acquainted()
 		asking, cancel := context.WithTimeout(ctx, comeBackPause)
-		done, err := d.join(asking, d.ofCluster(d.greet(asking, addrs)))
+		greetings := d.greet(asking, addrs)
+		done, err := d.join(asking, d.ofCluster(slices.Clone(greetings)))
 		cancel()
 		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
 		switch {
@@ -266,6 +269,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 			}
 			return nil
 		default:
+			d.sayMisdirected(greetings)
 			err = d.hold(ctx, missing)
 		}
 		if err != nil {
@@ -379,39 +383,27 @@ func (d *Door) noteContacts(ctx context.Context, r Registry) error {
 	return d.cfg.Self.Joined(contacts)
 }
 
-// say logs what the node waits for: at once if it is something new, else every
-// logPause.
-func (d *Door) say(text string, args ...any) {
+// say logs what the node waits for, each text at once and then every logPause.
+func (d *Door) say(text string, args ...any) { d.tell(slog.LevelInfo, text, "", args) }
+
+// warn is like say for what an operator has to mend. Texts about different subjects count
+// as different.
+func (d *Door) warn(text, subject string, args ...any) {
+	d.tell(slog.LevelWarn, text, subject, args)
+}
+
+// tell logs text unless it has done so about the subject less than logPause ago. It
+// forgets what is older, so that what it remembers stays small.
+func (d *Door) tell(level slog.Level, text, subject string, args []any) {
+	now, key := time.Now(), text+" "+subject
 	d.mu.Lock()
-	now := time.Now()
-	again := d.said == text && now.Sub(d.saidAt) < logPause
+	maps.DeleteFunc(d.said, func(_ string, at time.Time) bool { return now.Sub(at) >= logPause })
+	_, again := d.said[key]
 	if !again {
-		d.said, d.saidAt = text, now
+		d.said[key] = now
 	}
 	d.mu.Unlock()
 	if !again {
-		d.cfg.Logger.Info(text, args...)
+		d.cfg.Logger.Log(context.Background(), level, text, args...)
 	}
-}
-
-// sayWaiting logs why there is nobody to join.
-func (d *Door) sayWaiting(all []greeting) {
-	var fresh, silent []string
-	var why error
-	own := d.cfg.Self.Identity().NodeID
-	for _, g := range all {
-		switch {
-		case g.r == nil:
-			silent, why = append(silent, g.addr), g.err
-		case g.r.NodeId != own:
-			fresh = append(fresh, g.addr)
-		}
-	}
-	if len(fresh)+len(silent) == 0 {
-		d.say("waiting to join, but --join names only this node; start the first node of a cluster " +
-			"without --join, or all of them with --expect")
-		return
-	}
-	d.say("waiting to join a cluster", "no_answer", strings.Join(silent, ","), "in_no_cluster_yet",
-		strings.Join(fresh, ","), "error", why)
 }

@@ -46,7 +46,8 @@ type house struct {
 	expect int
 	voters []uint64
 	st     *store.Store
-	ahead  time.Duration // of its clock
+	ahead  time.Duration    // of its clock
+	wrong  map[string]error // what it gets instead of an answer, by address
 
 	versions version.Range // that its build knows
 
@@ -193,6 +194,9 @@ func carry[R any](ctx context.Context, s *street, addr string,
 
 func (h *house) Hello(ctx context.Context, addr string,
 	req *pb.HelloRequest) (*pb.HelloResponse, error) {
+	if err := h.wrong[addr]; err != nil {
+		return nil, err
+	}
 	return carry(ctx, h.s, addr, func(d *Door) (*pb.HelloResponse, error) {
 		return d.Hello(ctx, req)
 	})

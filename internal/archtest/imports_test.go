@@ -116,7 +116,8 @@ var layers = []layer{
 		"internal/version", "internal/wire",
 	}},
 	{of: "cluster/join", may: []string{
-		pb, "cluster", "internal/mvcc", "internal/version", "internal/wire", "store",
+		pb, "cluster", "internal/mvcc", "internal/rpc", "internal/version", "internal/wire",
+		"store",
 	}},
 	{of: "cluster/admin", may: []string{
 		pb, "actors/placement", "cluster", "cluster/meta", "cluster/peer", "cluster/route",

@@ -19,8 +19,9 @@ func WithPort(addr string) string {
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
 
-// diagnose says what a failed connection means, and whether trying again is in vain.
-func diagnose(failure string) (text string, clear bool) {
+// Diagnose says what a failed connection means, and whether trying again is in vain. The
+// text ends with a colon; it is empty for what says enough by itself.
+func Diagnose(failure string) (text string, clear bool) {
 	has := func(part string) bool { return strings.Contains(failure, part) }
 	switch {
 	case has("connection refused"):
@@ -30,7 +31,7 @@ func diagnose(failure string) (text string, clear bool) {
 	case has("looked like an HTTP/1.1 header"), has("frame too large"):
 		return "it answers in HTTP/1, as a console does and no node's --listen address: ", true
 	case has("tls: first record does not look like a TLS handshake"):
-		return "it speaks plain text, and this client TLS: ", true
+		return "it speaks plain text, and this process TLS: ", true
 	case has("remote error: tls: bad certificate"): // in TLS 1.3 it comes after the handshake
 		return "it refuses this certificate, which is of another authority or revoked: ", false
 	case has("error reading server preface"):

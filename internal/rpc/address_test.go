@@ -71,7 +71,7 @@ func TestDiagnose(t *testing.T) {
 		{`error reading server preface: http2: frame too large`, "HTTP/1", true},
 		{`the node is starting`, "", false},
 	} {
-		text, allRefused := diagnose(c.failure)
+		text, allRefused := Diagnose(c.failure)
 		if allRefused != c.allRefused || !strings.Contains(text, c.says) || c.says == "" && text != "" {
 			t.Errorf("%s: %q, %v", c.failure, text, allRefused)
 		}

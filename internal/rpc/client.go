@@ -121,7 +121,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			if err == nil {
 				return nil
 			}
-			text, clear := diagnose(status.Convert(err).Message())
+			text, clear := Diagnose(status.Convert(err).Message())
 			last = fmt.Errorf("%s: %s%w", l.addr, text, txn.Plain(fromStatus(err)))
 			allRefused = allRefused && clear
 			// Somebody is there and refuses: asking the others would only hide why.

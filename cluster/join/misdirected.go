@@ -1,0 +1,106 @@
+package join
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/percolator-go/percolator/internal/rpc"
+)
+
+// This file says why a node waits to join, on the goroutine of Enter, and what an
+// operator has to do where waiting alone does not help.
+
+// misdirected returns what is wrong with an address at which Hello has failed, and what to
+// do about it; next is empty if a node may yet come up there.
+func misdirected(failure error) (why, next string) {
+	text := status.Convert(failure).Message()
+	diagnosis, _ := rpc.Diagnose(text)
+	why = strings.TrimSuffix(diagnosis, ": ")
+	has := func(part string) bool { return strings.Contains(text, part) }
+	switch {
+	case has("unknown service"):
+		return "it is a node's port for other nodes, or another program's",
+			"--join takes a node's --listen address, which is one port before that for other nodes"
+	case strings.Contains(why, "answers in HTTP/1"):
+		return why, "--join takes a node's --listen address, not that of its console, " +
+			"which is three ports further unless --http says otherwise"
+	case has("tls: first record"):
+		return why, "start this node with --insecure as those that it joins, or check that --join " +
+			"is a --listen address"
+	case has("server preface") && !has("remote error: tls: "):
+		return why, "start this node with --certs as those that it joins, or check that --join " +
+			"is a --listen address"
+	case strings.Contains(why, "its certificate lacks that host"):
+		return why, "name that node by a host of its certificate, or make that anew: " +
+			"`percolator cert create-node NAME --host HOST --ca-dir DIR --certs DIR --force`"
+	case has("tls: "), has("x509: "):
+		return "it and this node do not accept each other's certificates",
+			"all nodes need certificates of one authority: `percolator cert create-node NAME --host HOST " +
+				"--ca-dir DIR --certs DIR`, with the --ca-dir that made those of the cluster"
+	}
+	return why, ""
+}
+
+// sayMisdirected warns of each address at which no node can ever answer this one.
+func (d *Door) sayMisdirected(all []greeting) {
+	for _, g := range all {
+		if g.err == nil {
+			continue
+		}
+		if why, next := misdirected(g.err); next != "" {
+			d.warn("waiting to join: the node does not answer at an address", g.addr, "addr", g.addr,
+				"why", why, "next", next, "error", g.err)
+		}
+	}
+}
+
+// loneAfter is for how long nodes that wait for each other may be about to find a
+// cluster: a node that begins one answers for a moment before it has.
+const loneAfter = 5 * time.Second
+
+// sayWaiting logs why there is nobody to join. Addresses that sayMisdirected warns of are
+// left out.
+func (d *Door) sayWaiting(all []greeting) {
+	var fresh, silent []string
+	var why error
+	own, founding, wrong := d.cfg.Self.Identity().NodeID, false, 0
+	for _, g := range all {
+		switch {
+		case g.r == nil:
+			if _, next := misdirected(g.err); next != "" {
+				wrong++
+				continue
+			}
+			silent, why = append(silent, g.addr), g.err
+		case g.r.NodeId != own:
+			fresh = append(fresh, g.addr)
+			founding = founding || g.r.Expect > 1
+		}
+	}
+	// Nobody who answers begins a cluster, and nobody else is waited for.
+	if len(fresh) == 0 || len(silent) > 0 || founding {
+		d.loneSince = time.Time{}
+	} else if d.loneSince.IsZero() {
+		d.loneSince = time.Now()
+	}
+	switch {
+	case !d.loneSince.IsZero() && time.Since(d.loneSince) >= loneAfter:
+		d.warn("waiting to join a cluster: all nodes that answer wait too, and none begins one", "",
+			"at", strings.Join(fresh, ","), "next", "give all of them --expect N, the number of nodes "+
+				"that begin the cluster; or start the first one without --join, in an empty directory")
+	case len(fresh)+len(silent)+wrong == 0:
+		d.say("waiting to join, but --join names only this node; start the first node of a cluster " +
+			"without --join, or all of them with --expect")
+	case len(fresh)+len(silent) > 0:
+		var args []any
+		if len(silent) > 0 {
+			args = append(args, "no_answer", strings.Join(silent, ","), "error", why)
+		}
+		if len(fresh) > 0 {
+			args = append(args, "in_no_cluster_yet", strings.Join(fresh, ","))
+		}
+		d.say("waiting to join a cluster", args...)
+	}
+}
