@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/meta"
 )
 
 // This file holds the orders about grants, which are a part of the policy and reach the
@@ -38,14 +39,23 @@ func (s *Service) SetGrant(ctx context.Context,
 	return &pb.SetGrantResponse{}, nil
 }
 
-// Grants implements pb.AdminServer. It reads them from meta, not from what this node knows.
+// Grants implements pb.AdminServer. It reads them from meta, not from what this node knows,
+// and leaves out those of tables that are gone: a drop by an earlier build kept them, and a
+// grant that was under way while its table was dropped stays.
 func (s *Service) Grants(ctx context.Context, req *pb.GrantsRequest) (*pb.GrantsResponse, error) {
 	p, err := s.cfg.Node.ReadPolicy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := s.cfg.Schema.Tables(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := &pb.GrantsResponse{}
-	for _, g := range p.GetGrants() {
+	for _, g := range meta.LivingGrants(p.GetGrants(), tables) {
 		if req.GetTable() == "" || g.TableName == req.GetTable() {
 			out.Grants = append(out.Grants, g)
 		}
 	}
-	return out, err
+	return out, nil
 }

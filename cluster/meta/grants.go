@@ -39,9 +39,7 @@ func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) 
 		if have == nil {
 			return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE, "the cluster has no policy yet: try again")
 		}
-		kept := slices.DeleteFunc(slices.Clone(have.Grants), func(k *pb.Grant) bool {
-			return !slices.ContainsFunc(exists, func(t *pb.Table) bool { return t.Id == k.Table })
-		})
+		kept := LivingGrants(have.Grants, exists)
 		at, found := slices.BinarySearchFunc(kept, g, compareGrants)
 		switch {
 		case g.Role == "" && !found:
@@ -63,6 +61,27 @@ func (r *Policy) SetGrant(ctx context.Context, g *pb.Grant, exists []*pb.Table) 
 		p.Grants, p.Version = kept, have.Version+1
 		return p, nil, nil
 	})
+}
+
+// LivingGrants returns the grants that are of one of the tables.
+func LivingGrants(all []*pb.Grant, tables []*pb.Table) []*pb.Grant {
+	return slices.DeleteFunc(slices.Clone(all), func(g *pb.Grant) bool {
+		return !slices.ContainsFunc(tables, func(t *pb.Table) bool { return t.Id == g.Table })
+	})
+}
+
+// withoutGrants returns the change that removes a table's grants from the policy, none if
+// it has none.
+func (r *Policy) withoutGrants(ctx context.Context, table uint32) ([]change, error) {
+	p, old, err := load[*pb.Policy](ctx, r.records, rowPolicy)
+	of := func(g *pb.Grant) bool { return g.Table == table }
+	if err != nil || !slices.ContainsFunc(p.Grants, of) {
+		return nil, err
+	}
+	p.Grants = slices.DeleteFunc(p.Grants, of)
+	p.Version++
+	value, err := encode(p)
+	return []change{{row: rowPolicy, old: old, value: value}}, err
 }
 
 func compareGrants(a, b *pb.Grant) int {

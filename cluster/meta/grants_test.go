@@ -77,3 +77,45 @@ func TestGrantsAreOfThePolicy(t *testing.T) {
 	}
 	refused("too many", ann)
 }
+
+// TestGrantsGoWithTheirTable: a drop takes the grants of its table and no others, and those
+// that an earlier build left behind are not listed.
+func TestGrantsGoWithTheirTable(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, m := newWorld(t)
+	if _, err := m.Policy.Found(ctx, &pb.Policy{Replicas: proto.Uint64(5)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"t", "u"} {
+		if _, err := m.Schema.CreateTable(ctx, name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables, err := m.Schema.Tables(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range tables {
+		for _, name := range []string{"ann", "bob"} {
+			g := &pb.Grant{Table: of.Id, TableName: of.Name, Name: name, Role: "reader"}
+			if _, err := m.Policy.SetGrant(ctx, g, tables); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 2 { // the second one changes nothing
+		if err := m.Schema.DropTable(ctx, "t", tables[0].Id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := m.Policy.Read(ctx)
+	if err != nil || len(p.Grants) != 2 || p.Grants[0].TableName != "u" || p.Version != 6 ||
+		p.GetReplicas() != 5 {
+		t.Errorf("GRANTS-STAY: after the drop: %v, %v", p, err)
+	}
+	left := append(p.Grants, &pb.Grant{Table: tables[0].Id, TableName: "t", Name: "ann"})
+	if living := LivingGrants(left, tables[1:]); len(living) != 2 || living[1].TableName != "u" {
+		t.Errorf("GRANTS-STAY: of a table that is gone: %v", living)
+	}
+}

@@ -277,8 +277,15 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 		if err != nil {
 			return nil, err
 		}
+		// In the same step: a table that is made under the name later has no grants, and a list
+		// that showed these would promise protection that is not there.
+		ungranted, err := s.policy.withoutGrants(ctx, t.Id)
+		if err != nil {
+			return nil, err
+		}
 		dropped := change{row: droppedRow(t.Id), value: value}
-		return append(gone, change{row: prefixTable + name, old: value}, dropped), nil
+		gone = append(append(gone, ungranted...), dropped)
+		return append(gone, change{row: prefixTable + name, old: value}), nil
 	})
 }
 

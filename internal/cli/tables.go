@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
 // The commands about tables go through the library, as a program's own calls would.
@@ -59,9 +60,16 @@ the table's name once more.`,
 	ifExists := cmd.Flags().Bool("if-exists", false, "a missing table is no failure")
 	d.confirmed(cmd, "dropping table %s removes all its rows for good")
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
+		// Asked for the note alone: a drop does not wait for it, and may be allowed without.
+		granted, _ := s.admin.Grants(ctx, &pb.GrantsRequest{Table: args[0]})
 		err := s.db.DropTable(ctx, args[0])
 		if err != nil && !(*ifExists && errors.Is(err, percolator.ErrNoTable)) {
 			return err
+		}
+		if n := len(granted.GetGrants()); n > 0 && err == nil {
+			d.out.note("the grants of table %s, %d in all, are dropped with it: a table that is made "+
+				"under its name is for all clients, until %s names some", printable(args[0]), n,
+				d.out.advice("`grant`"))
 		}
 		return d.out.done("table %s is dropped", args[0])
 	})
