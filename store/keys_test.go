@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -128,16 +129,19 @@ func FuzzRecords(f *testing.F) {
 		}
 		l := mvcc.Lock{StartTS: mvcc.Timestamp(a), Primary: at, Expiry: mvcc.Timestamp(b),
 			Worker: mvcc.Worker{Node: c, Incarnation: a},
-			Kind:   mvcc.Kind(kind & 3), Long: long, Value: value}
+			Kind:   mvcc.Kind(kind & 3), Long: long, Value: value, Origin: mvcc.Timestamp(c)}
 		n := mvcc.Notify{
 			TS: mvcc.Timestamp(a), Attempts: uint32(b), ParkedTS: mvcc.Timestamp(c), Replay: long,
-			Error: text,
+			Error: text, Origins: mvcc.Origins{First: mvcc.Timestamp(c), Until: mvcc.Timestamp(b),
+				Later: mvcc.Timestamp(a)},
 		}
 		i := mvcc.Intent{
 			Primary: at, Expiry: mvcc.Timestamp(a), Worker: mvcc.Worker{Node: b, Incarnation: c},
+			Origin: mvcc.Timestamp(c),
 		}
 		check := func(m mvcc.Mutation, want any, decode func([]byte) (any, error)) {
 			key, v := store.EncodeMutation(&m)
+			wantPlain(t, m)
 			if got, err := decode(v); err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v came back as %+v, %v", want, got, err)
 			}
@@ -167,6 +171,32 @@ func FuzzRecords(f *testing.F) {
 				return any1(store.DecodeIntent(b))
 			})
 	})
+}
+
+// wantPlain checks that what is encoded for builds that do not know origins is as if there were
+// none, and that the mutation keeps its own.
+func wantPlain(t *testing.T, m mvcc.Mutation) {
+	t.Helper()
+	e := store.NewEncoder([]mvcc.Mutation{m}, true)
+	before := fmt.Sprintf("%+v %+v %+v", m.Lock, m.Notify, m.Intent)
+	_, got := e.Encode(&m)
+	if after := fmt.Sprintf("%+v %+v %+v", m.Lock, m.Notify, m.Intent); after != before {
+		t.Fatalf("encoding has changed %s to %s", before, after)
+	}
+	switch {
+	case m.Lock != nil:
+		l := *m.Lock
+		l.Origin, m.Lock = 0, &l
+	case m.Notify != nil:
+		n := *m.Notify
+		n.Origins, m.Notify = mvcc.Origins{}, &n
+	case m.Intent != nil:
+		i := *m.Intent
+		i.Origin, m.Intent = 0, &i
+	}
+	if _, want := store.EncodeMutation(&m); !bytes.Equal(got, want) {
+		t.Fatalf("%s is %x without origins, want %x", before, got, want)
+	}
 }
 
 func any1[T any](v T, err error) (any, error) { return v, err }

@@ -174,6 +174,8 @@ func TestGroups(t *testing.T) {
 		{Group: mvcc.GroupIntent, Cell: a, TS: 41,
 			Intent: &mvcc.Intent{Primary: primary, Expiry: 77, Worker: worker}},
 		{Group: mvcc.GroupRaw, Cell: a, Value: []byte("raw")},
+		{Group: mvcc.GroupLocked, Cell: a,
+			Write: &mvcc.Write{CommitTS: 33, StartTS: 29, Kind: mvcc.KindLock}},
 		{Group: mvcc.GroupWrite, Cell: b,
 			Write: &mvcc.Write{CommitTS: 31, StartTS: 26, Kind: mvcc.KindPut}},
 		{Group: mvcc.GroupNotify, Cell: b, Notify: &mvcc.Notify{TS: 31}},
@@ -216,10 +218,10 @@ func TestGroups(t *testing.T) {
 		t.Errorf("intents: %v", got)
 	}
 	row, err := snap.Row(16, "a\x00", 10, []string{"c"})
-	if err != nil || len(row) != 8 {
+	if err != nil || len(row) != 9 {
 		t.Errorf("row: %v, %v", row, err)
 	}
-	if row, err = snap.Row(16, "a\x00", 1, nil); err != nil || len(row) != 5 {
+	if row, err = snap.Row(16, "a\x00", 1, nil); err != nil || len(row) != 6 {
 		t.Errorf("row with one of each: %v, %v", row, err)
 	}
 }
@@ -260,6 +262,16 @@ func checkPoints(t *testing.T, snap *store.Snap, a mvcc.Cell) {
 	}
 	if v, ok, err := snap.Raw(a); err != nil || !ok || string(v) != "raw" {
 		t.Errorf("raw: %q, %v, %v", v, ok, err)
+	}
+	for from, want := range map[mvcc.Timestamp]bool{33: true, 34: false} {
+		if w, ok, err := snap.PastLock(a, from); err != nil || ok != want || w.StartTS != 29 {
+			t.Errorf("locked at %d or later: %v, %v, %v", from, w, ok, err)
+		}
+	}
+	for start, want := range map[string]bool{"a": true, "a\x00": true, "a\x00\x00": false} {
+		if got, err := snap.PastLocks(mvcc.Span{Table: 16, Start: start}); err != nil || got != want {
+			t.Errorf("locked at some time from row %q on: %v, %v", start, got, err)
+		}
 	}
 }
 
