@@ -40,6 +40,7 @@ func counterAlone(c *node.Config) {
 // What waits stays bounded, and rows that change or come meanwhile are run for by their
 // own notifications.
 func TestBackfillResumes(t *testing.T) {
+	t.Parallel()
 	rows := 10_000 // BACKFILL_ROWS=100000 takes minutes
 	if text := os.Getenv("BACKFILL_ROWS"); text != "" {
 		var err error

@@ -15,6 +15,7 @@ import (
 // TestClockAheadDoesNotLead: the node whose clock is an hour ahead comes to lead meta.
 // Timestamps go on from the others, and none is of the future.
 func TestClockAheadDoesNotLead(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := three(ctx, t, 1, nil)

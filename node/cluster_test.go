@@ -16,6 +16,7 @@ import (
 // transactions, tables and timestamps, and runs observers for what is written elsewhere;
 // what it says of itself is true of the cluster.
 func TestNodeWithoutReplicas(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	o := watch()

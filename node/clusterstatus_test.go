@@ -40,6 +40,7 @@ func diagnosed(ctx context.Context, t *testing.T, n *node.Node,
 // TestClusterStatus: what is wrong with a cluster that is harmed, told by any of its nodes,
 // with a quorum and without.
 func TestClusterStatus(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	input := percolator.Column{Table: "input", Name: "c"}

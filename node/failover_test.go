@@ -133,6 +133,7 @@ func (r *rig) handles() (out []*percolator.DB) {
 // TestThreeNodes: tablets that are led by different nodes, under the workloads through
 // all nodes at once.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	r := three(ctx, t, 3, nil)

@@ -23,6 +23,7 @@ import (
 // TestHarmIsFound: what goes wrong is what `doctor` and the console say within five seconds,
 // with words that name the remedy.
 func TestHarmIsFound(t *testing.T) {
+	t.Parallel()
 	ctx := within(t, 2*time.Minute)
 	fails := func(context.Context, *percolator.Tx, percolator.Notification) error {
 		return errors.New("always")

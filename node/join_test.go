@@ -90,6 +90,7 @@ func (j *joiner) refused(ctx context.Context, what, dir string, addrs ...string)
 // as its next incarnation; a copy of its directory and a node of another cluster are
 // refused.
 func TestJoin(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	j := &joiner{t, memlink.NewNetwork()}

@@ -420,7 +420,7 @@ func (n *Node) Drain(ctx context.Context) error {
 	}
 	if n.client != nil {
 		// Locks left behind would cost whoever meets them a wait for their expiry.
-		n.client.Flush()
+		n.client.Finish(ctx)
 	}
 	n.transferLeaderships(ctx) // what has come back meanwhile
 	if n.others != nil && n.others.unwatch != nil {

@@ -163,6 +163,7 @@ func times(n int) func(int) int { return func(int) int { return n } }
 
 // TestPauseSurvivesRestart: a pause holds at once, in the next process too, and loses nothing.
 func TestPauseSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	const rows = 200
 	dir := t.TempDir()
 	link := func(c *node.Config) {

@@ -54,6 +54,7 @@ func setPolicy(ctx context.Context, n *node.Node, set *pb.Policy) (*pb.Policy, e
 // of a cluster of three, and nothing is taken away: it says in its log and its status
 // what counts. Then the policy is changed, through another node, and is acted on.
 func TestPolicyOverrulesFlags(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	log := &logged{}

@@ -170,6 +170,7 @@ func TestObserversAddUp(t *testing.T) {
 
 // TestVerifySkipsWhoIsAway: a node that is away is named, and not waited for, tablet after tablet.
 func TestVerifySkipsWhoIsAway(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := three(ctx, t, 4, func(_ int, c *node.Config) { c.Placement.GoneAfter = time.Hour })

@@ -17,6 +17,7 @@ import (
 // another and it is written itself; every row stays readable. A table with one large row
 // stays one tablet, however often that is written.
 func TestSplitsBySize(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	const limit, rows, size = 256 << 10, 3000, 1000

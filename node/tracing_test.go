@@ -236,6 +236,7 @@ func TestTracingOff(t *testing.T) {
 
 // TestDeadCollector: a node whose collector never answers serves as ever, and closes.
 func TestDeadCollector(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

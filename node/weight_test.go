@@ -30,6 +30,7 @@ func (h heavy) rowOf(i int) string {
 // whole: many long rows beside many long notifications, rows that take twice their length
 // in the store, one write with many notifications, and chance.
 func TestHeavyTransactions(t *testing.T) {
+	t.Parallel()
 	weak := percolator.Column{Table: "t", Name: "weak"}
 	n := open(t, "", func(cfg *node.Config) {
 		nothing := func(context.Context, *percolator.Tx, percolator.Notification) error {

@@ -74,6 +74,14 @@ func (c *Client) Close() error {
 // Flush waits for the background work that has begun, at most OperationTimeout.
 func (c *Client) Flush() { c.work.flush() }
 
+// Finish is Flush before a Close: when ctx ends, what has not ended is given up, and so is what
+// begins later. The locks that it leaves are resolved by those who meet them.
+func (c *Client) Finish(ctx context.Context) {
+	stop := context.AfterFunc(ctx, c.work.end)
+	defer stop()
+	c.work.flush()
+}
+
 // Transport returns the transport that the client was made with.
 func (c *Client) Transport() Transport { return c.transport }
 

@@ -243,6 +243,39 @@ func TestOtherFaults(t *testing.T) {
 	}
 }
 
+// TestFinishGivesUp: Finish waits for secondaries that cannot be committed until its context
+// ends, and no longer. What it has given up on is committed by whoever meets it.
+func TestFinishGivesUp(t *testing.T) {
+	w := newWorldOf(t, lockAll)
+	c, p := w.client(txn.Config{OperationTimeout: time.Hour})
+	tried := make(chan struct{}, 1)
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetCommit() == nil || decides(req) {
+			return txntest.Fault{}
+		}
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+		return txntest.Fault{NotSent: true}
+	})
+	if _, err := w.attempt(c, "v", ways[lockAll]); err != nil {
+		t.Fatal(err)
+	}
+	<-tried
+	ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
+	defer cancel()
+	c.Finish(ctx)
+	if ctx.Err() == nil {
+		t.Error("it has not waited for secondaries")
+	}
+	p.Inject(nil)
+	w.Advance(time.Minute)
+	if !w.allOrNothing("given up", "v", ways[lockAll]) {
+		t.Error("what was committed is not there")
+	}
+}
+
 // TestSecondaryNeverFirst: when the primary's commit is refused for good, no secondary
 // may have been committed. The build BROKEN=secondary_first fails here.
 func TestSecondaryNeverFirst(t *testing.T) {
