@@ -160,7 +160,6 @@ func newUpgrader(t *testing.T) *upgrader {
 // builds are refused, and so are builds that are too late all the time. Whoever is refused
 // has changed nothing.
 func TestUpgrade(t *testing.T) {
-	t.Parallel()
 	u := newUpgrader(t)
 	unused := func(when string) {
 		t.Helper()
@@ -219,7 +218,6 @@ func TestUpgrade(t *testing.T) {
 // build that it has, uses nothing new and refuses the earlier one; the command, given again,
 // finishes it. One that ended when only nodes were still to be told is finished already.
 func TestFinalizeCutShort(t *testing.T) {
-	t.Parallel()
 	u := newUpgrader(t)
 	ctx := u.ctx
 	u.replace("a", buildNew)
