@@ -22,6 +22,9 @@ var advice = []struct {
 	{ErrConflict, lockAdvice},
 	{ErrPermission, "use a certificate of the role that this takes (--certs); " +
 		"`cert create-client NAME --role ROLE` makes one"},
+	{ErrManagedTx, "an observer returns nil to commit, and an error to roll back"},
+	{ErrTxDone, "begin another transaction: one commits or rolls back once"},
+	{ErrClosed, "open the node, or dial, again"},
 }
 
 const lockAdvice = "nothing was written: try again, or look who holds it with `lock ls`"

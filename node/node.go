@@ -46,6 +46,9 @@ type Config = config.Config
 // Config. Its fields are documented in package node/config.
 type Placement = config.Placement
 
+// Limits are the most bytes of rows, columns, values and batches.
+type Limits = config.Limits
+
 // BatchConfig tunes how one kind of actor batches what waits for it: a field of
 // Config.Batch. Its fields, of which zero takes the default, are
 //

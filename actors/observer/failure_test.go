@@ -113,7 +113,12 @@ func TestEveryWayToFail(t *testing.T) {
 		fn   func(ctx context.Context) error
 		text string
 	}{
-		"panic":  {func(context.Context) error { panic("observer bug") }, "panic: observer bug"},
+		"panic": {func(context.Context) error { panic("observer bug") }, "panic: observer bug, at failure_test.go:"},
+		"nil map": {func(context.Context) error {
+			var m map[string]int
+			m["a"] = 1
+			return nil
+		}, "nil map, at failure_test.go:"},
 		"goexit": {func(context.Context) error { runtime.Goexit(); return nil }, "Goexit"},
 		"deadline": {func(ctx context.Context) error {
 			<-ctx.Done()

@@ -9,7 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,12 +67,32 @@ var errExited = errors.New("observer: the function called runtime.Goexit")
 // panicError is a recovered panic of the user's function.
 type panicError struct {
 	value any
+	at    string // file and line
 	stack []byte
 }
 
-// Error is the panic's value and the stack; it is cut to 1 KiB where it is stored.
+// Error is the panic's value, where it was, and the stack; it is cut to 1 KiB where it is
+// stored.
 func (e *panicError) Error() string {
-	return fmt.Sprintf("observer: panic: %v\n%s", e.value, e.stack)
+	return fmt.Sprintf("observer: panic: %v, at %s\n%s", e.value, e.at, e.stack)
+}
+
+// recovered returns the error of a panic. The deferred function that recovered it calls it.
+func recovered(value any) *panicError {
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])
+	at, panicked := "unknown", false
+	for {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if panicked && !inRuntime {
+			at = fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+		if panicked && !inRuntime || !more {
+			return &panicError{value: value, at: at, stack: debug.Stack()}
+		}
+		panicked = panicked || f.Function == "runtime.gopanic"
+	}
 }
 
 // deadlineError: the function returned, if at all, after its deadline.
@@ -280,7 +303,7 @@ func (r *run) call(ctx context.Context, tx *percolator.Tx,
 	changes []percolator.Notification) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &panicError{value: p, stack: debug.Stack()}
+			err = recovered(p)
 		}
 	}()
 	if r.obs.spec.BatchFunc != nil {

@@ -1,7 +1,7 @@
 // Package archtest is the repository's architecture and house rules as failing tests; it
 // has no other content.
 //
-//  1. Imports point downward only (design section 1): imports_test.go holds the table.
+//  1. Imports point downward only: imports_test.go holds the table.
 //  2. No function over 70 lines and no file over 600, tests and generated code left out.
 //  3. Every exported name has a comment, every package one too.
 //  4. No test sleeps. No init function. No unfinished business in code or documents.

@@ -168,6 +168,9 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 		return cfg, nil
 	}
 	for _, addr := range c.addrs {
+		if err := rpc.CheckAddress(addr); err != nil {
+			return cfg, err
+		}
 		if !config.IsLoopback(rpc.WithPort(addr)) {
 			return cfg, usagef(cmd, "%s is not this machine: give --certs, or --insecure for "+
 				"plain text", addr)

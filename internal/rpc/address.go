@@ -2,7 +2,10 @@ package rpc
 
 import (
 	"net"
+	"strconv"
 	"strings"
+
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file has the addresses that clients are given, and what can be told of those at
@@ -17,6 +20,25 @@ func WithPort(addr string) string {
 		return addr // the latter is a name of gRPC's own, such as dns:///host
 	}
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
+}
+
+// CheckAddress returns an ErrInvalid, if the address is no host, host:port or name of
+// gRPC's own.
+func CheckAddress(addr string) error {
+	if strings.HasPrefix(addr, "http://") || strings.HasPrefix(addr, "https://") {
+		return txn.Invalid("address %q: give host:port, without http://, of a node's --listen", addr)
+	}
+	if strings.Contains(addr, "/") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(WithPort(addr))
+	switch _, notNumber := strconv.ParseUint(port, 10, 16); {
+	case err != nil, host == "", strings.Contains(host, ":") && net.ParseIP(host) == nil:
+		return txn.Invalid("address %q: it has to be host or host:port", addr)
+	case notNumber != nil:
+		return txn.Invalid("address %q: the port has to be a number of at most 65535", addr)
+	}
+	return nil
 }
 
 // Diagnose says what a failed connection means, and whether trying again is in vain. The

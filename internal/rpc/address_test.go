@@ -90,3 +90,23 @@ func TestWithPort(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckAddress: what can be no address is said to be none at once, not after ten seconds.
+func TestCheckAddress(t *testing.T) {
+	for _, addr := range []string{"localhost", "n1.example.org", "::1", "[::1]", "10.0.0.1:1",
+		"[::1]:1", "dns:///n1"} {
+		if err := CheckAddress(addr); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	for _, addr := range []string{"", ":1", "http://127.0.0.1:7800", "https://n1", "a:b:c", "n1:port",
+		"127.0.0.1:70000"} {
+		if err := CheckAddress(addr); !errors.Is(err, txn.ErrInvalid) {
+			t.Errorf("%q: %v", addr, err)
+		}
+		if _, err := Dial(t.Context(), []string{addr}, ClientConfig{Insecure: true}); !errors.Is(err,
+			txn.ErrInvalid) {
+			t.Errorf("%q is dialed: %v", addr, err)
+		}
+	}
+}

@@ -56,6 +56,11 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 		return nil, txn.Invalid("no address to connect to")
 	}
 	// What is wrong with the configuration is found before anything is opened.
+	for _, addr := range addrs {
+		if err := CheckAddress(addr); err != nil {
+			return nil, err
+		}
+	}
 	creds, err := cfg.credentials()
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func TestAnotherAddress(t *testing.T) {
 		}
 		return second.lis.DialContext(ctx)
 	})
-	c, err := dial(first.ctx, []string{"passthrough:first", "passthrough:second"},
+	c, err := dial(first.ctx, []string{"passthrough:///first", "passthrough:///second"},
 		ClientConfig{Insecure: true}, []grpc.DialOption{pipe})
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (s *served) bare() pb.PercolatorClient {
 	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return s.lis.DialContext(ctx)
 	})
-	conn, err := grpc.NewClient("passthrough:pipe",
+	conn, err := grpc.NewClient("passthrough:///pipe",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), pipe,
 		// which do not grow then
 		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))

@@ -65,7 +65,7 @@ func (s *served) transport(batch BatchConfig) *Client {
 	pipe := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return s.lis.DialContext(ctx)
 	})
-	c, err := dial(s.ctx, []string{"passthrough:pipe"}, ClientConfig{Insecure: true, Batch: batch},
+	c, err := dial(s.ctx, []string{"passthrough:///pipe"}, ClientConfig{Insecure: true, Batch: batch},
 		[]grpc.DialOption{pipe})
 	if err != nil {
 		s.t.Fatal(err)

@@ -10,11 +10,14 @@ import (
 	"github.com/percolator-go/percolator/internal/rpc"
 )
 
+// Limits are the most bytes of rows, columns, values and batches.
+type Limits = mvcc.Limits
+
 // Config is what one node can be told. Begin with DefaultConfig; the zero value is not
 // valid. A Config is read once, by node.Open, and may be changed afterwards.
 type Config struct {
 	// Dir holds the store and the node's identity. It is created when missing, and locked
-	// while the node runs. Empty only together with InMemory.
+	// while the node runs. Empty only with Store.InMemory.
 	Dir string
 	// LogDir holds the Raft log, such as on a device of its own; empty: it is inside of
 	// Dir. It belongs to Dir for good: both are needed to start the node again. To move
@@ -105,7 +108,7 @@ type Config struct {
 	Given []string
 
 	// Limits bounds rows, columns, values and batches (design section 2).
-	Limits mvcc.Limits
+	Limits Limits
 	// LockTTL is how long a transaction's locks live after its last sign of life, by oracle time.
 	LockTTL time.Duration
 	// DrainTimeout bounds how long Drain waits for observers and background commits.

@@ -153,7 +153,10 @@ func (q *Queue[V]) waiting(ctx context.Context, r percolator.Reader,
 	return found, nil
 }
 
-// Drain is the queue's observer, for programs that register it by themselves. Two runs for
+// Column returns the weak column that Drain observes.
+func (q *Queue[V]) Column() percolator.Column { return q.wake }
+
+// Drain is the observer of Column, for programs that register it by themselves. Two runs for
 // a slice of a bucket delete the same rows, and two for a bucket write the same results, so
 // that one of them commits. A value that cannot be decoded parks its slice's notification.
 func (q *Queue[V]) Drain(ctx context.Context, tx *percolator.Tx, n percolator.Notification) error {
