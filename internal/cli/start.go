@@ -79,6 +79,11 @@ loopback addresses (--insecure).`,
 		if n.cfg.InsecureForce {
 			n.cfg.Insecure = true
 		}
+		// Without addresses the node would begin a cluster of its own.
+		if flags.Changed("join") && len(n.cfg.Join) == 0 {
+			return usagef(cmd, "--join names no address: name nodes to join, or leave it out to "+
+				"begin a cluster")
+		}
 		for _, s := range policy.Settings() {
 			if flags.Changed(s.Name) {
 				n.cfg.Given = append(n.cfg.Given, s.Name)

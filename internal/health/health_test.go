@@ -57,6 +57,15 @@ func healthy() *pb.ClusterStatusResponse {
 // away is what is known of a node that has been killed.
 func away(r *pb.NodeReport) { r.Node.Alive, r.Status = false, nil }
 
+// alone makes the node the only one that holds replicas.
+func alone(r *pb.ClusterStatusResponse, node uint64) {
+	for _, n := range r.Nodes {
+		for _, t := range n.Status.Tablets {
+			t.Tablet.Replicas, t.Tablet.Epoch = replicas(node), 2
+		}
+	}
+}
+
 // backupHeld is history that has been held for a backup, of a day at most.
 func backupHeld(since time.Duration) *pb.HistoryStatus {
 	return &pb.HistoryStatus{
@@ -149,7 +158,19 @@ func TestKinds(t *testing.T) {
 			}
 		}, "tablets 2", "up to 4s", 1},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "cluster",
-			"just a quorum", 0},
+			"Bring back", 0},
+		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { alone(r, 1) }, "cluster",
+			"yet: all nodes answer, and some tablets have too few replicas. Wait until replicas", 0},
+		{NoSpare, info, func(r *pb.ClusterStatusResponse) {
+			alone(r, 1)
+			r.Nodes = r.Nodes[:1]
+			r.Nodes[0].Node.Listen = "127.0.0.1:7800"
+		}, "cluster", "--listen HOST:PORT --join 127.0.0.1:7800 --insecure`", 0},
+		{NoSpare, info, func(r *pb.ClusterStatusResponse) {
+			alone(r, 1)
+			r.Nodes = r.Nodes[:1]
+			r.Nodes[0].Status.Certificates = []*pb.CertificateStatus{{}}
+		}, "cluster", "--certs CERTS`", 0},
 		{PlacementBlocked, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.Placement = &pb.PlacementStatus{Blocked: []string{"tablet 3: no room"}}
 		}, "placement", "tablet 3: no room", 1},

@@ -57,14 +57,33 @@ func (e *examination) quorums() int32 {
 
 // noSpare is about a cluster that serves, and would not with one node less.
 func (e *examination) noSpare(nodes int) {
-	if nodes < 3 {
+	silent := func(r *pb.NodeReport) bool { return r.GetStatus() == nil }
+	switch {
+	case nodes < 3:
+		start := "`percolator start --dir DIR --listen HOST:PORT --join %s --insecure`"
+		if e.protected() {
+			start = "`percolator start --dir DIR --listen HOST:PORT --join %s --certs CERTS`"
+		}
 		e.add(info, NoSpare, "cluster", "No node may fail: there are fewer than three.",
-			fmt.Sprintf("For a cluster that goes on when a node fails, add nodes: `percolator start --dir DIR --join %s "+
-				"--certs CERTS`.", e.anAddress()))
-		return
+			"For a cluster that goes on when a node fails, add nodes: "+
+				fmt.Sprintf(start, e.anAddress())+".")
+	case slices.ContainsFunc(e.status.GetNodes(), silent):
+		e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have just a quorum.",
+			"Bring back the nodes that are away, or wait until their replicas are made anew "+
+				"(`percolator node ls`).")
+	default:
+		e.add(warning, NoSpare, "cluster",
+			"No node may fail yet: all nodes answer, and some tablets have too few replicas.",
+			"Wait until replicas are made, which takes some seconds in a new cluster. If it stays so, "+
+				"`percolator cluster show` says how many replicas a tablet is to have.")
 	}
-	e.add(warning, NoSpare, "cluster", "No further node may fail: some tablets have just a quorum.",
-		"Bring back the nodes that are away, or wait until their replicas are made anew (`percolator node ls`).")
+}
+
+// protected reports whether nodes have certificates: a new one then needs them too.
+func (e *examination) protected() bool {
+	return slices.ContainsFunc(e.status.GetNodes(), func(r *pb.NodeReport) bool {
+		return len(r.GetStatus().GetCertificates()) > 0
+	})
 }
 
 // anAddress is one of a node that a new one may join.
