@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
@@ -73,7 +75,7 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		return refusal(errCrashed.Error()), nil
 	}
 	switch op := req.Op.(type) {
-	case *pb.TabletRequest_ClearNotify:
+	case *pb.TabletRequest_ClearNotify: // of a weak observer's run
 		start := op.ClearNotify.UpTo
 		if o := l.faults.runs.observer(start); o != "" &&
 			l.faults.take(o, start, ClearLost) != nil {
@@ -94,11 +96,36 @@ func (l *life) Send(ctx context.Context, d *pb.TabletDescriptor,
 		if r := l.conflicting(op.OnePhase.StartTs, op.OnePhase.Writes); r != nil {
 			return r, nil
 		}
-		return l.decide(ctx, d, req, op.OnePhase.StartTs)
+		return l.acknowledge(ctx, d, req, op.OnePhase.StartTs, op.OnePhase.Clear)
 	case *pb.TabletRequest_Commit:
-		return l.decide(ctx, d, req, op.Commit.StartTs)
+		return l.acknowledge(ctx, d, req, op.Commit.StartTs, op.Commit.Clear)
 	}
 	return l.Transport.Send(ctx, d, req)
+}
+
+// acknowledge is decide for a message that, if clears is set, has acknowledgments: these leave
+// their notifications if that fault happens.
+func (l *life) acknowledge(ctx context.Context, d *pb.TabletDescriptor, req *pb.TabletRequest,
+	start uint64, clears bool) (*pb.TabletResponse, error) {
+	var lost *Fault
+	if clears {
+		lost = l.faults.take(l.faults.runs.observer(start), start, ClearLost)
+	}
+	if lost == nil {
+		return l.decide(ctx, d, req, start)
+	}
+	req = proto.CloneOf(req)
+	switch op := req.Op.(type) {
+	case *pb.TabletRequest_OnePhase:
+		op.OnePhase.Clear = false
+	case *pb.TabletRequest_Commit:
+		op.Commit.Clear = false
+	}
+	r, err := l.decide(ctx, d, req, start)
+	if err == nil && (r.GetError() != nil || r.GetMutation().GetStatus() != pb.Status_STATUS_OK) {
+		l.faults.giveBack(lost, start)
+	}
+	return r, err
 }
 
 // conflicting answers a conflict, if one happens.

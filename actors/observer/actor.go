@@ -21,6 +21,9 @@ type submit = actorkit.Call[[]notify.Dirty, []notify.Admission]
 type (
 	// finished is sent by the invocation actor when the batch, mostly of one run, has ended.
 	finished struct{ batch *batch }
+	// decided is sent, before finished, by a batch that has committed and waits for the rest of
+	// its commit. run is its first.
+	decided struct{ run *run }
 	// overdue is sent by the run's timer when its function has not returned by Grace after its
 	// deadline.
 	overdue struct{ run *run }
@@ -50,7 +53,8 @@ type dispatcherActor struct {
 	runs     map[*run]*entry
 	waiting  waitHeap // for backoffs and debounces
 	resting  int      // of waiting, those that wait for a debounce
-	running  int
+	batches  int      // not finished
+	running  int      // of them, those that have a slot
 	stuck    int
 	armed    time.Time // when the timer fires; zero if it is not set
 	timer    *time.Timer
@@ -82,6 +86,8 @@ func (a *dispatcherActor) Receive(c actor.Context) {
 		a.submit(m)
 	case *finished:
 		a.finish(m.batch)
+	case *decided:
+		a.takeBack(m.run)
 	case *overdue:
 		a.abandon(c, m.run)
 	case *reported:

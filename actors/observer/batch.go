@@ -134,9 +134,11 @@ func (b *batch) do() {
 		b.lead.drop(tx)
 	case 1:
 		i := b.due[0]
-		b.outs[i] = b.runs[i].execute(tx, b.ts[i])
+		r := b.runs[i]
+		b.outs[i] = r.awaitRest(tx, r.execute(tx, b.ts[i]))
 	default:
 		b.execute(tx)
+		b.lead.awaitRest(tx, outcome{})
 	}
 	for i := range b.outs {
 		b.outs[i].start = start
@@ -231,8 +233,8 @@ func (b *batch) execute(tx Txn) {
 	})
 }
 
-// commit acknowledges the changes that have not failed and commits, in one transaction, and
-// clears their notifications together.
+// commit acknowledges the changes that have not failed and commits, in one transaction. The
+// acknowledgments clear the notifications; those of weak observers are cleared together.
 func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 	ctx, cancel := context.WithTimeout(lead.base, lead.timeout)
 	defer cancel()
@@ -256,6 +258,9 @@ func (b *batch) commit(tx Txn, lead *run, failed map[*run]error) error {
 		b.outs[i] = outcome{kind: committed} // but for those that have failed
 	}
 	// What has changed since stays, and is found by its hint or by a scan.
+	if !lead.obs.spec.Weak {
+		return nil
+	}
 	cleared, stop := context.WithTimeout(lead.base, lead.timeout)
 	defer stop()
 	err = lead.client.ClearNotifies(cleared, cells, mvcc.ClearNotifyRequest{

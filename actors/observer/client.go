@@ -45,6 +45,12 @@ type Txn interface {
 	// SetCell buffers a write of a cell of any class.
 	SetCell(c mvcc.Cell, value []byte)
 	Commit(ctx context.Context) (mvcc.Timestamp, error)
+	// Rest returns, after Commit, a channel that is closed when the locks that were left to be
+	// ended in the background have been; nil if there were none.
+	Rest() <-chan struct{}
+	// Left returns, after that, the latest of the notifications that the acknowledgments have
+	// not cleared, since their cells have changed after the start; 0 if there is none.
+	Left() mvcc.Timestamp
 	// Failed returns why the transaction cannot commit any more, before Commit is called:
 	// usually the error of its first failed read. It is nil if it can commit.
 	Failed() error

@@ -23,6 +23,7 @@ type fakeClient struct {
 	now     mvcc.Timestamp
 	entries map[mvcc.Cell]mvcc.Notify
 	timed   bool // timestamps follow the clock
+	rest    chan struct{}
 }
 
 // tick returns the next timestamp.
@@ -89,17 +90,24 @@ func (f *fakeClient) change(c mvcc.Cell) *mvcc.Notify {
 type fakeTxn struct {
 	client *fakeClient
 	start  mvcc.Timestamp
+	acked  []mvcc.Cell // observed cells
 }
 
-func (t *fakeTxn) Start(context.Context) (mvcc.Timestamp, error)  { return t.start, nil }
-func (t *fakeTxn) StartTS() mvcc.Timestamp                        { return t.start }
-func (t *fakeTxn) SetCell(mvcc.Cell, []byte)                      {}
-func (t *fakeTxn) Commit(context.Context) (mvcc.Timestamp, error) { return t.start, nil }
-func (t *fakeTxn) Rollback(context.Context) error                 { return nil }
-func (t *fakeTxn) Failed() error                                  { return nil }
-func (t *fakeTxn) User() *percolator.Tx                           { return nil }
-func (t *fakeTxn) Trace(*tracing.Span)                            {}
-func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                       {}
+func (t *fakeTxn) Start(context.Context) (mvcc.Timestamp, error) { return t.start, nil }
+func (t *fakeTxn) StartTS() mvcc.Timestamp                       { return t.start }
+func (t *fakeTxn) SetCell(c mvcc.Cell, _ []byte)                 { t.acked = append(t.acked, cellOf(c.Row)) }
+func (t *fakeTxn) Rollback(context.Context) error                { return nil }
+func (t *fakeTxn) Failed() error                                 { return nil }
+func (t *fakeTxn) User() *percolator.Tx                          { return nil }
+func (t *fakeTxn) Trace(*tracing.Span)                           {}
+func (t *fakeTxn) SetOrigin(mvcc.Timestamp)                      {}
+func (t *fakeTxn) Rest() <-chan struct{}                         { return t.client.rest }
+func (t *fakeTxn) Left() mvcc.Timestamp                          { return 0 }
+
+// Commit clears the notifications that are acknowledged.
+func (t *fakeTxn) Commit(ctx context.Context) (mvcc.Timestamp, error) {
+	return t.start, t.client.ClearNotifies(ctx, t.acked, mvcc.ClearNotifyRequest{UpTo: t.start})
+}
 
 func (t *fakeTxn) GetRecords(_ context.Context, cells ...mvcc.Cell) ([]mvcc.ReadResult, error) {
 	t.client.mu.Lock()
@@ -288,5 +296,45 @@ func TestInvalidConfig(t *testing.T) {
 		if _, err := Spawn(system, cfg); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSlotIsFreeOnceDecided: while what a committed run has left to the background is under
+// way, another run begins, and its own cell is not run for again.
+func TestSlotIsFreeOnceDecided(t *testing.T) {
+	ran := make(chan string, 3)
+	d, client := probe(t, func(_ context.Context, _ *percolator.Tx,
+		n percolator.Notification) error {
+		ran <- n.Row
+		return nil
+	}, func(*Config) {})
+	client.rest = make(chan struct{})
+	var released atomic.Int32
+	done := func() { released.Add(1) }
+	for _, row := range []string{"a", "b"} { // there is one slot
+		if got := offer(t, d, row, client.change(cellOf(row)), done); got != notify.Accepted {
+			t.Fatalf("%s: %v", row, got)
+		}
+		if got := <-ran; got != row {
+			t.Errorf("a run for %s, want %s", got, row)
+		}
+	}
+	until(t, "both decided", func() bool { return d.Stats()[0].Running == 0 })
+	if got := offer(t, d, "a", nil, nil); got != notify.Collapsed || released.Load() != 0 {
+		t.Errorf("the first cell again: %v; %d released", got, released.Load())
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Stop(t.Context()) }()
+	until(t, "draining", func() bool {
+		return offer(t, d, "c", client.change(cellOf("c")), nil) == notify.Stopped
+	})
+	select {
+	case err := <-stopped:
+		t.Errorf("Stop did not wait: %v", err)
+	default:
+	}
+	close(client.rest)
+	if err := <-stopped; err != nil || released.Load() != 2 {
+		t.Errorf("%d released, %v", released.Load(), err)
 	}
 }

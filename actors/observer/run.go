@@ -48,7 +48,11 @@ type run struct {
 	// overdue is called, once, when the function has not returned a grace after its
 	// deadline.
 	overdue func()
-	// company are the other runs of its batch; they share phase and overdue.
+	// decided tells the dispatcher that the run's batch has committed, and needs its slot no
+	// more. It is called at most once.
+	decided func()
+	free    bool // the slot was taken back; the dispatcher's
+	// company are the other runs of its batch; they share phase, overdue and decided.
 	company []*run
 }
 
@@ -136,7 +140,7 @@ func (r *run) do() outcome {
 	}
 	// The function has a deadline of its own, which may be longer than a step's.
 	cancel()
-	return r.execute(tx, ts)
+	return r.awaitRest(tx, r.execute(tx, ts))
 }
 
 // execute calls the user's function for the change at ts, acknowledges and commits.
@@ -328,7 +332,8 @@ func (r *run) attempt(ts mvcc.Timestamp) uint32 {
 	return r.attempts
 }
 
-// commit acknowledges and commits in one transaction, then clears the notification.
+// commit acknowledges and commits in one transaction. The acknowledgment clears the
+// notification (docs/adr/0048); that of a weak observer is cleared afterwards.
 func (r *run) commit(tx Txn) outcome {
 	ctx, cancel := context.WithTimeout(r.base, r.timeout)
 	defer cancel()
@@ -344,9 +349,29 @@ func (r *run) commit(tx Txn) outcome {
 		return r.judge(start, err, true)
 	}
 	r.obs.stats.commits.Add(1)
+	if !r.obs.spec.Weak {
+		return outcome{kind: committed, start: start, left: tx.Left()}
+	}
 	return r.clear(committed, mvcc.ClearNotifyRequest{
 		Cell: r.cell, UpTo: start, Origin: r.origin, Ended: ended,
 	})
+}
+
+// awaitRest waits until the acknowledgment has cleared the notification, if the transaction has
+// committed and left that to the background: until then scanners find it, and need not look.
+// The slot is free meanwhile.
+func (r *run) awaitRest(tx Txn, out outcome) outcome {
+	rest := tx.Rest()
+	if rest == nil || r.obs.spec.Weak {
+		return out
+	}
+	r.decided()
+	select {
+	case <-rest:
+		out.left = tx.Left()
+	case <-r.base.Done():
+	}
+	return out
 }
 
 // clear removes the notification up to a timestamp, never beyond the start: this run has not

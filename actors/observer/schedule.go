@@ -24,7 +24,7 @@ func (a *dispatcherActor) schedule(c actor.Context) {
 		}
 		a.start(c, obs.next())
 	}
-	if len(a.draining) > 0 && a.running == 0 {
+	if len(a.draining) > 0 && a.batches == 0 {
 		for _, idle := range a.draining {
 			closeOnce(idle)
 		}
@@ -53,11 +53,13 @@ func (a *dispatcherActor) start(c actor.Context, e *entry) {
 	r := a.begin(e)
 	r.phase = new(atomic.Int32)
 	r.overdue = func() { root.Send(self, &overdue{run: r}) }
+	r.decided = func() { root.Send(self, &decided{run: r}) }
 	for _, other := range e.obs.company(e) {
 		m := a.begin(other)
-		m.phase, m.overdue = r.phase, r.overdue
+		m.phase, m.overdue, m.decided = r.phase, r.overdue, r.decided
 		r.company = append(r.company, m)
 	}
+	a.batches++
 	a.running++
 	e.obs.running++
 	e.obs.stats.running.Add(1)
@@ -84,12 +86,22 @@ func (a *dispatcherActor) begin(e *entry) *run {
 	return r
 }
 
+// takeBack takes back the slot of a batch, once, before it has finished if it is decided.
+func (a *dispatcherActor) takeBack(lead *run) {
+	if lead.free {
+		return
+	}
+	lead.free = true
+	a.running--
+	lead.obs.running--
+	lead.obs.stats.running.Add(-1)
+}
+
 // finish takes the slot of a batch back and decides what becomes of its cells.
 func (a *dispatcherActor) finish(b *batch) {
 	obs := b.lead.obs
-	a.running--
-	obs.running--
-	obs.stats.running.Add(-1)
+	a.takeBack(b.lead)
+	a.batches--
 	if b.lead.phase.Load() == phaseAbandoned {
 		a.stuck--
 		obs.stuck--

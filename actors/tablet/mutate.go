@@ -112,8 +112,6 @@ func (e *evaluation) evaluateCall(call *Call) {
 			e.waiting.hold(call, obstacle{start: o.request.StartTS, token: o.token})
 			return
 		}
-	case *pb.TabletRequest_ClearNotify:
-		e.memory.Ended(e.view, wire.ClearNotify(op.ClearNotify))
 	}
 	result, muts, err := evaluate.Rule(e.view, call.Req, e.cfg.Limits)
 	switch {
@@ -128,14 +126,18 @@ func (e *evaluation) evaluateCall(call *Call) {
 			call.Reply(refusal)
 			return
 		}
-		if c := call.Req.GetClearNotify(); c != nil && result.CommitTS != 0 {
-			for _, r := range wire.ClearNotify(c) {
-				e.memory.Requeue(r.Cell)
-			}
-		}
+		e.cleared(result)
 		e.cfg.Metrics.Contended.observe(result)
 		e.proposal.trace(e.cfg.Traces, call.Req, muts)
 		e.proposal.answer(call, evaluate.Result(result))
+	}
+}
+
+// cleared takes in what an operation says of the notifications that it has cleared or left.
+func (e *evaluation) cleared(result mvcc.Result) {
+	e.memory.Ended(result.Ended)
+	for _, c := range result.Left {
+		e.memory.Requeue(c)
 	}
 }
 

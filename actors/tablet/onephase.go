@@ -209,6 +209,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 		e.reservations.abandon(o, refusal)
 		return
 	}
+	e.cleared(result)
 	if result.Status == mvcc.StatusOK {
 		o.commitTS = commitTS
 		e.reservations.put(o) // readers below it need not wait any more

@@ -48,6 +48,8 @@ func clearNotify(v mvcc.View, list []mvcc.ClearNotifyRequest) (all mvcc.Result,
 			return mvcc.Result{}, nil, err
 		}
 		all.CommitTS = max(all.CommitTS, result.CommitTS)
+		all.LeftTS = max(all.LeftTS, result.LeftTS)
+		all.Ended, all.Left = append(all.Ended, result.Ended...), append(all.Left, result.Left...)
 		effects = append(effects, muts...)
 	}
 	return all, effects, nil

@@ -23,8 +23,7 @@ type CollectView interface {
 type Observers interface {
 	// Acks names the observers that have, or had before they were retired, acks beside the column.
 	Acks(t TableID, column string) []string
-	// AckOf is the inverse: the column whose acks the observer writes; ok is false for an
-	// unknown observer.
+	// AckOf is the inverse, as View has it.
 	AckOf(t TableID, observer string) (column string, ok bool)
 	// Dropped reports whether the table was dropped at or below the safepoint.
 	Dropped(t TableID) bool

@@ -34,7 +34,9 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 	if r.CommitTS <= r.StartTS {
 		return Result{Status: StatusCommitTSTooLow}, nil, nil
 	}
-	e := effects{list: make([]Mutation, 0, 3*len(r.Cells)+2*len(r.Intents))}
+	e := effects{
+		list: make([]Mutation, 0, 3*len(r.Cells)+2*len(r.Intents)), clears: r.Clear,
+	}
 	records := make([]Write, 2*len(r.Cells))
 	for i, c := range r.Cells {
 		lock, locked := v.Lock(c)
@@ -62,7 +64,10 @@ func commitAt(v View, r *CommitRequest) (Result, []Mutation, error) {
 			return Result{}, nil, err
 		}
 	}
-	return Result{CommitTS: r.CommitTS}, e.list, nil
+	if err := e.acknowledge(v); err != nil {
+		return Result{}, nil, err
+	}
+	return e.cleared(r.CommitTS), e.list, nil
 }
 
 // commitLock replaces one lock by a write record at commitTS, or by what it leaves if it is

@@ -4,6 +4,18 @@ package mvcc
 // share: each is the complete set of mutations of one step of the protocol on one cell.
 type effects struct {
 	list []Mutation
+
+	clears bool       // acknowledgments clear their notifications: they are noted in acks
+	acks   []ack      // those that are committed
+	ended  []EndedRun // for Result
+	left   []Cell     // likewise, as is leftTS
+	leftTS Timestamp
+}
+
+// ack is an acknowledgment that is committed.
+type ack struct {
+	cell                  Cell
+	start, commit, origin Timestamp
 }
 
 // prewrite locks the cell (Figure 6 lines 36 to 38). Lock points into memory that the
@@ -45,6 +57,9 @@ func (e *effects) write(v View, c Cell, w, previous *Write, origin Timestamp) er
 		})
 	}
 	e.list = append(e.list, Mutation{Group: GroupWrite, Cell: c, Write: w})
+	if e.clears && c.IsAck() && w.Kind == KindPut {
+		e.acks = append(e.acks, ack{c, w.StartTS, w.CommitTS, origin})
+	}
 	if c.Class != ClassData || v.Observed(c.Table, c.Column) != ObservedStrong {
 		return nil
 	}

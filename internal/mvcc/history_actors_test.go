@@ -106,6 +106,7 @@ func (c *coordinator) prewrite(tablet int) {
 	if c.onePhase {
 		c.h.send(tablet, mvcc.OnePhaseRequest{
 			StartTS: c.txn.start, Writes: c.txn.writes, Notifies: c.txn.intents,
+			Clear: c.txn.clears,
 		}, c.settled)
 		return
 	}
@@ -157,7 +158,9 @@ func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
 	var intents []mvcc.Cell
 	tablet := tabletOf(c.txn.primary)
 	if c.last {
-		r := mvcc.OnePhaseRequest{StartTS: c.txn.start, Notifies: in(c.txn.intents, tablet)}
+		r := mvcc.OnePhaseRequest{
+			StartTS: c.txn.start, Notifies: in(c.txn.intents, tablet), Clear: c.txn.clears,
+		}
 		for _, w := range c.txn.writes {
 			if tabletOf(w.Cell) == tablet {
 				r.Writes = append(r.Writes, w)
@@ -170,7 +173,7 @@ func (c *coordinator) commitPrimary(ts mvcc.Timestamp) {
 		cells, intents = c.written(tablet), in(c.txn.intents, tablet)
 	}
 	c.h.send(tablet, mvcc.CommitRequest{
-		StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents,
+		StartTS: c.txn.start, CommitTS: ts, Cells: cells, Intents: intents, Clear: c.txn.clears,
 	}, c.settled)
 }
 
@@ -220,7 +223,7 @@ func (c *coordinator) secondaries(ts mvcc.Timestamp) {
 	for _, tablet := range [...]int{0, 1} {
 		r := mvcc.CommitRequest{
 			StartTS: c.txn.start, CommitTS: ts, Cells: c.written(tablet),
-			Intents: in(c.txn.intents, tablet),
+			Intents: in(c.txn.intents, tablet), Clear: c.txn.clears,
 		}
 		if len(r.Cells)+len(r.Intents) > 0 {
 			c.h.send(tablet, r, nil)

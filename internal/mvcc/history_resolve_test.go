@@ -68,8 +68,8 @@ func (h *history) observe() {
 }
 
 // observeStrong runs a strong observer's transaction: it reads the cell and its ack, and
-// if the cell changed since, it writes the ack and commits; then, or if the cell is
-// clean, it clears.
+// if the cell changed since, it writes the ack and commits; with that, or then, or if the
+// cell is clean, it clears.
 func (h *history) observeStrong(c mvcc.Cell, start mvcc.Timestamp) {
 	ack := mvcc.Cell{Table: c.Table, Row: c.Row, Class: mvcc.ClassAck, Column: "observer"}
 	changed, ok := h.readCell(c, start)
@@ -85,7 +85,7 @@ func (h *history) observeStrong(c mvcc.Cell, start mvcc.Timestamp) {
 		h.clear(c, start)
 		return
 	}
-	t := &modelTxn{start: start, observed: c, seen: changed.CommitTS}
+	t := &modelTxn{start: start, observed: c, seen: changed.CommitTS, clears: h.chance(50)}
 	t.writes = []mvcc.CellWriteRequest{
 		{Cell: ack, Kind: mvcc.KindPut, Value: strconv.AppendUint(nil, uint64(start), 10)},
 	}
@@ -98,7 +98,11 @@ func (h *history) observeStrong(c mvcc.Cell, start mvcc.Timestamp) {
 	if h.chance(30) {
 		slices.Reverse(t.writes)
 	}
-	h.start(t, func() { h.clear(c, start) })
+	h.start(t, func() {
+		if !t.clears {
+			h.clear(c, start)
+		}
+	})
 }
 
 // clear sends the message that takes a notification away.

@@ -51,6 +51,7 @@ type modelTxn struct {
 	applied    map[mvcc.Cell]bool // cells with a write record
 	observed   mvcc.Cell          // an observer's transaction: the cell, and the change it saw
 	seen       mvcc.Timestamp
+	clears     bool // its acknowledgment clears the notification
 }
 
 // version is one committed value of a cell.
@@ -277,6 +278,9 @@ func (m *model) finish(viewOf func(mvcc.Cell) *mvcctest.MemView) *fault {
 				return faultf(assertAtomic, "transaction %d is committed at %d, but not on %s",
 					t.start, t.commitTS, show(w.Cell))
 			}
+		}
+		if t.clears {
+			m.cleared[t.observed] = max(m.cleared[t.observed], t.start)
 		}
 		for _, c := range t.intents {
 			m.notified[c] = max(m.notified[c], t.commitTS)

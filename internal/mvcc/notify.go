@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"unicode/utf8"
 )
 
@@ -65,24 +66,97 @@ func (e *effects) notifyWeak(v View, c Cell, ts, origin Timestamp) error {
 // that the run has seen. The status is always StatusOK; CommitTS is the timestamp of the
 // entry that stays, or 0.
 func ClearNotify(v View, r ClearNotifyRequest) (Result, []Mutation, error) {
-	n, there, err := v.Notification(r.Cell)
-	if err != nil || !there {
+	var e effects
+	if err := e.clear(v, &r); err != nil {
 		return Result{}, nil, err
 	}
+	return e.cleared(e.leftTS), e.list, nil
+}
+
+// cleared is the result of an operation that may have cleared notifications.
+func (e *effects) cleared(commitTS Timestamp) Result {
+	return Result{CommitTS: commitTS, Ended: e.ended, Left: e.left, LeftTS: e.leftTS}
+}
+
+// clear is ClearNotify.
+func (e *effects) clear(v View, r *ClearNotifyRequest) error {
+	n, there, err := v.Notification(r.Cell)
+	if err != nil {
+		return err
+	}
+	if !there { // another run may have cleared it
+		e.end(r.Cell.Table, r.Origin, r.Ended)
+		return nil
+	}
+	e.end(r.Cell.Table, min(n.Origin(), cmp.Or(r.Origin, MaxTimestamp)), r.Ended)
+	switch {
 	// A weak notification that is older than the run may be newer here: the run's effects do
 	// not go back to it.
-	if n.Origin() < r.Origin {
-		return Result{CommitTS: n.TS}, nil, nil
-	}
+	case n.Origin() < r.Origin:
 	// The run read its snapshot at UpTo: it has seen every change up to there, and none above.
-	if n.TS > r.UpTo {
-		if !n.covered(r.UpTo) {
-			return Result{CommitTS: n.TS}, nil, nil
-		}
-		return Result{CommitTS: n.TS},
-			[]Mutation{{Group: GroupNotify, Cell: r.Cell, Notify: &n}}, nil
+	case n.TS <= r.UpTo:
+		e.list = append(e.list, Mutation{Group: GroupNotify, Cell: r.Cell, Delete: true})
+		return nil
+	case n.covered(r.UpTo):
+		e.list = append(e.list, Mutation{Group: GroupNotify, Cell: r.Cell, Notify: &n})
 	}
-	return Result{}, []Mutation{{Group: GroupNotify, Cell: r.Cell, Delete: true}}, nil
+	e.leave(r.Cell, n.TS)
+	return nil
+}
+
+// leave notes a notification that stays.
+func (e *effects) leave(c Cell, ts Timestamp) {
+	e.left, e.leftTS = append(e.left, c), max(e.leftTS, ts)
+}
+
+// end notes a run whose notification is cleared, if its end is told. Those of a batch are one.
+func (e *effects) end(table TableID, origin, end Timestamp) {
+	if origin == 0 || end == 0 {
+		return
+	}
+	if n := len(e.ended); n > 0 && e.ended[n-1].Table == table && e.ended[n-1].End == end {
+		e.ended[n-1].Origin = min(e.ended[n-1].Origin, origin)
+		return
+	}
+	e.ended = append(e.ended, EndedRun{Table: table, Origin: origin, End: end})
+}
+
+// acknowledge clears the notifications that the committed acknowledgments are for, as
+// ClearNotify does (docs/adr/0048). It comes after all other effects of the operation: a
+// cell that the transaction itself has changed stays dirty.
+func (e *effects) acknowledge(v View) error {
+	if len(e.acks) == 0 {
+		return nil
+	}
+	var own map[Cell]*Notify
+	for i := range e.list {
+		if m := &e.list[i]; m.Group == GroupNotify {
+			if own == nil {
+				own = map[Cell]*Notify{}
+			}
+			own[m.Cell] = m.Notify
+		}
+	}
+	for i := range e.acks {
+		a := &e.acks[i]
+		column, known := v.AckOf(a.cell.Table, a.cell.Column)
+		if !known {
+			continue
+		}
+		r := ClearNotifyRequest{
+			Cell: Cell{Table: a.cell.Table, Row: a.cell.Row, Column: column},
+			UpTo: a.start, Origin: a.origin, Ended: a.commit,
+		}
+		if n := own[r.Cell]; n != nil {
+			e.end(r.Cell.Table, r.Origin, r.Ended)
+			e.leave(r.Cell, n.TS)
+			continue
+		}
+		if err := e.clear(v, &r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // FailNotify records a failed run of the change at TS; an entry that has been renewed or

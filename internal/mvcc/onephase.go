@@ -103,7 +103,7 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 		return Result{Status: StatusCommitTSTooLow}, nil, nil
 	}
 	writes := lastWrites(r.Writes)
-	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies))}
+	e := effects{list: make([]Mutation, 0, 3*len(writes)+len(r.Notifies)), clears: r.Clear}
 	records := make([]Write, 2*len(writes))
 	for i := range writes {
 		res, err := onePhaseWrite(v, &r, &writes[i], commitTS, lim.Inline,
@@ -117,7 +117,10 @@ func OnePhaseCommit(v View, r OnePhaseRequest, commitTS Timestamp,
 			return Result{}, nil, err
 		}
 	}
-	return Result{CommitTS: commitTS}, e.list, nil
+	if err := e.acknowledge(v); err != nil {
+		return Result{}, nil, err
+	}
+	return e.cleared(commitTS), e.list, nil
 }
 
 // onePhaseWrite adds the effects on one cell. Space holds the two records that they may need.

@@ -60,6 +60,19 @@ type Result struct {
 	CommitTS   Timestamp  // Committed, OK of commit-like operations, Conflict (the newer record's)
 	Locks      []LockInfo // Locked, Live
 	ConflictAt Cell       // Conflict, NotifyOnly: the cell
+	// Ended are the runs of observers whose notifications the operation has cleared, or
+	// found gone; Left are the cells of those that stay because they are newer, and LeftTS is
+	// the latest of these.
+	Ended  []EndedRun
+	Left   []Cell
+	LeftTS Timestamp
+}
+
+// EndedRun is a run for changes in a table that go back to Origin. It has committed at End,
+// or before.
+type EndedRun struct {
+	Table       TableID
+	Origin, End Timestamp
 }
 
 // CellWriteRequest is one buffered write of a transaction.
@@ -87,6 +100,7 @@ type CommitRequest struct {
 	CommitTS Timestamp
 	Cells    []Cell
 	Intents  []Cell
+	Clear    bool // acknowledgments among the cells clear the notifications that they are for
 }
 
 // OnePhaseRequest is a whole transaction whose cells are in one tablet.
@@ -95,6 +109,7 @@ type OnePhaseRequest struct {
 	Writes   []CellWriteRequest
 	Notifies []Cell
 	Origin   Timestamp // what the transaction goes back to; 0: itself
+	Clear    bool      // as in CommitRequest
 }
 
 // RollbackRequest rolls the transaction back at the cells, leaving a record at each (invariant 4).

@@ -17,13 +17,14 @@ func (s *script) prewrite() string {
 func (s *script) commit() string {
 	return s.answer(mvcc.Commit(s.view, mvcc.CommitRequest{StartTS: s.ts("start"), CommitTS: s.ts("commit"),
 		Cells:   s.cells("cells"),
-		Intents: s.cells("intents")}))
+		Intents: s.cells("intents"), Clear: s.td.HasArg("clear")}))
 }
 
 // onePhase checks and, if the check lets it pass and a commit timestamp is given, commits.
 func (s *script) onePhase() string {
 	writes, notifies := s.writes()
-	r := mvcc.OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies}
+	r := mvcc.OnePhaseRequest{StartTS: s.ts("start"), Writes: writes, Notifies: notifies,
+		Clear: s.td.HasArg("clear")}
 	if !s.td.HasArg("unchecked") {
 		res, err := mvcc.CheckOnePhase(s.view, r)
 		if err != nil || res.Status != mvcc.StatusOK || !s.td.HasArg("commit") {

@@ -45,6 +45,9 @@ type Cell struct {
 	Column string
 }
 
+// IsAck reports whether the cell holds an acknowledgment.
+func (c Cell) IsAck() bool { return c.Class == ClassAck }
+
 // Kind says what a write does to a cell.
 type Kind uint8
 
@@ -209,6 +212,9 @@ type View interface {
 	Raw(c Cell) ([]byte, bool, error)
 	// Observed looks the column up in the tablet's catalogue.
 	Observed(t TableID, column string) Observed
+	// AckOf is the column whose acks the observer writes, also if it is retired; ok is false
+	// for an unknown observer.
+	AckOf(t TableID, observer string) (column string, ok bool)
 	// Bound: reads and prewrites below it are refused. Safepoint: history at or below it
 	// may be collected. (invariant 11)
 	Bound() Timestamp

@@ -17,13 +17,16 @@ type Cluster struct{ *txntest.Cluster }
 // NewCluster returns an empty cluster.
 func NewCluster() *Cluster { return &Cluster{txntest.New()} }
 
-// Observed marks a column as observed.
-func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool) {
+// Observed marks a column as observed, by the observers that are named.
+func (c *Cluster) Observed(table mvcc.TableID, column string, weak bool, observers ...string) {
 	how := mvcc.ObservedStrong
 	if weak {
 		how = mvcc.ObservedWeak
 	}
 	c.Observe(table, column, how)
+	c.Look(func(v *mvcctest.MemView) {
+		v.Observers[mvcc.ObservedColumn{Table: table, Column: column}] = observers
+	})
 }
 
 // Notification is a cell's entry in the notify group.

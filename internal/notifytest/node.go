@@ -120,7 +120,7 @@ func (n *Node) register(cfg NodeConfig) []observer.Registered {
 			n.t.Fatal(err)
 		}
 		n.Tables[spec.Column.Table] = id
-		cfg.Cluster.Observed(id, spec.Column.Name, spec.Weak)
+		cfg.Cluster.Observed(id, spec.Column.Name, spec.Weak, spec.Name)
 		out = append(out, observer.Registered{Spec: spec, Table: id})
 	}
 	return out

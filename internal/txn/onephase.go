@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -84,6 +85,7 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult,
 		// Committed: an earlier copy of this very message was faster (invariant 5 of
 		// design section 4).
 		if res.GetCommitTs() > uint64(o.t.at) {
+			o.t.sawLeft(res)
 			return mvcc.Timestamp(res.CommitTs), false, nil
 		}
 	case pb.Status_STATUS_LOCKED:
@@ -163,6 +165,9 @@ func (m *onePhaseMessage) request(o *onePhase, first bool) *pb.TabletRequest {
 		b.one.Writes = writesPB(o.writes)
 	}
 	b.one.Notifies = wire.CellsPB(o.notifies)
+	b.one.Clear = slices.ContainsFunc(o.writes, func(w pending) bool {
+		return w.cell.IsAck()
+	})
 	b.op.OnePhase = &b.one
 	b.req.Op, b.req.Trace = &b.op, o.t.span.Sent()
 	return &b.req

@@ -174,9 +174,15 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 
 // finishLater has what is left committed in the background.
 func (p *twoPhase) finishLater(done committed, locked []mvcc.Cell) {
-	if len(done.restCells)+len(done.restIntents)+len(locked) > 0 {
-		p.c.work.run(func(ctx context.Context) { p.finish(ctx, done, locked) })
+	if len(done.restCells)+len(done.restIntents)+len(locked) == 0 {
+		return
 	}
+	rest := make(chan struct{})
+	p.t.rest = rest
+	p.c.work.run(func(ctx context.Context) {
+		defer close(rest)
+		p.finish(ctx, done, locked)
+	})
 }
 
 // cells returns all that has to be committed or rolled back: what is written, of which the
@@ -241,6 +247,7 @@ func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult,
 	done *committed) (next mvcc.Timestamp, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
+		p.t.sawLeft(res)
 		if res.GetCommitTs() != 0 {
 			done.commitTS = mvcc.Timestamp(res.CommitTs)
 		}
@@ -298,6 +305,7 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 			if res.Status != pb.Status_STATUS_OK && res.Status != pb.Status_STATUS_COMMITTED {
 				return fmt.Errorf("percolator: a secondary's commit was answered %v", res.Status)
 			}
+			p.t.sawLeft(res)
 			return nil
 		})
 }
@@ -355,6 +363,6 @@ func (p *twoPhase) commitRequest(commitTS mvcc.Timestamp,
 	cells, intents []mvcc.Cell) *pb.TabletRequest {
 	return &pb.TabletRequest{Op: &pb.TabletRequest_Commit{Commit: &pb.CommitRequest{
 		StartTs: uint64(p.startTS), CommitTs: uint64(commitTS), Cells: wire.CellsPB(cells),
-		Intents: wire.CellsPB(intents),
+		Intents: wire.CellsPB(intents), Clear: slices.ContainsFunc(cells, mvcc.Cell.IsAck),
 	}}, Trace: p.t.span.Sent()}
 }

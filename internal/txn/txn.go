@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"sync/atomic"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/metrics"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
@@ -24,6 +26,28 @@ type Txn struct {
 	ownsSpan bool           // span is this transaction's own, and ends with it
 	// origin is what a run's transaction goes back to (docs/adr/0042); 0: it is a user's.
 	origin mvcc.Timestamp
+	// rest is closed when what the commit has left to the background has ended; nil: nothing
+	// was left. Commit sets it.
+	rest chan struct{}
+	left atomic.Uint64 // see Left
+}
+
+// Rest returns a channel that is closed when what the commit has left to the background has
+// ended, and nil if it has left nothing. It is called after Commit.
+func (t *Txn) Rest() <-chan struct{} { return t.rest }
+
+// Left returns, once the channel is closed, the latest of the notifications that the
+// transaction's acknowledgments have not cleared, since their cells have changed after its
+// start; 0 if there is none.
+func (t *Txn) Left() mvcc.Timestamp { return mvcc.Timestamp(t.left.Load()) }
+
+// sawLeft takes in an answer to a commit.
+func (t *Txn) sawLeft(res *pb.MutationResult) {
+	for left := t.left.Load(); res.GetLeftTs() > left; left = t.left.Load() {
+		if t.left.CompareAndSwap(left, res.GetLeftTs()) {
+			return
+		}
+	}
 }
 
 // StartTS is the snapshot that the transaction reads. It asks the oracle if the

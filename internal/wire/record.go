@@ -85,7 +85,7 @@ func IntentPB(i *mvcc.Intent) *pb.Intent {
 func Result(r *pb.MutationResult) mvcc.Result {
 	out := mvcc.Result{
 		Status: mvcc.Status(r.Status), CommitTS: mvcc.Timestamp(r.CommitTs),
-		ConflictAt: Cell(r.ConflictAt),
+		ConflictAt: Cell(r.ConflictAt), LeftTS: mvcc.Timestamp(r.LeftTs),
 	}
 	for _, l := range r.Locks {
 		out.Locks = append(out.Locks, LockInfo(l))
@@ -95,7 +95,7 @@ func Result(r *pb.MutationResult) mvcc.Result {
 
 // FillResult converts a mutation's answer into an empty message.
 func FillResult(out *pb.MutationResult, r *mvcc.Result) {
-	out.Status, out.CommitTs = pb.Status(r.Status), uint64(r.CommitTS)
+	out.Status, out.CommitTs, out.LeftTs = pb.Status(r.Status), uint64(r.CommitTS), uint64(r.LeftTS)
 	for _, l := range r.Locks {
 		out.Locks = append(out.Locks, LockInfoPB(l))
 	}

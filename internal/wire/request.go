@@ -22,7 +22,7 @@ func Prewrite(r *pb.PrewriteRequest) mvcc.PrewriteRequest {
 func Commit(r *pb.CommitRequest) mvcc.CommitRequest {
 	return mvcc.CommitRequest{
 		StartTS: mvcc.Timestamp(r.GetStartTs()), CommitTS: mvcc.Timestamp(r.GetCommitTs()),
-		Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents()),
+		Cells: Cells(r.GetCells()), Intents: Cells(r.GetIntents()), Clear: r.GetClear(),
 	}
 }
 
@@ -31,6 +31,7 @@ func OnePhase(r *pb.OnePhaseRequest) mvcc.OnePhaseRequest {
 	return mvcc.OnePhaseRequest{
 		StartTS: mvcc.Timestamp(r.GetStartTs()), Writes: Writes(r.GetWrites()),
 		Notifies: Cells(r.GetNotifies()), Origin: mvcc.Timestamp(r.GetOrigin()),
+		Clear: r.GetClear(),
 	}
 }
 

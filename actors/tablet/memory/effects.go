@@ -67,23 +67,17 @@ const maxEnded = 64
 
 // endedRuns are the runs whose notifications were cleared last.
 type endedRuns struct {
-	runs   []endedRun // a ring, the oldest at next once it is full
+	runs   []mvcc.EndedRun // a ring, the oldest at next once it is full
 	next   int
 	forgot mvcc.Timestamp // the latest end of those that are no longer known
 }
 
-// endedRun is a run for changes that go back to origin. It has committed at end, or before.
-type endedRun struct {
-	table       mvcc.TableID
-	origin, end mvcc.Timestamp
-}
-
 // add takes a run in. The changes that one run was for, as those of a batch, are one entry
 // for each table.
-func (e *endedRuns) add(r endedRun) {
+func (e *endedRuns) add(r mvcc.EndedRun) {
 	for i := range e.runs {
-		if have := &e.runs[i]; have.table == r.table && have.end == r.end {
-			have.origin = min(have.origin, r.origin)
+		if have := &e.runs[i]; have.Table == r.Table && have.End == r.End {
+			have.Origin = min(have.Origin, r.Origin)
 			return
 		}
 	}
@@ -91,38 +85,23 @@ func (e *endedRuns) add(r endedRun) {
 		e.runs = append(e.runs, r)
 		return
 	}
-	e.forgot = max(e.forgot, e.runs[e.next].end)
+	e.forgot = max(e.forgot, e.runs[e.next].End)
 	e.runs[e.next], e.next = r, (e.next+1)%maxEnded
 }
 
 // after reports whether a run has committed after the timestamp for what goes back to a
 // commit at or before it, or may have.
 func (e *endedRuns) after(at mvcc.Timestamp, tables []uint32) bool {
-	return at < e.forgot || slices.ContainsFunc(e.runs, func(r endedRun) bool {
-		return r.origin <= at && at < r.end &&
-			(len(tables) == 0 || slices.Contains(tables, uint32(r.table)))
+	return at < e.forgot || slices.ContainsFunc(e.runs, func(r mvcc.EndedRun) bool {
+		return r.Origin <= at && at < r.End &&
+			(len(tables) == 0 || slices.Contains(tables, uint32(r.Table)))
 	})
 }
 
-// Ended records that a run has ended, which is about to clear cells' notifications. Another
-// run may have cleared them before it: then it goes back to what the request says. If the
-// store can't be read, nothing will be cleared.
-func (m *Memory) Ended(v *EvalView, clears []mvcc.ClearNotifyRequest) {
-	for _, r := range clears {
-		if r.Ended == 0 {
-			continue
-		}
-		n, there, err := v.Notification(r.Cell)
-		if err != nil {
-			continue
-		}
-		origin := r.Origin
-		if there && (origin == 0 || n.Origin() < origin) {
-			origin = n.Origin()
-		}
-		if origin != 0 {
-			m.ended.add(endedRun{table: r.Cell.Table, origin: origin, end: r.Ended})
-		}
+// Ended records runs that have ended, whose notifications are about to be cleared.
+func (m *Memory) Ended(runs []mvcc.EndedRun) {
+	for _, r := range runs {
+		m.ended.add(r)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
-	"github.com/percolator-go/percolator/store"
 )
 
 // TestWrittenOrigins: what was written since a mark is told from what was written before,
@@ -50,7 +48,7 @@ func TestWrittenOrigins(t *testing.T) {
 // counted all the same.
 func TestEndedRuns(t *testing.T) {
 	var e endedRuns
-	e.add(endedRun{table: 16, origin: 10, end: 20})
+	e.add(mvcc.EndedRun{Table: 16, Origin: 10, End: 20})
 	for at, want := range map[mvcc.Timestamp]bool{9: false, 10: true, 19: true, 20: false} {
 		if got := e.after(at, nil); got != want {
 			t.Errorf("at %d: %v", at, got)
@@ -60,7 +58,7 @@ func TestEndedRuns(t *testing.T) {
 		t.Error("tables are mistaken for each other")
 	}
 	for i := range mvcc.Timestamp(maxEnded) {
-		e.add(endedRun{table: 16, origin: 100 + i, end: 100 + i})
+		e.add(mvcc.EndedRun{Table: 16, Origin: 100 + i, End: 100 + i})
 	}
 	if !e.after(15, nil) || !e.after(15, []uint32{17}) || e.after(50, nil) {
 		t.Error("what is forgotten does not count")
@@ -71,44 +69,14 @@ func TestEndedRuns(t *testing.T) {
 // oldest of its changes.
 func TestBatchIsOneRun(t *testing.T) {
 	var e endedRuns
-	e.add(endedRun{table: 16, origin: 10, end: 20})
+	e.add(mvcc.EndedRun{Table: 16, Origin: 10, End: 20})
 	for i := range mvcc.Timestamp(2 * maxEnded) {
-		e.add(endedRun{table: 16, origin: 200 - i, end: 300})
+		e.add(mvcc.EndedRun{Table: 16, Origin: 200 - i, End: 300})
 	}
 	if e.after(5, nil) || e.after(25, nil) {
 		t.Error("one batch makes the runs before it forgotten")
 	}
 	if least := mvcc.Timestamp(200 - 2*maxEnded + 1); !e.after(least, nil) || e.after(least-1, nil) {
 		t.Error("the batch does not go back to the oldest of its changes")
-	}
-}
-
-// TestEndOfASecondRun: a run whose notification another run has cleared is known to have ended,
-// for what it went back to.
-func TestEndOfASecondRun(t *testing.T) {
-	st, err := store.Open(store.Options{InMemory: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	m := New(Config{Store: st})
-	m.Catalogue = NewCatalogue(&pb.Catalogue{})
-	if err := m.Lead(&pb.TabletDescriptor{TabletId: 7, EndUnbounded: true}, 1); err != nil {
-		t.Fatal(err)
-	}
-	snap := st.Snap()
-	defer snap.Close()
-	cell := mvcc.Cell{Table: 16, Row: "r", Column: "c"}
-	m.Ended(m.View(snap), []mvcc.ClearNotifyRequest{{Cell: cell, UpTo: 15, Ended: 18}})
-	if len(m.ended.runs) != 0 {
-		t.Error("a run is known that nobody says anything of")
-	}
-	m.Ended(m.View(snap), []mvcc.ClearNotifyRequest{{Cell: cell, UpTo: 15, Origin: 10, Ended: 20}})
-	if !m.ended.after(15, nil) || m.ended.after(9, nil) || m.ended.after(20, nil) {
-		t.Errorf("RUN-MISSED: of a run from 10 to 20 it is known: %+v", m.ended.runs)
 	}
 }

@@ -142,6 +142,11 @@ func (v *ReadView) Observed(t mvcc.TableID, column string) mvcc.Observed {
 	return v.catalogue.Observed(t, column)
 }
 
+// AckOf implements evaluate.View.
+func (v *ReadView) AckOf(t mvcc.TableID, observer string) (string, bool) {
+	return v.catalogue.At(v.safepoint).AckOf(t, observer)
+}
+
 // Row implements evaluate.View.
 func (v *ReadView) Row(t mvcc.TableID, row string, limit int,
 	only ...mvcc.Cell) ([]mvcc.HistoryEntry, error) {

@@ -1879,6 +1879,7 @@ type CommitRequest struct {
 	CommitTs      uint64                 `protobuf:"varint,2,opt,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"`
 	Cells         []*Cell                `protobuf:"bytes,3,rep,name=cells,proto3" json:"cells,omitempty"`
 	Intents       []*Cell                `protobuf:"bytes,4,rep,name=intents,proto3" json:"intents,omitempty"`
+	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"` // acknowledgments among the cells clear the notifications that they are for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1941,12 +1942,20 @@ func (x *CommitRequest) GetIntents() []*Cell {
 	return nil
 }
 
+func (x *CommitRequest) GetClear() bool {
+	if x != nil {
+		return x.Clear
+	}
+	return false
+}
+
 type OnePhaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StartTs       uint64                 `protobuf:"varint,1,opt,name=start_ts,json=startTs,proto3" json:"start_ts,omitempty"`
 	Writes        []*CellWrite           `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
 	Notifies      []*Cell                `protobuf:"bytes,3,rep,name=notifies,proto3" json:"notifies,omitempty"`
 	Origin        uint64                 `protobuf:"varint,4,opt,name=origin,proto3" json:"origin,omitempty"` // as in PrewriteRequest
+	Clear         bool                   `protobuf:"varint,5,opt,name=clear,proto3" json:"clear,omitempty"`   // as in CommitRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2007,6 +2016,13 @@ func (x *OnePhaseRequest) GetOrigin() uint64 {
 		return x.Origin
 	}
 	return 0
+}
+
+func (x *OnePhaseRequest) GetClear() bool {
+	if x != nil {
+		return x.Clear
+	}
+	return false
 }
 
 type RollbackRequest struct {
@@ -5180,11 +5196,13 @@ func (x *StatusResponse) GetOldestLockTs() uint64 {
 }
 
 type MutationResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
-	CommitTs      uint64                 `protobuf:"varint,2,opt,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"`
-	Locks         []*LockInfo            `protobuf:"bytes,3,rep,name=locks,proto3" json:"locks,omitempty"`
-	ConflictAt    *Cell                  `protobuf:"bytes,4,opt,name=conflict_at,json=conflictAt,proto3" json:"conflict_at,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Status     Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
+	CommitTs   uint64                 `protobuf:"varint,2,opt,name=commit_ts,json=commitTs,proto3" json:"commit_ts,omitempty"`
+	Locks      []*LockInfo            `protobuf:"bytes,3,rep,name=locks,proto3" json:"locks,omitempty"`
+	ConflictAt *Cell                  `protobuf:"bytes,4,opt,name=conflict_at,json=conflictAt,proto3" json:"conflict_at,omitempty"`
+	// Commits that clear notifications: the latest of those that stay, since their cells have changed meanwhile.
+	LeftTs        uint64 `protobuf:"varint,5,opt,name=left_ts,json=leftTs,proto3" json:"left_ts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5245,6 +5263,13 @@ func (x *MutationResult) GetConflictAt() *Cell {
 		return x.ConflictAt
 	}
 	return nil
+}
+
+func (x *MutationResult) GetLeftTs() uint64 {
+	if x != nil {
+		return x.LeftTs
+	}
+	return 0
 }
 
 // One operation on one tablet. Idempotent (design section 4, invariant 5): it may be sent again.
@@ -6285,17 +6310,19 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x06worker\x18\x04 \x01(\v2\x15.percolator.v1.WorkerR\x06worker\x120\n" +
 	"\x06writes\x18\x05 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12-\n" +
 	"\aintents\x18\x06 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x16\n" +
-	"\x06origin\x18\a \x01(\x04R\x06origin\"\xa1\x01\n" +
+	"\x06origin\x18\a \x01(\x04R\x06origin\"\xb7\x01\n" +
 	"\rCommitRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12)\n" +
 	"\x05cells\x18\x03 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
-	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\"\xa7\x01\n" +
+	"\aintents\x18\x04 \x03(\v2\x13.percolator.v1.CellR\aintents\x12\x14\n" +
+	"\x05clear\x18\x05 \x01(\bR\x05clear\"\xbd\x01\n" +
 	"\x0fOnePhaseRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x120\n" +
 	"\x06writes\x18\x02 \x03(\v2\x18.percolator.v1.CellWriteR\x06writes\x12/\n" +
 	"\bnotifies\x18\x03 \x03(\v2\x13.percolator.v1.CellR\bnotifies\x12\x16\n" +
-	"\x06origin\x18\x04 \x01(\x04R\x06origin\"\x86\x01\n" +
+	"\x06origin\x18\x04 \x01(\x04R\x06origin\x12\x14\n" +
+	"\x05clear\x18\x05 \x01(\bR\x05clear\"\x86\x01\n" +
 	"\x0fRollbackRequest\x12\x19\n" +
 	"\bstart_ts\x18\x01 \x01(\x04R\astartTs\x12)\n" +
 	"\x05cells\x18\x02 \x03(\v2\x13.percolator.v1.CellR\x05cells\x12-\n" +
@@ -6545,13 +6572,14 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\breplicas\x18\x18 \x03(\v2\x1e.percolator.v1.ReplicaProgressR\breplicas\x12\x1c\n" +
 	"\tquiescent\x18\x19 \x01(\bR\tquiescent\x12#\n" +
 	"\rleaderless_ms\x18\x1a \x01(\x03R\fleaderlessMs\x12$\n" +
-	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\"\xc1\x01\n" +
+	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\"\xda\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
-	"conflictAt\"\xb9\x0e\n" +
+	"conflictAt\x12\x17\n" +
+	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\"\xb9\x0e\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +

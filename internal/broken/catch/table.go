@@ -37,6 +37,8 @@ var properties = []property{
 		assertion: "assertion outcome-of-a-prewrite-is-known"},
 	{tag: "clear_always", pkg: "internal/mvcc", test: histories, env: few,
 		assertion: "assertion notification-until-cleared"},
+	{tag: "own_cleared", pkg: "internal/mvcc", test: "^TestRunStaysDirtyByItsOwnChange$",
+		assertion: "OWN-CHANGE-CLEARED: .*"},
 	{tag: "origin_newest", pkg: "internal/mvcc", test: "^TestOriginsAreNeverTooHigh$",
 		assertion: "ORIGIN-TOO-HIGH: .*"},
 	{tag: "origin_taken_out", pkg: "internal/mvcc", test: "^TestOriginsAreNeverTooHigh$",

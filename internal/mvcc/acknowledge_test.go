@@ -1,0 +1,81 @@
+package mvcc_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
+)
+
+// ackView has the observed cell a.body, with the given notification, and its observer.
+func ackView(n mvcc.Notify) (m *mvcctest.MemView, cell, ack mvcc.Cell) {
+	m = mvcctest.NewMemView()
+	column := mvcc.ObservedColumn{testTable, "body"}
+	m.Columns[column], m.Observers[column] = mvcc.ObservedStrong, []string{"observer"}
+	cell, ack = parseCell("a.body"), parseCell("a.@observer")
+	if n.TS != 0 {
+		m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: cell, Notify: &n}})
+	}
+	return m, cell, ack
+}
+
+// TestRunStaysDirtyByItsOwnChange: a run that changes the cell it is for is run for once more,
+// whatever the order of its writes.
+func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
+	for _, ackFirst := range []bool{false, true} {
+		m, cell, ack := ackView(mvcc.Notify{TS: 5})
+		r := mvcc.OnePhaseRequest{StartTS: 10, Clear: true, Writes: []mvcc.CellWriteRequest{
+			{Cell: cell, Kind: mvcc.KindPut}, {Cell: ack, Kind: mvcc.KindPut},
+		}}
+		if ackFirst {
+			slices.Reverse(r.Writes)
+		}
+		res, list, err := mvcc.OnePhaseCommit(m, r, 20, mvcc.DefaultLimits())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+		if n, there, _ := m.Notification(cell); !there || n.TS != 20 || !slices.Equal(res.Left, []mvcc.Cell{cell}) {
+			t.Errorf("OWN-CHANGE-CLEARED: the notification is %+v, %v; left %v", n, there, res.Left)
+		}
+	}
+}
+
+// TestEndOfARun: an acknowledgment says when the run has ended and what it went back to; of one
+// whose notification another run has cleared, what the transaction itself says.
+func TestEndOfARun(t *testing.T) {
+	for name, c := range map[string]struct {
+		n      mvcc.Notify
+		origin mvcc.Timestamp
+		want   []mvcc.EndedRun
+	}{
+		"of the notification":         {mvcc.Notify{TS: 5}, 0, []mvcc.EndedRun{{testTable, 5, 20}}},
+		"of the transaction":          {mvcc.Notify{TS: 5}, 3, []mvcc.EndedRun{{testTable, 3, 20}}},
+		"newer than the notification": {mvcc.Notify{TS: 5}, 7, []mvcc.EndedRun{{testTable, 5, 20}}},
+		"cleared already":             {mvcc.Notify{}, 3, []mvcc.EndedRun{{testTable, 3, 20}}},
+		"of which nothing is said":    {mvcc.Notify{}, 0, nil},
+		"changed meanwhile":           {mvcc.Notify{TS: 15}, 3, []mvcc.EndedRun{{testTable, 3, 20}}},
+	} {
+		for _, phases := range []int{1, 2} {
+			m, _, ack := ackView(c.n)
+			write := []mvcc.CellWriteRequest{{Cell: ack, Kind: mvcc.KindPut}}
+			var res mvcc.Result
+			var err error
+			if phases == 1 {
+				res, _, err = mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{
+					StartTS: 10, Writes: write, Origin: c.origin, Clear: true,
+				}, 20, mvcc.DefaultLimits())
+			} else {
+				m.PutLock(ack, mvcc.Lock{StartTS: 10, Primary: ack, Kind: mvcc.KindPut, Origin: c.origin})
+				res, _, err = mvcc.Commit(m, mvcc.CommitRequest{
+					StartTS: 10, CommitTS: 20, Cells: []mvcc.Cell{ack}, Clear: true,
+				})
+			}
+			if err != nil || !slices.Equal(res.Ended, c.want) {
+				t.Errorf("RUN-MISSED: %s, in %d phases: %+v, want %+v, %v", name, phases, res.Ended,
+					c.want, err)
+			}
+		}
+	}
+}
