@@ -1,0 +1,125 @@
+package txn_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
+)
+
+// TestNoCommitTimestamp: a transaction whose commit timestamp cannot be had has not committed,
+// says so, and leaves no locks.
+func TestNoCommitTimestamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, lockAll)
+		c, p := w.client(txn.Config{OperationTimeout: time.Second})
+		tx := w.begin(c)
+		for _, row := range threeRows {
+			tx.Set(key(row), []byte("v"))
+		}
+		p.Oracle(func(int) (mvcc.Timestamp, int, error) { return 0, 0, errors.New("down") })
+		_, err := tx.Commit(w.ctx)
+		if !errors.Is(err, txn.ErrUnavailable) || errors.Is(err, txn.ErrCommitUnknown) ||
+			!strings.Contains(err.Error(), "not committed") {
+			t.Errorf("%v", err)
+		}
+		c.Flush()
+		if n := w.Locks(w.table); n != 0 {
+			t.Errorf("%d locks left", n)
+		}
+		if w.allOrNothing("no timestamp", "v", threeRows) {
+			t.Error("written all the same")
+		}
+	})
+}
+
+// TestSenselessAnswers: an answer to the decision that says nothing about its outcome does not
+// decide: the outcome is found out, and the commit has one timestamp.
+func TestSenselessAnswers(t *testing.T) {
+	for _, status := range []pb.Status{
+		pb.Status_STATUS_NOT_FOUND, pb.Status_STATUS_LIVE, pb.Status_STATUS_COMMIT_TS_TOO_LOW,
+	} {
+		for way, rows := range ways {
+			w := newWorldOf(t, way)
+			c, a := w.answering(txn.Config{TwoPhaseOnly: way == lockAll})
+			var once atomic.Bool
+			a.answer = func(req *pb.TabletRequest) *pb.TabletResponse {
+				if !decides(req) || once.Swap(true) {
+					return nil
+				}
+				return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{
+					Mutation: &pb.MutationResult{Status: status}}}
+			}
+			tx := w.begin(c)
+			for _, row := range rows {
+				tx.Set(key(row), []byte("v"))
+			}
+			ts, err := tx.Commit(w.ctx)
+			if err != nil {
+				t.Errorf("%v, %s: %v", status, way, err)
+			}
+			c.Flush()
+			s, err := c.SnapshotAt(w.ctx, ts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range rows {
+				v, err := s.GetMulti(w.ctx, []txn.Key{key(row)})
+				if err != nil || string(v[0].Bytes) != "v" || v[0].CommitTS != ts {
+					t.Errorf("%v, %s: %s at %d: %+v, %v", status, way, row, ts, v, err)
+				}
+			}
+			if !w.allOrNothing(way, "v", rows) {
+				t.Errorf("%v, %s: not written", status, way)
+			}
+		}
+	}
+}
+
+// near is a process that the oracle is in.
+type near struct {
+	*txntest.Process
+	now func() (mvcc.Timestamp, bool)
+}
+
+func (n *near) TimestampsNow(int) (mvcc.Timestamp, bool) { return n.now() }
+
+// TestOracleInTheProcess: it is asked without waiting, and as usual if it does not know, or gives
+// what has been given out already.
+func TestOracleInTheProcess(t *testing.T) {
+	w := newWorld(t)
+	n, requests := &near{Process: w.Process(7, 1)}, 0
+	n.Oracle(func(count int) (mvcc.Timestamp, int, error) {
+		requests++
+		return w.Timestamps(count), count, nil
+	})
+	c := txn.NewClient(n, txn.Config{})
+	defer func() { _ = c.Close() }()
+	last := mvcc.Timestamp(0)
+	for _, test := range []struct {
+		what     string
+		now      func() (mvcc.Timestamp, bool)
+		requests int
+	}{
+		{"it knows", func() (mvcc.Timestamp, bool) { return w.Timestamps(1), true }, 0},
+		{"it does not know", func() (mvcc.Timestamp, bool) { return 0, false }, 1},
+		{"it goes back", func() (mvcc.Timestamp, bool) { return last, true }, 2},
+	} {
+		n.now = test.now
+		ts, err := c.Timestamp(w.ctx)
+		if err != nil || ts <= last || requests != test.requests {
+			t.Errorf("%s: %d after %d, %d requests, %v", test.what, ts, last, requests, err)
+		}
+		last = ts
+	}
+	if n := c.Stats().TimestampsRefused; n != 1 {
+		t.Errorf("%d refused", n)
+	}
+}
