@@ -329,6 +329,9 @@ func (m *making) describe(ctx context.Context, p *plan) error {
 	if err != nil {
 		return fmt.Errorf("backup: read the cluster's policy: %w", err)
 	}
+	for i := range head.Tables {
+		head.Tables[i].Grants = grantsOf(policy.GetPolicy(), head.Tables[i].ID)
+	}
 	if head.Chosen || policy.GetPolicy().GetVersion() == 0 {
 		return nil
 	}

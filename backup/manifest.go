@@ -62,6 +62,9 @@ type Table struct {
 	ID        uint32   `json:"id"` // in the cluster that it is from
 	Name      string   `json:"name"`
 	SplitKeys [][]byte `json:"split_keys,omitempty"` // that it was created with
+	// Grants are empty for a table for all clients, null in backups of earlier builds. These
+	// ignore them.
+	Grants []Grant `json:"grants"`
 }
 
 // Range is a range of rows of one table: what one worker copies.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -37,13 +36,17 @@ type RestoreOptions struct {
 
 // Restored is what Restore has done.
 type Restored struct {
-	Backup   string
-	At       uint64
-	Tables   []string // as they are called now
-	Before   []string // those among them that an earlier run had ended: nothing was written to them
-	LeftOut  []string // tables that were there at At, perhaps, and were dropped before the backup
-	Records  int64
-	Notified int64
+	Backup  string
+	At      uint64
+	Tables  []string // as they are called now
+	Before  []string // those among them that an earlier run had ended: nothing was written to them
+	LeftOut []string // tables that were there at At, perhaps, and were dropped before the backup
+	// Granted are the tables that have grants as the backup has them, Ungranted those of which
+	// it does not say whether they had any: they are for all clients.
+	Granted   []TableGrants
+	Ungranted []string
+	Records   int64
+	Notified  int64
 }
 
 // Restore writes the state at a timestamp into tables that are empty or not there. If it
@@ -76,6 +79,9 @@ func (r *restoring) run(ctx context.Context) error {
 		if err := r.policy(ctx); err != nil {
 			return err
 		}
+	}
+	if err := r.grant(ctx); err != nil {
+		return err
 	}
 	if err := r.write(ctx); err != nil {
 		return err
@@ -248,11 +254,11 @@ func (r *restoring) policy(ctx context.Context) error {
 	if len(last.Policy) == 0 {
 		return nil
 	}
-	p := &pb.Policy{}
-	if err := protojson.Unmarshal(last.Policy, p); err != nil {
-		return fmt.Errorf("%w: the policy of %s: %w", ErrDamaged, last.Name, err)
+	p, err := last.policy()
+	if err != nil {
+		return err
 	}
-	_, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: p})
+	_, err = r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: p})
 	if err != nil {
 		return fmt.Errorf("backup: restore the cluster's policy: %w", err)
 	}

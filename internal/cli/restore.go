@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,8 @@ name.
 Values keep the timestamps that they were committed at, so the cluster's clocks must not be
 behind the backup's. Reads as of a time before the restore ended are refused. Observers do not
 run for what is restored; with --notify they run for changes that they had not seen at that
-timestamp. Observers themselves come with the programs that have them.
+timestamp. Observers themselves come with the programs that have them. Grants come back with their
+tables.
 
 Until a table is whole it can't be opened: whoever tries is told that it is being restored. A
 restore that was interrupted goes on when the same command is run again; ` + "`table drop`" + `
@@ -115,6 +117,14 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 	for _, name := range r.LeftOut {
 		d.out.note("table %s was dropped before the backup ended, and is left out", printable(name))
 	}
+	for _, g := range r.Granted {
+		d.out.note("table %s is for the clients that have a grant, as in the backup: %s",
+			printable(g.Table), grantText(g.Grants))
+	}
+	for _, name := range r.Ungranted {
+		d.out.note("the backup does not say who may use table %s, which is for all clients now; "+
+			"%s names some", printable(name), d.out.advice("`grant`"))
+	}
 	return d.out.answer(struct {
 		Backup   string   `json:"backup"`
 		At       uint64   `json:"at"`
@@ -125,4 +135,16 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Notified},
 		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
 		clock(mvcc.Timestamp(r.At)), r.Records)
+}
+
+// grantText lists the first few grants.
+func grantText(grants []backup.Grant) string {
+	var names []string
+	for _, g := range grants[:min(len(grants), maxNames)] {
+		names = append(names, printable(g.Name)+" ("+g.Role+")")
+	}
+	if more := len(grants) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }

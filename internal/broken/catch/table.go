@@ -284,6 +284,8 @@ var properties = []property{
 	{tag: "restore_over", pkg: "backup", test: "^TestTargetNotEmpty$", assertion: "NOT-EMPTY: .*"},
 	{tag: "restore_skips", pkg: "backup", test: "^TestRestoredOverWriter$",
 		assertion: "SKIPPED: .*"},
+	{tag: "restore_open", pkg: "backup", test: "^TestGrantsRestored$",
+		assertion: "OPENED: .*"},
 	{tag: "restore_readable", pkg: "backup", test: "^TestRestoredBesideReader$",
 		assertion: "HALF-READ: .*"},
 	{tag: "restore_unguarded", pkg: "backup", test: "^TestRestoredBesideWriter$",
