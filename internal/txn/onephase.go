@@ -165,7 +165,7 @@ func (m *onePhaseMessage) request(o *onePhase, first bool) *pb.TabletRequest {
 		b.one.Writes = writesPB(o.writes)
 	}
 	b.one.Notifies = wire.CellsPB(o.notifies)
-	b.one.Clear = slices.ContainsFunc(o.writes, func(w pending) bool {
+	b.one.Clear = slices.ContainsFunc(o.writes, func(w bufferedWrite) bool {
 		return w.cell.IsAck()
 	})
 	b.op.OnePhase = &b.one
