@@ -31,19 +31,20 @@ type reader struct {
 	opening opening
 	cache   readCache
 	guesses prefetchLog
-	taken   bool // room is, or was, some read's own
-	room    readBatch
+	room    readBatch // some read's own, or was, if it needs a cell
 }
 
-// batch returns an empty batch. The first is the reader's own, so that a transaction that
-// reads one cell allocates nothing for it; it is not used again, since the transport may still
-// hold its message after the caller has given up. The caller holds mu.
+// batch returns an empty batch, of which one cell will be needed. The first is the reader's
+// own, so that a transaction that reads one cell allocates nothing for it; it is not used
+// again, since the transport may still hold its message after the caller has given up. The
+// caller holds mu.
 func (r *reader) batch() *readBatch {
-	if r.taken {
-		return &readBatch{}
+	b := &r.room
+	if b.need > 0 {
+		b = &readBatch{}
 	}
-	r.taken = true
-	return &r.room
+	b.need = 1
+	return b
 }
 
 // GetRecords returns what is in each cell at the snapshot, with its timestamps, including
@@ -105,7 +106,6 @@ func (r *reader) readOne(ctx context.Context, cell mvcc.Cell) (mvcc.ReadResult, 
 	at, claimed := r.tryClaim()
 	r.mu.Unlock()
 
-	b.need = 1
 	b.cells, b.results = append(b.cellRoom[:0], cell), b.resultRoom[:1]
 	for _, column := range guessed {
 		b.cells = append(b.cells, mvcc.Cell{Table: cell.Table, Row: cell.Row, Column: column})
