@@ -698,6 +698,39 @@ func TestRefusedRestore(t *testing.T) {
 	}
 }
 
+// TestPolicyRestored: a restore tells the settings that it changes, and does not take back a
+// login over HTTP.
+func TestPolicyRestored(t *testing.T) {
+	from, to := start(t, 10), percolatortest.Start(t, nil)
+	policy := func(n *percolatortest.Node, set *pb.Policy) *pb.Policy {
+		p, err := handle.Client(n.DB()).Admin().ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: set})
+		must(t, err)
+		return p.GetPolicy()
+	}
+	l := open(t, t.TempDir())
+	policy(from, &pb.Policy{HistoryMs: proto.Uint64(20 * 60 * 1000), HttpLogin: proto.Bool(false)})
+	create(t, from.DB(), l, backup.CreateOptions{})
+	policy(to, &pb.Policy{HistoryMs: proto.Uint64(3 * 3600 * 1000), HttpLogin: proto.Bool(true)})
+	o := backup.RestoreOptions{Policy: true}
+	told := []backup.Setting{}
+	o.Settings = func(s []backup.Setting) { told = s }
+	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, o)
+	must(t, err)
+	if p := policy(to, nil); !p.GetHttpLogin() || p.GetHistoryMs() != 20*60*1000 {
+		t.Errorf("restored: %v", p)
+	}
+	want := []backup.Setting{
+		{Name: "history", From: "3h0m0s", To: "20m0s"},
+		{Name: "http-login", From: "true", To: "false", Kept: true},
+	}
+	told = slices.DeleteFunc(told, func(s backup.Setting) bool {
+		return s.Name != "history" && s.Name != "http-login"
+	})
+	if !slices.Equal(told, want) {
+		t.Errorf("told %+v, want %+v", told, want)
+	}
+}
+
 // TestRestoredBefore: tables that an earlier run has ended are left alone, and named.
 func TestRestoredBefore(t *testing.T) {
 	from := start(t, 10)

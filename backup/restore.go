@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/policy"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -28,7 +29,12 @@ type RestoreOptions struct {
 	At     uint64 // the timestamp whose state is restored; default: the backup's
 	// Tables maps tables of the backup to the names that they get; default: all, with theirs.
 	Tables map[string]string
-	Policy bool // restore the cluster's policy too
+	// Policy restores the cluster's policy too, but for a login over HTTP, which it does not
+	// take back.
+	Policy bool
+	// Settings is called with the settings of the policy of which the backup has others, once
+	// they are set.
+	Settings func([]Setting)
 	// Notify marks observed cells, in the end, whose last change their observers had not seen
 	// at At: they run. Without it nothing runs until a cell changes again.
 	Notify bool
@@ -248,21 +254,59 @@ func (r *restoring) dropped() map[string]string {
 	return out
 }
 
-// policy restores the cluster's policy.
+// policy restores the cluster's policy: what differs, but for what it must not lower.
 func (r *restoring) policy(ctx context.Context) error {
 	last := r.chain[len(r.chain)-1]
 	if len(last.Policy) == 0 {
 		return nil
 	}
-	p, err := last.policy()
+	to, err := last.policy()
 	if err != nil {
 		return err
 	}
-	_, err = r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: p})
+	have, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
 	if err != nil {
-		return fmt.Errorf("backup: restore the cluster's policy: %w", err)
+		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+	}
+	set, settings := different(have.GetPolicy(), to)
+	if slices.ContainsFunc(settings, func(s Setting) bool { return !s.Kept }) {
+		_, err = r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{Set: set})
+		if err != nil {
+			return fmt.Errorf("backup: restore the cluster's policy: %w", err)
+		}
+	}
+	if r.options.Settings != nil && len(settings) > 0 {
+		r.options.Settings(settings)
 	}
 	return nil
+}
+
+// Setting is a setting of the cluster's policy of which the backup has another value, both
+// as the command line writes them.
+type Setting struct {
+	Name string `json:"name"`
+	From string `json:"from"` // the cluster's
+	To   string `json:"to"`   // the backup's
+	Kept bool   `json:"kept"` // the cluster's stays: the backup's would open what is closed
+}
+
+// different returns the settings that differ, and those of them that are to be set.
+func different(have, to *pb.Policy) (set *pb.Policy, settings []Setting) {
+	set = &pb.Policy{}
+	for _, s := range policy.Settings() {
+		old, _ := s.Get(have)
+		value, ok := s.Get(to)
+		if !ok || value == old {
+			continue
+		}
+		// With it, whoever reaches the listener is answered without a login.
+		lowers := s.Name == "http-login" && value == 0
+		if !lowers {
+			s.Set(set, value)
+		}
+		settings = append(settings, Setting{s.Name, s.Text(old), s.Text(value), lowers})
+	}
+	return set, settings
 }
 
 // table asks for the begin or the end of a table's restore.

@@ -143,7 +143,7 @@ var layers = []layer{
 		pb, "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
 	{of: "backup", may: []string{
-		pb, "internal/mvcc", "internal/txn", "internal/version", "internal/wire",
+		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "node/config",

@@ -25,9 +25,10 @@ func restoreCommand(d *deps) *cobra.Command {
 		Short: "Restore tables from a backup, at any timestamp that it covers",
 		Long: `Write the tables of a backup, as they were at one timestamp, into this cluster,
 of whatever size. By default that is all tables and the cluster's policy as the newest backup of
-LOCATION has them. --at names an earlier timestamp that a chain of backups covers, from its full
-one on. A table that is there already must be empty; --table OLD=NEW restores it under another
-name.
+LOCATION has them: the settings of the policy that change are printed, and http-login is not taken
+back. --no-policy, or --table, leaves the policy as it is. --at names an earlier timestamp that a
+chain of backups covers, from its full one on. A table that is there already must be empty; --table
+OLD=NEW restores it under another name.
 
 Values keep the timestamps that they were committed at, so the cluster's clocks must not be
 behind the backup's. Reads as of a time before the restore ended are refused. Observers do not
@@ -98,6 +99,11 @@ func parseAt(cmd *cobra.Command, at string) (uint64, error) {
 // restore runs the restore and prints the result.
 func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 	o backup.RestoreOptions, m *meter) error {
+	settings := []backup.Setting{}
+	o.Settings = func(changed []backup.Setting) {
+		settings = changed
+		d.noteSettings(changed)
+	}
 	r, err := backup.Restore(ctx, s.client, l, o)
 	switch {
 	case errors.Is(err, backup.ErrNotEmpty), errors.Is(err, backup.ErrTable),
@@ -132,9 +138,24 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 		Before   []string `json:"restored_before,omitempty"`
 		Records  int64    `json:"records"`
 		Notified int64    `json:"notified"`
-	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Notified},
+
+		Settings []backup.Setting `json:"settings"`
+	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Notified, settings},
 		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
 		clock(mvcc.Timestamp(r.At)), r.Records)
+}
+
+// noteSettings tells what of the cluster's policy is not as it was, or not as in the backup.
+func (d *deps) noteSettings(settings []backup.Setting) {
+	for _, s := range settings {
+		if !s.Kept {
+			d.out.note("the cluster's policy: %s=%s -> %s, as in the backup (--no-policy leaves it)",
+				s.Name, s.From, s.To)
+			continue
+		}
+		d.out.note("the cluster's policy: %s=%s stays; the backup has %s, which %s sets", s.Name, s.From,
+			s.To, d.out.advice("`cluster set "+s.Name+"="+s.To+"`"))
+	}
 }
 
 // grantText lists the first few grants.

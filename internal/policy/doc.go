@@ -9,5 +9,5 @@
 //
 // It has no state. Called by: cluster/meta (what is stored), cluster/admin (what may be set), node
 // (what the jobs run by, and the comparison with the node's own configuration),
-// internal/cli (names and texts).
+// internal/cli (names and texts), backup (what a restore changes).
 package policy
