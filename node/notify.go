@@ -235,7 +235,7 @@ func observerRows(rows []observer.Row) []*pb.ObserverRow {
 	for _, r := range rows {
 		out = append(out, &pb.ObserverRow{
 			Row: wire.Bytes(r.Row), RunningMs: uint64(r.Running.Milliseconds()), Overdue: r.Overdue,
-			Retries: uint32(r.Retries), Runs: uint32(r.Runs),
+			Retries: uint32(r.Retries), Unserved: uint32(r.Unserved), Runs: uint32(r.Runs),
 		})
 	}
 	return out
@@ -265,7 +265,8 @@ func (x *notifications) status() []*pb.ObserverStatus {
 			Unavailable: s.Unavailable, Collapsed: s.Collapsed, Queued: uint32(s.Queued),
 			Waiting: uint32(s.Waiting),
 			Stuck:   uint32(s.Stuck), Paused: s.Paused, Limit: uint32(s.Limit),
-			Contended: uint32(s.Contended), Rows: observerRows(rows[i]),
+			Contended: uint32(s.Contended), Unserved: uint32(s.Unserved),
+			Rows: observerRows(rows[i]),
 		})
 	}
 	return out

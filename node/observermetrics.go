@@ -35,7 +35,10 @@ var (
 	observerStuck = gaugeFamily("observer_stuck",
 		"Runs whose function ignores the end of its context.", "observer")
 	observerContended = gaugeFamily("observer_contended",
-		"Cells whose runs come to nothing again and again: conflicts, most often.", "observer")
+		"Cells whose runs come to nothing again and again, mostly by conflicts.", "observer")
+	observerUnserved = gaugeFamily("observer_unserved",
+		"Cells whose runs come to nothing again and again, mostly because something is unavailable.",
+		"observer")
 	observerSeconds = histogramFamily("observer_run_seconds",
 		"Time of a run, from the call of the observer's function to its end.", "observer")
 	observerDelay = histogramFamily("observer_delay_seconds",
@@ -85,6 +88,7 @@ func (m exporter) collectObservers(out chan<- prometheus.Metric, here []*pb.Obse
 		send(out, observerBackoff, o.Waiting, o.Name)
 		send(out, observerStuck, o.Stuck, o.Name)
 		send(out, observerContended, o.Contended, o.Name)
+		send(out, observerUnserved, o.Unserved, o.Name)
 		send(out, observerLimit, o.Limit, o.Name)
 	}
 	// The status carries no histograms, so the dispatcher is read again: these may be

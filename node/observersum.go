@@ -92,8 +92,8 @@ func (s *observerSums) add(node uint64, here []*pb.ObserverStatus) {
 			sum.Skipped+o.Skipped
 		sum.Unavailable, sum.Collapsed = sum.Unavailable+o.Unavailable, sum.Collapsed+o.Collapsed
 		sum.Running, sum.Queued = sum.Running+o.Running, sum.Queued+o.Queued
-		sum.Waiting, sum.Stuck, sum.Contended = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck,
-			sum.Contended+o.Contended
+		sum.Waiting, sum.Stuck = sum.Waiting+o.Waiting, sum.Stuck+o.Stuck
+		sum.Contended, sum.Unserved = sum.Contended+o.Contended, sum.Unserved+o.Unserved
 		sum.Limit = max(sum.Limit, o.Limit)
 		sum.Rows = append(sum.Rows, o.Rows...)
 		slices.SortStableFunc(sum.Rows, func(a, b *pb.ObserverRow) int {

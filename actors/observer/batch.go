@@ -73,7 +73,7 @@ func (a *dispatcherActor) divide(e *entry, out outcome) {
 	case len(a.draining) > 0:
 		a.forget(e)
 	case transient(out.err):
-		e.retried()
+		e.retried(out.err)
 		half := backoff(retryBase, a.cfg.RetryMax, e.retries-1) / 2
 		a.delay(e, half+time.Duration(out.share*float64(half)))
 	default:

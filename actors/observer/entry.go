@@ -155,11 +155,13 @@ type entry struct {
 	// has to wait in line with them.
 	backlog bool
 
-	retries   int      // conflicts and unavailable nodes in a row
-	contended bool     // retries are so many that they were logged; counted in stats
-	charged   recorded // of the next run; zero if that is not recorded
-	tablet    uint64   // that is believed to hold the cell, when it was queued; 0: not known
-	most      int      // largest batch that it may be in; 0: its observer's
+	retries  int // conflicts and unavailable nodes in a row
+	unserved int // of retries, those that were no conflicts
+	// trouble is the counter of the observer's stats that has the cell; nil: retries are few.
+	trouble *atomic.Int64
+	charged recorded // of the next run; zero if that is not recorded
+	tablet  uint64   // that is believed to hold the cell, when it was queued; 0: not known
+	most    int      // largest batch that it may be in; 0: its observer's
 
 	attempts uint32         // failures of the change at failedTS
 	failedTS mvcc.Timestamp // 0 if none has failed
@@ -185,25 +187,40 @@ func (e *entry) note(n *mvcc.Notify) {
 
 // retried counts a run that has to be repeated, and reports whether to log it: first after
 // contendedRetries, and then whenever their number has doubled.
-func (e *entry) retried() (warn bool) {
+func (e *entry) retried(cause error) (warn bool) {
 	e.retries++
+	if !conflicting(cause) {
+		e.unserved++
+	}
 	if e.retries < contendedRetries {
 		return false
 	}
-	if !e.contended {
-		e.contended = true
-		e.obs.stats.contended.Add(1)
+	if 2*e.unserved > e.retries {
+		e.countAs(&e.obs.stats.unserved)
+	} else {
+		e.countAs(&e.obs.stats.contended)
 	}
 	return e.retries&(e.retries-1) == 0
 }
 
+// countAs moves the cell from the counter that has it to another one; nil is none.
+func (e *entry) countAs(trouble *atomic.Int64) {
+	if e.trouble == trouble {
+		return
+	}
+	if e.trouble != nil {
+		e.trouble.Add(-1)
+	}
+	if trouble != nil {
+		trouble.Add(1)
+	}
+	e.trouble = trouble
+}
+
 // settled resets the retries, because a run has had a result or the entry is dropped.
 func (e *entry) settled() {
-	e.retries, e.most = 0, 0
-	if e.contended {
-		e.contended = false
-		e.obs.stats.contended.Add(-1)
-	}
+	e.retries, e.unserved, e.most = 0, 0, 0
+	e.countAs(nil)
 }
 
 // release calls done the first time it is called.

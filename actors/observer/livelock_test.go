@@ -53,7 +53,7 @@ func logged(t *testing.T, fn percolator.ObserverFunc,
 		Cluster: cluster, Scanners: 2,
 		Observer: func(c *observer.Config) {
 			quick(c)
-			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		},
 		Register: func(r *percolator.Registry) { r.Strong("reader", raw, fn, opts...) },
 	})
@@ -116,19 +116,22 @@ func TestEndlessConflictsPark(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return n.Stats("reader").Contended == 1 && len(rows[0]) == 1 &&
-					rows[0][0].Row == "row" && rows[0][0].Retries >= 32
+				return len(rows[0]) == 1 && rows[0][0].Row == "row" && rows[0][0].Retries >= 32 &&
+					causes(n.Stats("reader"), rows[0][0]) == name
 			})
 			close(told)
 			cell := n.Cell(table, "row", raw.Name)
 			notifytest.Eventually(t, 60*time.Second, "parked",
 				parkedWith(cluster, cell, "64 runs in a row came to nothing", 2))
-			if !log.has("again and again", "row=row", "retries=32") {
-				t.Error("no warning names the row")
+			// Whose function says so may mean to wait, and is warned of when that counts as failed.
+			level := map[string]string{"conflict": "level=WARN", "unavailable": "level=DEBUG"}[name]
+			if !log.has("again and again", "row=row", "retries=32", level) ||
+				!log.has("run failed", "row=row", "level=WARN") {
+				t.Error("no line names the row")
 			}
 			notifytest.Eventually(t, 10*time.Second, "nothing is told of a parked row",
 				func() bool {
-					return n.Stats("reader").Contended == 0
+					return causes(n.Stats("reader"), observer.Row{}) == ""
 				})
 			// Two attempts of 64, as the record says, the last of each a failure. A run that a node did not
 			// answer in time has not called the function; one that a scanner begins by what it
@@ -140,6 +143,18 @@ func TestEndlessConflictsPark(t *testing.T) {
 			}
 		})
 	}
+}
+
+// causes says what the observer's only row comes to nothing by, as its figures and the row's
+// tell; empty: neither does, or they contradict each other.
+func causes(s observer.Stats, row observer.Row) string {
+	switch {
+	case s.Contended == 1 && s.Unserved == 0 && 2*row.Unserved <= row.Retries:
+		return "conflict"
+	case s.Contended == 0 && s.Unserved == 1 && 2*row.Unserved > row.Retries:
+		return "unavailable"
+	}
+	return ""
 }
 
 // TestMaxConflicts: the option says after how many conflicts in a row a run counts as failed.

@@ -23,6 +23,9 @@ type outcome struct {
 	attempts uint32         // failures so far, if failed or parked
 	rest     time.Duration  // how long the cell still has to rest, if early
 	err      error          // if conflict, unavailable, failed, parked or divided
+	// If unavailable: the function has said so, which may be its way to wait, and no node that
+	// the run needs.
+	postponed bool
 	// If divided: the largest batch that the cell may be in from now on, and a random number
 	// below 1 that the whole batch has in common.
 	most  int
@@ -112,6 +115,7 @@ func (r *run) judge(start mvcc.Timestamp, err error, own bool) outcome {
 		return r.failed(start, err)
 	}
 	out := r.retry(err)
+	out.postponed = out.kind == unavailable && !own
 	uncounted := out.kind == interrupted || (own && out.kind == unavailable)
 	if n := r.retries + 1; n%r.obs.spec.MaxConflicts == 0 && !uncounted {
 		return r.failed(start, fmt.Errorf(

@@ -27,8 +27,9 @@ type Row struct {
 	Overdue bool // the run is past its deadline and has been given up
 	// runs in a row that came to nothing and were not counted as failed: conflicts, and
 	// nodes that did not answer
-	Retries int
-	Runs    int // runs in the last seconds, if they are very many
+	Retries  int
+	Unserved int // of Retries, those that were no conflicts
+	Runs     int // runs in the last seconds, if they are very many
 }
 
 // Rows lists, for each observer in the order of registration, the rows whose run goes on
@@ -76,8 +77,8 @@ func (a *dispatcherActor) rows() (all [][]Row) {
 func (e *entry) row(now time.Time) (row Row, odd bool) {
 	row = Row{Row: e.cell.Row}
 	// A few repetitions are nothing special.
-	if e.contended {
-		row.Retries = e.retries
+	if e.trouble != nil {
+		row.Retries, row.Unserved = e.retries, e.unserved
 	}
 	if e.run != nil && now.Sub(e.run.began) >= longRun {
 		row.Running, row.Overdue = now.Sub(e.run.began), e.run.phase.Load() == phaseAbandoned

@@ -5,7 +5,9 @@ package observer
 // deadlines; all of them come back as messages.
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -132,10 +134,14 @@ func (a *dispatcherActor) settle(e *entry, out outcome) {
 	case committed, clean:
 		a.ran(e, out)
 	case conflict, unavailable:
-		if e.retried() {
-			a.cfg.Logger.Warn("observer: a row's runs come to nothing again and again", "observer",
-				e.obs.spec.Name, "row", e.cell.Row,
-				"retries", e.retries, "error", fmt.Sprint(out.err))
+		if e.retried(out.err) {
+			level := slog.LevelWarn
+			if out.postponed { // after MaxConflicts of them it is a failed run, which is warned of
+				level = slog.LevelDebug
+			}
+			a.cfg.Logger.Log(context.Background(), level,
+				"observer: a row's runs come to nothing again and again", "observer",
+				e.obs.spec.Name, "row", e.cell.Row, "retries", e.retries, "error", fmt.Sprint(out.err))
 		}
 		a.delay(e, jitter(backoff(retryBase, a.cfg.RetryMax, e.retries-1)))
 	case divided:

@@ -33,8 +33,9 @@ type Stats struct {
 	Running int // runs going on, now
 	Stuck   int // of these, those whose function ignores its context's end
 	// Contended is how many cells there are now whose runs have come to nothing some
-	// dozens of times in a row.
-	Contended int
+	// dozens of times in a row, mostly because other transactions were faster. Unserved are
+	// those where something was mostly unavailable: the function said so, or a node.
+	Contended, Unserved int
 
 	Paused bool // by Control: nothing new starts
 	Limit  int  // most runs at once, in force
@@ -52,7 +53,7 @@ type counters struct {
 	runs, commits, conflicts, unavailable, failures, parked, skipped, collapsed atomic.Uint64
 	divided                                                                     atomic.Uint64
 
-	queued, waiting, running, stuck, contended atomic.Int64
+	queued, waiting, running, stuck, contended, unserved atomic.Int64
 
 	latency, took metrics.Durations
 	sizes         metrics.Sizes
@@ -100,8 +101,8 @@ func (l *linked) read() Stats {
 		Collapsed: c.collapsed.Load(),
 		Queued:    int(c.queued.Load()), Waiting: int(c.waiting.Load()),
 		Running: int(c.running.Load()),
-		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()), Paused: l.held.Load() &&
-			!l.retired.Load(),
+		Stuck:   int(c.stuck.Load()), Contended: int(c.contended.Load()),
+		Unserved: int(c.unserved.Load()), Paused: l.held.Load() && !l.retired.Load(),
 		Limit: int(l.inForce.Load()), Latency: c.latency.Read(), Took: c.took.Read(),
 		Sizes: c.sizes.Read(), Divided: c.divided.Load(),
 	}

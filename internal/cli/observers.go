@@ -90,6 +90,7 @@ type observerJSON struct {
 	// functions that have not returned long after their deadline
 	Stuck     uint32 `json:"stuck"`
 	Contended uint32 `json:"contended"` // cells whose runs come to nothing again and again
+	Unserved  uint32 `json:"unserved"`  // likewise, mostly because something is unavailable
 
 	Nodes []uint64 `json:"nodes,omitempty"` // that run it, and are in these figures
 	// that are alive and have not answered: what they do is missing
@@ -153,7 +154,7 @@ func newObserverJSON(s *pb.ObserverState, now mvcc.Timestamp) observerJSON {
 		Skipped: n.GetSkipped(), Unavailable: n.GetUnavailable(), Collapsed: n.GetCollapsed(),
 		Running: n.GetRunning(),
 		Queued:  n.GetQueued(), Backoff: n.GetWaiting(), Stuck: n.GetStuck(),
-		Contended: n.GetContended(), Backfill: newBackfillJSON(s.GetBackfill()),
+		Contended: n.GetContended(), Unserved: n.GetUnserved(), Backfill: newBackfillJSON(s.GetBackfill()),
 	}
 	for _, r := range n.GetRows() {
 		o.Rows = append(o.Rows, observerRowJSON{

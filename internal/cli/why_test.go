@@ -92,6 +92,7 @@ func applyState(t *testing.T, d *datadriven.TestData, o *pb.ObserverState) {
 	row := &pb.ObserverRow{Row: []byte("Bob"), Overdue: d.HasArg("overdue")}
 	d.MaybeScanArgs(t, "runningms", &row.RunningMs)
 	d.MaybeScanArgs(t, "retries", &row.Retries)
+	d.MaybeScanArgs(t, "unserved", &row.Unserved)
 	d.MaybeScanArgs(t, "runs", &row.Runs)
 	if row.RunningMs+uint64(row.Retries)+uint64(row.Runs) > 0 {
 		o.Status.Rows = []*pb.ObserverRow{{Row: []byte("Joe"), RunningMs: 1}, row}

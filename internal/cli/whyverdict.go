@@ -338,10 +338,16 @@ func (f *facts) going() verdict {
 		return verdict{whyRunning, fmt.Sprintf("It has been running for %s, since %s UTC.",
 			span(ran), f.began(ran)),
 			"wait for it: a run that does not return by its deadline is counted as failed"}
+	case 2*r.GetUnserved() > r.GetRetries():
+		return verdict{whyContended, fmt.Sprintf(
+			"Its last %d runs came to nothing: the function says that something is unavailable, or "+
+				"nodes did not answer.", r.Retries),
+			"see that what the function needs answers; if this goes on, it is counted as failed, and " +
+				"parked in the end with the error"}
 	case r.GetRetries() > 0:
 		return verdict{whyContended, fmt.Sprintf(
-			"Its last %d runs came to nothing: other transactions were faster, or nodes did not "+
-				"answer.", r.Retries),
+			"Its last %d runs came to nothing: mostly because other transactions were "+
+				"faster.", r.Retries),
 			"see that the observer does not change what it writes in a transaction of its own " +
 				"as well; if this goes on, it is counted as failed, and parked in the end"}
 	case r.GetRuns() > 0:

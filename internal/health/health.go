@@ -45,6 +45,8 @@ const (
 	ObserverParked    = "observer-parked"    // notifications were given up
 	ObserverStuck     = "observer-stuck"     // runs go on past their deadline
 	ObserverContended = "observer-contended" // runs come to nothing again and again
+	ObserverUnserved  = "observer-unserved"  // likewise, since something is unavailable
+	ObserverRepeating = "observer-repeating" // it runs for the same rows again and again
 )
 
 const (

@@ -212,6 +212,20 @@ func TestKinds(t *testing.T) {
 		{ObserverContended, warning, func(r *pb.ClusterStatusResponse) {
 			r.Observers[0].Status.Contended = 2
 		}, "observer count", "observer limit count", 1},
+		{ObserverUnserved, info, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].Status.Unserved = 2
+		}, "observer count", "2 cells whose runs come to nothing again and again: the function says", 1},
+		{ObserverRepeating, info, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}, {RunningMs: 1}}
+		}, "observer count", "for 1 row hundreds of times", 1},
+		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].OldestTs = ago(2 * time.Minute)
+			r.Observers[0].Status.Rows = []*pb.ObserverRow{{Runs: 2000}}
+		}, "observer count", "does not set itself off", 1},
+		{ObserverBehind, warning, func(r *pb.ClusterStatusResponse) {
+			r.Observers[0].OldestTs = ago(2 * time.Minute)
+			r.Observers[0].Status.Unserved = 1
+		}, "observer count", "observer-unserved", 1},
 	}
 	tried := map[string]bool{}
 	for _, row := range rows {

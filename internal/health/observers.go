@@ -26,9 +26,9 @@ func (e *examination) observer(o *pb.ObserverState) {
 	case waiting > 0 && o.GetOldestTs() > 0 && e.since(o.GetOldestTs()) >= behind:
 		e.add(warning, ObserverBehind, subject,
 			fmt.Sprintf("It is behind: %s, the oldest for %s.", wait(waiting), span(e.since(o.GetOldestTs()))),
-			"If the processors are busy add nodes, else raise `--observer-workers`; `percolator observer ls` shows "+
-				"what runs.")
+			behindRemedy(o.GetStatus()))
 	}
+	e.fruitless(name, subject, o.GetStatus())
 	if o.GetParked() > 0 {
 		e.add(warning, ObserverParked, subject,
 			plural(o.GetParked(), "notification")+" parked after too many failures.",
@@ -40,11 +40,50 @@ func (e *examination) observer(o *pb.ObserverState) {
 			"The function ignores its context. `percolator observer ls -o json` names the rows; only a restart of the "+
 				"node ends them.")
 	}
-	if n := o.GetStatus().GetContended(); n > 0 {
+}
+
+// behindRemedy is what helps an observer whose oldest notification has waited for long.
+func behindRemedy(s *pb.ObserverStatus) string {
+	switch {
+	case repeated(s) > 0:
+		return "See that it does not set itself off (observer-repeating) before adding nodes."
+	case s.GetUnserved() > 0:
+		return "Bring back what its runs wait for (observer-unserved); more nodes don't help."
+	}
+	return "If the processors are busy add nodes, else raise `--observer-workers`; `percolator " +
+		"observer ls` shows what runs."
+}
+
+// repeated is how many rows the observer runs for very often.
+func repeated(s *pb.ObserverStatus) (rows int) {
+	for _, r := range s.GetRows() {
+		if r.GetRuns() > 0 {
+			rows++
+		}
+	}
+	return rows
+}
+
+// fruitless tells of runs that come to nothing, or set off the next ones, for ever.
+func (e *examination) fruitless(name, subject string, s *pb.ObserverStatus) {
+	if n := s.GetContended(); n > 0 {
 		e.add(warning, ObserverContended, subject,
 			plural(n, "cell")+" whose runs come to nothing again and again: other transactions are always faster.",
 			fmt.Sprintf("Let it have fewer runs at once, `percolator observer limit %s 1`, or spread what they all write "+
 				"over several rows.", name))
+	}
+	if n := s.GetUnserved(); n > 0 {
+		e.add(info, ObserverUnserved, subject, plural(n, "cell")+" whose runs come to nothing again and "+
+			"again: the function says that something is unavailable, or nodes do not answer.",
+			"It goes on by itself. Look whether what the function needs answers; runs that fail for it are "+
+				"in the log.")
+	}
+	if n := repeated(s); n > 0 {
+		e.add(info, ObserverRepeating, subject, "It runs for "+plural(n, "row")+
+			" hundreds of times within ten seconds.",
+			fmt.Sprintf("See whether it writes the column that it observes, or an observer that it triggers does: that "+
+				"never ends. `percolator observer ls -o json` names the rows, `percolator observer pause %s` stops it.",
+				name))
 	}
 }
 

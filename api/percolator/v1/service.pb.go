@@ -2332,7 +2332,8 @@ type ObserverStatus struct {
 	Stuck         uint32                 `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	Paused        bool                   `protobuf:"varint,17,opt,name=paused,proto3" json:"paused,omitempty"`
 	Limit         uint32                 `protobuf:"varint,18,opt,name=limit,proto3" json:"limit,omitempty"`         // most runs at once, in force
-	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells whose runs have come to nothing some dozens of times in a row
+	Contended     uint32                 `protobuf:"varint,24,opt,name=contended,proto3" json:"contended,omitempty"` // cells whose runs have come to nothing some dozens of times in a row, mostly by conflicts
+	Unserved      uint32                 `protobuf:"varint,26,opt,name=unserved,proto3" json:"unserved,omitempty"`   // likewise, mostly because the function or a node has said that something is unavailable
 	Rows          []*ObserverRow         `protobuf:"bytes,25,rep,name=rows,proto3" json:"rows,omitempty"`            // those worth a look, some dozens at most; the ones that have run longest come first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2501,6 +2502,13 @@ func (x *ObserverStatus) GetContended() uint32 {
 	return 0
 }
 
+func (x *ObserverStatus) GetUnserved() uint32 {
+	if x != nil {
+		return x.Unserved
+	}
+	return 0
+}
+
 func (x *ObserverStatus) GetRows() []*ObserverRow {
 	if x != nil {
 		return x.Rows
@@ -2516,6 +2524,7 @@ type ObserverRow struct {
 	Overdue       bool                   `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`                      // the run is past its deadline and has been given up
 	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`                      // runs in a row that came to nothing: conflicts, and nodes that did not answer; 0: few
 	Runs          uint32                 `protobuf:"varint,5,opt,name=runs,proto3" json:"runs,omitempty"`                            // runs within ten seconds; 0: few
+	Unserved      uint32                 `protobuf:"varint,6,opt,name=unserved,proto3" json:"unserved,omitempty"`                    // of retries, how many were no conflicts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2581,6 +2590,13 @@ func (x *ObserverRow) GetRetries() uint32 {
 func (x *ObserverRow) GetRuns() uint32 {
 	if x != nil {
 		return x.Runs
+	}
+	return 0
+}
+
+func (x *ObserverRow) GetUnserved() uint32 {
+	if x != nil {
+		return x.Unserved
 	}
 	return 0
 }
@@ -3135,7 +3151,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x1d\n" +
 	"\n" +
-	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\x9e\x04\n" +
+	"history_ms\x18\x03 \x01(\x04R\thistoryMs\"\xba\x04\n" +
 	"\x0eObserverStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x16\n" +
@@ -3156,15 +3172,17 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x05stuck\x18\x10 \x01(\rR\x05stuck\x12\x16\n" +
 	"\x06paused\x18\x11 \x01(\bR\x06paused\x12\x14\n" +
 	"\x05limit\x18\x12 \x01(\rR\x05limit\x12\x1c\n" +
-	"\tcontended\x18\x18 \x01(\rR\tcontended\x12.\n" +
-	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\x86\x01\n" +
+	"\tcontended\x18\x18 \x01(\rR\tcontended\x12\x1a\n" +
+	"\bunserved\x18\x1a \x01(\rR\bunserved\x12.\n" +
+	"\x04rows\x18\x19 \x03(\v2\x1a.percolator.v1.ObserverRowR\x04rows\"\xa2\x01\n" +
 	"\vObserverRow\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\fR\x03row\x12\x1d\n" +
 	"\n" +
 	"running_ms\x18\x02 \x01(\x04R\trunningMs\x12\x18\n" +
 	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12\x12\n" +
-	"\x04runs\x18\x05 \x01(\rR\x04runs\"\xad\x02\n" +
+	"\x04runs\x18\x05 \x01(\rR\x04runs\x12\x1a\n" +
+	"\bunserved\x18\x06 \x01(\rR\bunserved\"\xad\x02\n" +
 	"\rHistoryStatus\x12\x14\n" +
 	"\x05bound\x18\x01 \x01(\x04R\x05bound\x12\x1c\n" +
 	"\tsafepoint\x18\x02 \x01(\x04R\tsafepoint\x12\x16\n" +

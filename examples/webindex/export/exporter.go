@@ -16,6 +16,10 @@ import (
 // are in memory.
 const atOnce = 512
 
+// patience is how often a page that has moved on is looked at again before that counts as a
+// failed run: for some four minutes, as the writers of documents may be behind during a load.
+const patience = 500
+
 // errNotStarted: nobody writes the full-text index, or nobody does any more. It wraps
 // percolator.ErrUnavailable, so that the observer tries again and nothing is parked.
 var errNotStarted = fmt.Errorf("export: the exporter does not run: %w", percolator.ErrUnavailable)
@@ -79,7 +83,8 @@ func (x *Exporter) Register(r *percolator.Registry) {
 	cfg.Apply = func(ctx context.Context, changes []Change) error {
 		return x.apply(ctx, changes, len(changes) < atOnce)
 	}
-	recipe.Register(r, cfg, percolator.Batch(atOnce), percolator.Concurrency(1))
+	recipe.Register(r, cfg, percolator.Batch(atOnce), percolator.Concurrency(1),
+		percolator.MaxConflicts(patience))
 }
 
 func (x *Exporter) config() recipe.Config[Document] {

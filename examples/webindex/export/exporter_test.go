@@ -358,4 +358,10 @@ func TestMovedPageComesLater(t *testing.T) {
 	if n := x.Stats().Moved; n != 1 {
 		t.Errorf("%d pages have moved, want 1", n)
 	}
+	r := percolator.NewRegistry()
+	x.Register(r)
+	// The pauses between runs grow to half a second: a load on two cores takes minutes.
+	if waits := r.Observers()[0].MaxConflicts; r.Err() != nil || waits < 4*60*2 {
+		t.Errorf("after %d runs in a row it fails (%v)", waits, r.Err())
+	}
 }
