@@ -156,7 +156,8 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 	case len(c.addrs) == 0:
 		return cfg, usagef(cmd, "--addr names no address")
 	case c.insecure && (files || c.certs != ""):
-		return cfg, usagef(cmd, "--insecure and certificates exclude each other")
+		return cfg, usagef(cmd, "--insecure%s and certificates%s exclude each other",
+			origin(cmd, "insecure"), origin(cmd, "certs"))
 	case c.certs != "" && files:
 		return cfg, usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: "+
 			"give one or the other")

@@ -91,7 +91,8 @@ func (p *printer) complain(cmd *cobra.Command, err error) {
 		_, _ = fmt.Fprintf(p.stderr, "%s: the node cannot start with these settings:\n",
 			cmd.CommandPath())
 		for _, f := range faults {
-			line := "  " + settingName(f.Field) + ": " + f.Problem
+			name := settingName(f.Field)
+			line := "  " + name + origin(cmd, strings.TrimPrefix(name, "--")) + ": " + f.Problem
 			if f.Fix != "" {
 				line += "; " + f.Fix
 			}

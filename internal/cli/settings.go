@@ -49,9 +49,28 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w",
 				f.Name, err)
+			return
 		}
+		origin := c.config
+		if _, set := env[f.Name]; set {
+			origin = envName(f.Name)
+		}
+		fault = cmd.Flags().SetAnnotation(f.Name, originKey, []string{origin})
 	})
 	return fault
+}
+
+// originKey is that of a flag's annotation that says where its value comes from, if it was
+// not on the command line.
+const originKey = "origin"
+
+// origin says in parentheses where the value of a flag comes from that was not on the
+// command line; empty: it was, or is the default.
+func origin(cmd *cobra.Command, flag string) string {
+	if f := cmd.Flags().Lookup(flag); f != nil && len(f.Annotations[originKey]) > 0 {
+		return fmt.Sprintf(" (from %s)", f.Annotations[originKey][0])
+	}
+	return ""
 }
 
 // collectFlags gathers the names of all flags of the command and those below it.
