@@ -75,7 +75,7 @@ func set(t testing.TB, db *percolator.DB, table, row, value string) (at percolat
 
 func open(t testing.TB, dir string) *backup.Location {
 	t.Helper()
-	l, err := backup.Open(t.Context(), dir)
+	l, err := backup.OpenNew(t.Context(), dir)
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l

@@ -191,3 +191,26 @@ func TestDamagedPlan(t *testing.T) {
 		t.Errorf("REMOVED: %v", err)
 	}
 }
+
+// TestNoBackup: where there is no whole backup verify does not end well, and makes nothing.
+func TestNoBackup(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	if _, err := backup.Open(t.Context(), nowhere); !errors.Is(err, backup.ErrNotFound) {
+		t.Errorf("opened: %v", err)
+	}
+	if _, err := os.Stat(nowhere); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("MADE: %v", err)
+	}
+	l, err := backup.OpenNew(t.Context(), nowhere)
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	verify := func(what string) {
+		t.Helper()
+		if v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{}); !errors.Is(err, backup.ErrNotFound) {
+			t.Errorf("%s: %+v, %v", what, v, err)
+		}
+	}
+	verify("an empty directory")
+	interruptCreate(t, start(t, 100).DB(), l)
+	verify("an unfinished backup")
+}

@@ -27,9 +27,18 @@ type Location struct {
 	dir    string // of a directory: what is written there is synced
 }
 
-// Open opens the location with the name: a directory, which is created, or the URL of a
-// bucket whose driver the program links, such as s3://name?region=eu-central-1.
+// Open opens the location with the name: a directory, or the URL of a bucket whose driver the
+// program links, such as s3://name?region=eu-central-1. ErrNotFound: there is no such directory.
 func Open(ctx context.Context, name string) (*Location, error) {
+	return openLocation(ctx, name, false)
+}
+
+// OpenNew is like Open but makes the directory if there is none.
+func OpenNew(ctx context.Context, name string) (*Location, error) {
+	return openLocation(ctx, name, true)
+}
+
+func openLocation(ctx context.Context, name string, create bool) (*Location, error) {
 	if name == "" {
 		return nil, errors.New("backup: no location is named")
 	}
@@ -51,8 +60,11 @@ func Open(ctx context.Context, name string) (*Location, error) {
 		}
 		parents = append(parents, filepath.Dir(p))
 	}
+	if len(parents) > 0 && !create {
+		return nil, fmt.Errorf("%w: there is no directory %s", ErrNotFound, name)
+	}
 	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
-		CreateDir: true, NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700,
+		CreateDir: create, NoTempDir: true, Metadata: fileblob.MetadataDontWrite, DirFileMode: 0o700,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backup: open %s: %w", name, err)

@@ -28,7 +28,7 @@ type Verified struct {
 }
 
 // Verify reads backups whole and compares every byte with its checksum. Faults are in the
-// result; the error is what kept it from looking.
+// result; the error is what kept it from looking, ErrNotFound if there is no whole backup.
 func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error) {
 	v := &verifying{work: newWork(nil, l, o.Options)}
 	listed, err := l.List(ctx)
@@ -48,6 +48,14 @@ func Verify(ctx context.Context, l *Location, o VerifyOptions) (*Verified, error
 	}
 	if o.Name != "" && len(v.found.Backups)+len(v.found.Faults) == 0 {
 		return nil, fmt.Errorf("%w: %s is not whole, or not there", ErrNotFound, o.Name)
+	}
+	if len(v.found.Backups)+len(v.found.Faults) == 0 {
+		// An answer without faults would be taken for a good one.
+		err := fmt.Errorf("%w: there is no whole backup", ErrNotFound)
+		if n := len(v.found.Unfinished); n > 0 {
+			err = fmt.Errorf("%w, and %d that are unfinished", err, n)
+		}
+		return nil, err
 	}
 	return &v.found, v.files(ctx)
 }

@@ -81,10 +81,24 @@ func whoAmI() string {
 // atLocation opens the location for fn.
 func atLocation(ctx context.Context, name string, fn func(*backup.Location) error) error {
 	l, err := backup.Open(ctx, name)
-	if err != nil {
-		return err
+	return at(l, err, fn)
+}
+
+// atNewLocation is like atLocation but makes a directory that is not there.
+func atNewLocation(ctx context.Context, name string, fn func(*backup.Location) error) error {
+	l, err := backup.OpenNew(ctx, name)
+	return at(l, err, fn)
+}
+
+// at calls fn with the location, if it could be opened, and closes it.
+func at(l *backup.Location, err error, fn func(*backup.Location) error) error {
+	if err == nil {
+		err = errors.Join(fn(l), l.Close())
 	}
-	return errors.Join(fn(l), l.Close())
+	if errors.Is(err, backup.ErrNotFound) {
+		err = withHint(err, "`backup ls LOCATION` lists what is there, `backup create LOCATION` makes one")
+	}
+	return err
 }
 
 // backupJSON is a backup in JSON.
@@ -161,7 +175,7 @@ others of the machine (nice 10).` + locationHelp,
 		giveWay()
 		o.Resumed = func(name string) { d.out.note("going on with %s", printable(name)) }
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			return atLocation(ctx, args[0], func(l *backup.Location) error {
+			return atNewLocation(ctx, args[0], func(l *backup.Location) error {
 				made, err := backup.Create(ctx, s.client, l, o)
 				if err != nil {
 					return d.explainCreate(err)
@@ -196,7 +210,8 @@ func backupList(d *deps) *cobra.Command {
 	return d.withOutput(&cobra.Command{
 		Use:   "ls LOCATION",
 		Short: "List the backups of a location, the oldest first",
-		Long:  `List the backups of LOCATION by their manifests. Whether all their bytes are right is for verify to say.` + locationHelp,
+		Long: `List the backups of LOCATION by their manifests. Whether all their bytes are right is for verify to say. The
+exit code is 1 if there are none.` + locationHelp,
 		Example: "backup ls /backups\n" +
 			"backup ls /backups -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -211,6 +226,9 @@ func listBackups(ctx context.Context, l *backup.Location, out *printer) error {
 	listed, err := l.List(ctx)
 	if err != nil {
 		return err
+	}
+	if len(listed) == 0 {
+		return fmt.Errorf("%w: the location has none", backup.ErrNotFound)
 	}
 	list := out.listing("BACKUP, STATE, UPON, TABLES, RECORDS, SIZE", 4, 5)
 	for _, b := range listed {
@@ -263,7 +281,7 @@ func backupVerify(d *deps) *cobra.Command {
 		Short: "Read backups whole and compare every byte with its checksum",
 		Long: `Read all backups of LOCATION, or BACKUP and those that it is made upon, and compare every byte with its checksum, every
 record with the range and the times of its file, and every backup with its parent. The exit code is 1 if anything is
-wrong.` + locationHelp,
+wrong, or if there is no whole backup.` + locationHelp,
 		Example: "backup verify /backups\n" +
 			"backup verify /backups 20261122T221500.123Z-full",
 	}
