@@ -8,6 +8,8 @@ var advice = []struct {
 	err  error
 	text string
 }{
+	// First: what it came with advises to try again.
+	{ErrCommitUnknown, "read the cells (`get`, `history`) before you try again"},
 	{ErrDiskFull, "free space on that node's disk, or grow it: writes are taken again by " +
 		"themselves; `status` shows how much is free"},
 	{ErrUnavailable, "start a node (`start --dir D --insecure`) or name one with --addr"},
@@ -17,7 +19,6 @@ var advice = []struct {
 		"timestamp"},
 	{ErrNotifyOnly, "`observer ls` shows which columns are weak"},
 	{ErrTooLarge, "make it smaller: rows hold 4 KiB, columns 1 KiB, values 4 MiB by default"},
-	{ErrCommitUnknown, "read the cells (`get`, `history`) before you try again"},
 	{ErrLocked, lockAdvice},
 	{ErrConflict, lockAdvice},
 	{ErrPermission, "use a certificate of the role that this takes (--certs); " +

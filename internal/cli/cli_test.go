@@ -96,6 +96,28 @@ func TestWrongDoor(t *testing.T) {
 	}
 }
 
+// TestUnknownOutcome: who does not know whether a transaction committed is told to look, not
+// to try again, whatever kept it from being known.
+func TestUnknownOutcome(t *testing.T) {
+	c := newDeps(&App{Name: "percolator"}).conn
+	for _, c.reached = range []bool{false, true} {
+		for _, cause := range []error{percolator.ErrUnavailable, percolator.ErrDiskFull,
+			percolator.ErrOverloaded, context.DeadlineExceeded, errTimeout, errInterrupted} {
+			err := fmt.Errorf("%w: %w", percolator.ErrCommitUnknown, cause)
+			code, hint := c.classify(err)
+			if code != ExitFailed || !strings.Contains(hint, "before you try again") ||
+				percolator.Advice(err) != hint {
+				t.Errorf("UNKNOWN: %v: %d, %q, %q", err, code, hint, percolator.Advice(err))
+			}
+		}
+	}
+	again := &hintError{}
+	if err := c.again(percolator.ErrCommitUnknown, "line 7"); !errors.As(err, &again) ||
+		!strings.HasPrefix(again.hint, "run the same command again") {
+		t.Errorf("what writes the same once more: %q", again.hint)
+	}
+}
+
 // TestTwoObservers: an observer that is named twice is one, two are not guessed between.
 func TestTwoObservers(t *testing.T) {
 	for other, want := range map[string]int{"count": ExitDone, "mail": ExitUsage} {

@@ -139,6 +139,10 @@ func (c *connector) classify(err error) (code int, hint string) {
 	unavailable := errors.Is(err, percolator.ErrUnavailable)
 	late := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
 	switch {
+	// Whatever it came with: the transaction may have committed, so that trying again may do it
+	// twice.
+	case errors.Is(err, percolator.ErrCommitUnknown):
+		return ExitFailed, percolator.Advice(percolator.ErrCommitUnknown)
 	case errors.Is(err, errInterrupted):
 		return ExitFailed, ""
 	case unavailable && has("answers in HTTP/1"):
@@ -196,7 +200,8 @@ func (c *connector) classify(err error) (code int, hint string) {
 func (c *connector) again(err error, where string) error {
 	_, first := c.classify(err)
 	switch {
-	case errors.Is(err, context.Canceled): // a signal: whatever else the error says came of that
+	case errors.Is(err, context.Canceled), // a signal: whatever else the error says came of that
+		errors.Is(err, percolator.ErrCommitUnknown): // it writes the same once more
 		first = ""
 	case first != "":
 		first += "; then "
