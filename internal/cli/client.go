@@ -20,6 +20,9 @@ import (
 // This file connects commands to a node, and ends them early. What they ask is in
 // session.go.
 
+// usualTimeout is --timeout unless given.
+const usualTimeout = 15 * time.Second
+
 // errTimeout ends a command after --timeout, errInterrupted after a signal.
 var (
 	errTimeout     = errors.New("no answer in time")
@@ -53,7 +56,7 @@ func (c *connector) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.key, "key", "", "PEM file with its key")
 	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' "+
 		"certificates")
-	flags.DurationVar(&c.timeout, "timeout", 15*time.Second,
+	flags.DurationVar(&c.timeout, "timeout", usualTimeout,
 		"give up after this time; a command that may take long connects in it")
 }
 
@@ -94,6 +97,10 @@ func (c *connector) connect(ctx context.Context, cmd *cobra.Command) (*session, 
 	cfg, err := c.config(cmd)
 	if err != nil {
 		return nil, err
+	}
+	// Who gives more time than usual waits for a node to be started.
+	if c.timeout > usualTimeout {
+		cfg.DialTimeout, cfg.AwaitStart = c.timeout, true
 	}
 	transport, err := c.app.Connect(ctx, c.addrs, cfg)
 	if err != nil {

@@ -50,6 +50,22 @@ func TestDialsNobody(t *testing.T) {
 	}
 }
 
+// TestDialAwaitsStart: on request, an address where nothing listens is tried until the end.
+func TestDialAwaitsStart(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	began, timeout := time.Now(), 2*allRefusedAfter
+	_, err = Dial(t.Context(), []string{closed.Addr().String()},
+		ClientConfig{Insecure: true, DialTimeout: timeout, AwaitStart: true})
+	if !errors.Is(err, txn.ErrUnavailable) || time.Since(began) < timeout {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
 // TestDiagnose: the texts of TLS and gRPC that tell what is wrong with an address, and
 // whether to go on trying.
 func TestDiagnose(t *testing.T) {

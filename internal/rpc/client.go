@@ -37,6 +37,7 @@ type Client struct {
 	err     error // of closing
 
 	answerWithin time.Duration // the constant, but for tests
+	awaitStart   bool          // ClientConfig.AwaitStart
 }
 
 var _ txn.Transport = (*Client)(nil)
@@ -87,7 +88,10 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 			MinConnectTimeout: connectTimeout,
 		}),
 	}, opts...)
-	c := &Client{worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin}
+	c := &Client{
+		worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin,
+		awaitStart: cfg.AwaitStart,
+	}
 	c.rpc = pb.NewPercolatorClient(unary{c})
 	for _, addr := range addrs {
 		addr = WithPort(addr)
@@ -136,7 +140,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			}
 			c.avoid(l)
 		}
-		if allRefused && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
+		if allRefused && !c.awaitStart && time.Since(began) > allRefusedAfter || txn.Sleep(ctx, wait) != nil {
 			return fmt.Errorf("%w: no node has answered: %w", txn.ErrUnavailable, last)
 		}
 	}

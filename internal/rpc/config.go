@@ -94,6 +94,9 @@ type ClientConfig struct {
 	Batch                     BatchConfig
 	DialTimeout               time.Duration // until some address has answered; default 10 s
 	Logger                    *slog.Logger
+	// AwaitStart has an address where nothing listens tried until DialTimeout, for a node that
+	// is being started may take that long to listen.
+	AwaitStart bool
 }
 
 // credentials checks the configuration and reads the certificate files.
