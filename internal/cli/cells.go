@@ -45,7 +45,7 @@ failure if it was asked for by name.`,
 			return err
 		}
 		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
-			snapshot, err := openSnapshot(ctx, s.db, *at)
+			snapshot, err := openSnapshot(ctx, s.db, s.out, *at)
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,8 @@ func addAt(cmd *cobra.Command) *string {
 }
 
 // openSnapshot opens the snapshot that --at names; an empty at means now.
-func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolator.Snapshot, error) {
+func openSnapshot(ctx context.Context, db *percolator.DB, out *printer,
+	at string) (*percolator.Snapshot, error) {
 	if at == "" {
 		return db.Snapshot(ctx)
 	}
@@ -71,6 +72,11 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 		return db.SnapshotAt(ctx, percolator.Timestamp(ts))
 	}
 	if t, err := time.Parse(time.RFC3339Nano, at); err == nil {
+		now, err := oracleNow(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		out.noteAhead(now, time.Now())
 		return db.SnapshotAt(ctx, percolator.Timestamp(mvcc.TimestampAt(t.UnixMilli())))
 	}
 	ago, err := time.ParseDuration(at)
@@ -79,15 +85,38 @@ func openSnapshot(ctx context.Context, db *percolator.DB, at string) (*percolato
 			"2026-01-31T12:00:00Z, nor a duration such as 5m", at)
 	}
 	// The oracle's clock counts, not this machine's: go back from a timestamp of now.
-	now, err := db.Snapshot(ctx)
+	now, err := oracleNow(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	then := mvcc.TimestampAt(mvcc.Timestamp(now.Timestamp()).Millis() - ago.Milliseconds())
-	if err := now.Close(); err != nil {
-		return nil, err
-	}
+	then := mvcc.TimestampAt(now.Millis() - ago.Milliseconds())
 	return db.SnapshotAt(ctx, percolator.Timestamp(then))
+}
+
+// oracleNow returns a fresh timestamp.
+func oracleNow(ctx context.Context, db *percolator.DB) (mvcc.Timestamp, error) {
+	now, err := db.Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return mvcc.Timestamp(now.Timestamp()), now.Close()
+}
+
+// aheadNoted is how far timestamps may be ahead of this machine's clock without a note: what
+// synchronized clocks, and the oracle under load, differ by.
+const aheadNoted = 200 * time.Millisecond
+
+// noteAhead says that a state as of a time by the clock may lack what was committed before
+// that time, if the timestamp, a fresh one, is ahead of the clock: commits have later
+// timestamps than the time at which they were made.
+func (p *printer) noteAhead(now mvcc.Timestamp, clock time.Time) {
+	ahead := time.Duration(now.Millis()-clock.UnixMilli()) * time.Millisecond
+	if ahead <= aheadNoted {
+		return
+	}
+	p.note("--at: the cluster's timestamps are %v ahead of this machine's clock, as after a restart: "+
+		"what was committed in as long before that time may be missing; the timestamp that set "+
+		"prints, or `history` shows, is exact", ahead)
 }
 
 // get prints the cells that exist before it fails for those that do not.
@@ -371,7 +400,7 @@ func scanCommand(d *deps) *cobra.Command {
 			width = 0
 		}
 		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
-			snapshot, err := openSnapshot(ctx, s.db, *at)
+			snapshot, err := openSnapshot(ctx, s.db, s.out, *at)
 			if err != nil {
 				return err
 			}

@@ -118,6 +118,42 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestAheadOfTheClock: who names a time by the clock is warned while timestamps are ahead of
+// it, and nobody else is.
+func TestAheadOfTheClock(t *testing.T) {
+	clock := time.Now()
+	for _, c := range []struct {
+		ahead time.Duration
+		at    string
+		warns bool
+	}{
+		{time.Hour, clock.UTC().Format(time.RFC3339Nano), true},
+		{-time.Hour, clock.Add(-2 * time.Hour).UTC().Format(time.RFC3339Nano), false},
+		{time.Hour, "5m", false},
+		{time.Hour, "", false},
+		{time.Hour, fmt.Sprint(uint64(mvcc.TimestampAt(clock.UnixMilli()))), false},
+	} {
+		cluster := &fakeCluster{
+			now:    mvcc.TimestampAt(clock.Add(c.ahead).UnixMilli()),
+			tables: []*pb.Table{{Id: 16, Name: "t"}},
+			tablets: []*pb.TabletDescriptor{{
+				TabletId: 3, Epoch: 1, StartTable: 16, EndUnbounded: true,
+			}},
+			scanned: func(*pb.ScanRequest) *pb.ScanResponse { return &pb.ScanResponse{Done: true} },
+		}
+		code, _, stderr := runApp(t, cluster, nil, "scan", "t", "--at="+c.at)
+		if code != ExitDone || strings.Contains(stderr, "ahead of this machine's clock") != c.warns {
+			t.Errorf("AHEAD: %v, --at %q: %d, %s", c.ahead, c.at, code, stderr)
+		}
+	}
+	var warned strings.Builder
+	out := &printer{program: "percolator", stderr: &warned}
+	out.noteAhead(mvcc.TimestampAt(clock.UnixMilli()+50), clock)
+	if warned.String() != "" {
+		t.Errorf("clocks differ by some milliseconds anyway: %s", &warned)
+	}
+}
+
 // TestTwoObservers: an observer that is named twice is one, two are not guessed between.
 func TestTwoObservers(t *testing.T) {
 	for other, want := range map[string]int{"count": ExitDone, "mail": ExitUsage} {

@@ -142,7 +142,7 @@ func (e *export) run(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	if e.name == standardStream {
-		snapshot, err := openSnapshot(ctx, s.db, *e.at)
+		snapshot, err := openSnapshot(ctx, s.db, s.out, *e.at)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (e *export) run(ctx context.Context, s *session) (err error) {
 // snapshot opens the snapshot of the interrupted export, or a new one.
 func (e *export) snapshot(ctx context.Context) (*percolator.Snapshot, error) {
 	if e.state.TS == 0 {
-		snapshot, err := openSnapshot(ctx, e.db, *e.at)
+		snapshot, err := openSnapshot(ctx, e.db, e.out, *e.at)
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,8 @@ gives it up.` + locationHelp,
 		if o.Options, err = copying.options(cmd, m); err != nil {
 			return err
 		}
-		if o.At, err = parseAt(cmd, *at); err != nil {
+		var byClock bool
+		if o.At, byClock, err = parseAt(cmd, *at); err != nil {
 			return err
 		}
 		o.Tables, o.Policy = map[string]string{}, len(*tables) == 0 && !*noPolicy
@@ -72,6 +73,13 @@ gives it up.` + locationHelp,
 			o.Tables[from] = to
 		}
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
+			if byClock {
+				now, err := s.client.Timestamp(ctx)
+				if err != nil {
+					return err
+				}
+				d.out.noteAhead(now, time.Now())
+			}
 			return atLocation(ctx, args[0], func(l *backup.Location) error {
 				return d.restore(ctx, s, l, o, m)
 			})
@@ -80,20 +88,20 @@ gives it up.` + locationHelp,
 	return d.withClient(cmd)
 }
 
-// parseAt reads --at; 0 if it is empty.
-func parseAt(cmd *cobra.Command, at string) (uint64, error) {
+// parseAt reads --at, 0 if it is empty, and whether it is a time by the clock.
+func parseAt(cmd *cobra.Command, at string) (ts uint64, byClock bool, err error) {
 	if at == "" {
-		return 0, nil
+		return 0, false, nil
 	}
 	if ts, err := strconv.ParseUint(at, 10, 64); err == nil && ts > 0 {
-		return ts, nil
+		return ts, false, nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, at)
 	if err != nil || t.UnixMilli() <= 0 {
-		return 0, usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
+		return 0, false, usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
 			"2026-01-31T12:00:00Z", at)
 	}
-	return uint64(mvcc.TimestampAt(t.UnixMilli())), nil
+	return uint64(mvcc.TimestampAt(t.UnixMilli())), true, nil
 }
 
 // restore runs the restore and prints the result.

@@ -47,7 +47,7 @@ With -o json each step is an object; "state" is one of ` + inspect.States + `.`,
 		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
 			newest := uint64(math.MaxUint64)
 			if *at != "" {
-				snapshot, err := openSnapshot(ctx, s.db, *at)
+				snapshot, err := openSnapshot(ctx, s.db, s.out, *at)
 				if err != nil {
 					return err
 				}
