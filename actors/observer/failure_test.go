@@ -115,9 +115,7 @@ func TestEveryWayToFail(t *testing.T) {
 	}{
 		"panic": {func(context.Context) error { panic("observer bug") }, "panic: observer bug, at failure_test.go:"},
 		"nil map": {func(context.Context) error {
-			var m map[string]int
-			m["a"] = 1
-			return nil
+			return countIn(nil)
 		}, "nil map, at failure_test.go:"},
 		"goexit": {func(context.Context) error { runtime.Goexit(); return nil }, "Goexit"},
 		"deadline": {func(ctx context.Context) error {
@@ -319,4 +317,10 @@ func TestStopGivesUp(t *testing.T) {
 		!strings.Contains(err.Error(), "reader 1") {
 		t.Errorf("Stop: %v", err)
 	}
+}
+
+// countIn panics if the map is nil.
+func countIn(m map[string]int) error {
+	m["a"]++
+	return nil
 }

@@ -95,7 +95,9 @@ func TestWaitingSaysWhatIsWrong(t *testing.T) {
 		"comes back": func(s *street) *house {
 			h := s.build("b", 1)
 			h.start()
-			<-h.entered
+			if err := <-h.entered; err != nil {
+				t.Error(err)
+			}
 			h.crash()
 			h.join, h.voters = []string{"peer"}, []uint64{1, 2, h.self.Identity().NodeID}
 			return h

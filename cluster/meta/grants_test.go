@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func TestGrantsGoWithTheirTable(t *testing.T) {
 		p.GetReplicas() != 5 {
 		t.Errorf("GRANTS-STAY: after the drop: %v, %v", p, err)
 	}
-	left := append(p.Grants, &pb.Grant{Table: tables[0].Id, TableName: "t", Name: "ann"})
+	left := append(slices.Clone(p.Grants), &pb.Grant{Table: tables[0].Id, TableName: "t", Name: "ann"})
 	if living := LivingGrants(left, tables[1:]); len(living) != 2 || living[1].TableName != "u" {
 		t.Errorf("GRANTS-STAY: of a table that is gone: %v", living)
 	}

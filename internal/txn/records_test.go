@@ -80,7 +80,7 @@ func withHistory(t *testing.T) (w *world, c *txn.Client, want []string) {
 	ack := mvcc.Cell{Table: w.table, Row: "z", Class: mvcc.ClassAck, Column: "o"}
 	write(map[mvcc.Cell]string{ack: "ack"})
 	write(map[mvcc.Cell]string{w.cell("z"): "last"})
-	slices.SortFunc(of["z"], func(a, b string) int { return strings.Compare(a, b) })
+	slices.SortFunc(of["z"], strings.Compare)
 	return w, c, slices.Concat(of["a"], of["h"], of["z"])
 }
 
@@ -129,7 +129,10 @@ func TestRecords(t *testing.T) {
 	if got, _ := w.records(c, txn.RecordScan{At: at, Reverse: true}); !slices.Equal(got, newest) {
 		t.Errorf("the newest, downwards: %q, want %q", got, newest)
 	}
-	for range c.Records(w.ctx, txn.RecordScan{Span: mvcc.Span{Table: w.table}, At: at}) {
+	for _, err := range c.Records(w.ctx, txn.RecordScan{Span: mvcc.Span{Table: w.table}, At: at}) {
+		if err != nil {
+			t.Error(err)
+		}
 		break // whoever leaves the loop is not called again
 	}
 }
