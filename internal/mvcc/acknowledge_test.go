@@ -79,3 +79,41 @@ func TestEndOfARun(t *testing.T) {
 		}
 	}
 }
+
+// TestAcknowledgmentsOfABatch: the changes of one run are one end, as old as the oldest; an
+// acknowledgment of an observer that nobody knows clears nothing.
+func TestAcknowledgmentsOfABatch(t *testing.T) {
+	m, cell, ack := ackView(mvcc.Notify{TS: 7})
+	other, stranger := cell, ack
+	other.Row, stranger.Column = "b", parseCell("a.@stranger").Column
+	older := mvcc.Notify{TS: 5}
+	m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: other, Notify: &older}})
+	second := ack
+	second.Row = "b"
+	var writes []mvcc.CellWriteRequest
+	for _, c := range []mvcc.Cell{stranger, ack, second} {
+		writes = append(writes, mvcc.CellWriteRequest{Cell: c, Kind: mvcc.KindPut})
+	}
+	unknown, list, err := mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{
+		StartTS: 10, Clear: true, Writes: writes[:1],
+	}, 15, mvcc.DefaultLimits())
+	if err != nil || len(unknown.Ended) != 0 {
+		t.Fatal(unknown, err)
+	}
+	m.Apply(list)
+	if _, there, _ := m.Notification(cell); !there {
+		t.Error("a stranger's acknowledgment has cleared the notification")
+	}
+	res, list, err := mvcc.OnePhaseCommit(m, mvcc.OnePhaseRequest{
+		StartTS: 11, Clear: true, Writes: writes[1:],
+	}, 20, mvcc.DefaultLimits())
+	if err != nil || !slices.Equal(res.Ended, []mvcc.EndedRun{{testTable, 5, 20}}) {
+		t.Errorf("%+v, %v", res.Ended, err)
+	}
+	m.Apply(list)
+	for _, c := range []mvcc.Cell{cell, other} {
+		if n, there, _ := m.Notification(c); there {
+			t.Errorf("%v is left: %+v", c, n)
+		}
+	}
+}
