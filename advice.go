@@ -24,7 +24,7 @@ var advice = []struct {
 	{ErrPermission, "use a certificate of the role that this takes (--certs); " +
 		"`cert create-client NAME --role ROLE` makes one"},
 	{ErrManagedTx, "an observer returns nil to commit, and an error to roll back"},
-	{ErrTxDone, "begin another transaction: one commits or rolls back once"},
+	{ErrTxDone, "begin another transaction: each commits or rolls back once"},
 	{ErrClosed, "open the node, or dial, again"},
 }
 

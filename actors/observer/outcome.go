@@ -23,8 +23,8 @@ type outcome struct {
 	attempts uint32         // failures so far, if failed or parked
 	rest     time.Duration  // how long the cell still has to rest, if early
 	err      error          // if conflict, unavailable, failed, parked or divided
-	// If unavailable: the function has said so, which may be its way to wait, and no node that
-	// the run needs.
+	// If unavailable: the function itself returned ErrUnavailable, perhaps in order to wait;
+	// no node that the run needs was away.
 	postponed bool
 	// If divided: the largest batch that the cell may be in from now on, and a random number
 	// below 1 that the whole batch has in common.

@@ -125,7 +125,7 @@ func (t *Tablet) tryExclusive() {
 var errNotProposed = errors.New("it could not propose the change; try again")
 
 // endExclusive has the deferred mutations evaluated again, under the range and the
-// replicas of now. They wait for nothing and taken up in a turn of their own, since
+// replicas of now. They wait for nothing, and are taken up in a turn of their own, since
 // mutate itself may have led here.
 func (t *Tablet) endExclusive() {
 	for _, call := range t.drain.op.deferred {

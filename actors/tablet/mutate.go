@@ -66,8 +66,8 @@ func (t *Tablet) mutate(calls []*Call) {
 	t.tryExclusive()
 }
 
-// evaluateCall evaluates one operation: it answers the call, adds its effects and its answer to
-// the proposal, or parks it.
+// evaluateCall evaluates one operation: it answers the call, adds its effects and its
+// answer to the proposal, or has it wait.
 func (e *evaluation) evaluateCall(call *Call) {
 	if e.failed != nil { // an operation before it could not read the store
 		call.Reply(e.refusal(wire.OperationOf(call.Req), call.Req))

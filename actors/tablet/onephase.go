@@ -81,9 +81,9 @@ func (e *evaluation) onePhaseCommit(call *Call, r mvcc.OnePhaseRequest) {
 	}
 }
 
-// stampCommit begins the commit and gets its timestamp: in this turn if the oracle can be asked
-// without a message, else together with the others of the batch. Between two turns the
-// reservation is in the lock table. Within one nobody looks there, so it is put there
+// stampCommit begins the commit and gets its timestamp: in this turn if the oracle can be
+// asked without a message, else together with the others of the batch. Between two turns
+// the reservation is in the lock table. Within one nobody looks there, so it is put there
 // only once, with the timestamp.
 func (e *evaluation) stampCommit(call *Call, r mvcc.OnePhaseRequest) {
 	o := e.reservations.open(call, r, e.group.Term())

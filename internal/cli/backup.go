@@ -78,20 +78,10 @@ func whoAmI() string {
 	return who.Username + "@" + host
 }
 
-// atLocation opens the location for fn.
-func atLocation(ctx context.Context, name string, fn func(*backup.Location) error) error {
-	l, err := backup.Open(ctx, name)
-	return at(l, err, fn)
-}
-
-// atNewLocation is like atLocation but makes a directory that is not there.
-func atNewLocation(ctx context.Context, name string, fn func(*backup.Location) error) error {
-	l, err := backup.OpenNew(ctx, name)
-	return at(l, err, fn)
-}
-
-// at calls fn with the location, if it could be opened, and closes it.
-func at(l *backup.Location, err error, fn func(*backup.Location) error) error {
+// atLocation opens the location, by backup.Open or backup.OpenNew, calls fn and closes it.
+func atLocation(ctx context.Context, open func(context.Context, string) (*backup.Location, error),
+	name string, fn func(*backup.Location) error) error {
+	l, err := open(ctx, name)
 	if err == nil {
 		err = errors.Join(fn(l), l.Close())
 	}
@@ -175,7 +165,7 @@ others of the machine (nice 10).` + locationHelp,
 		giveWay()
 		o.Resumed = func(name string) { d.out.note("going on with %s", printable(name)) }
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			return atNewLocation(ctx, args[0], func(l *backup.Location) error {
+			return atLocation(ctx, backup.OpenNew, args[0], func(l *backup.Location) error {
 				made, err := backup.Create(ctx, s.client, l, o)
 				if err != nil {
 					return d.explainCreate(err)
@@ -215,7 +205,7 @@ exit code is 1 if there are none.` + locationHelp,
 		Example: "backup ls /backups\n" +
 			"backup ls /backups -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return atLocation(cmd.Context(), args[0], func(l *backup.Location) error {
+			return atLocation(cmd.Context(), backup.Open, args[0], func(l *backup.Location) error {
 				return listBackups(cmd.Context(), l, d.out)
 			})
 		},
@@ -295,7 +285,7 @@ wrong, or if there is no whole backup.` + locationHelp,
 		if len(args) > 1 {
 			o.Name = args[1]
 		}
-		return atLocation(cmd.Context(), args[0], func(l *backup.Location) error {
+		return atLocation(cmd.Context(), backup.Open, args[0], func(l *backup.Location) error {
 			v, err := backup.Verify(cmd.Context(), l, o)
 			if err != nil {
 				return err

@@ -115,8 +115,8 @@ func (p *printer) noteAhead(now mvcc.Timestamp, clock time.Time) {
 		return
 	}
 	p.note("--at: the cluster's timestamps are %v ahead of this machine's clock, as after a restart: "+
-		"what was committed in as long before that time may be missing; the timestamp that set "+
-		"prints, or `history` shows, is exact", ahead)
+		"commits made up to that long before the given time may be missing; a timestamp, as set "+
+		"prints it and `history` shows it, is exact", ahead)
 }
 
 // get prints the cells that exist before it fails for those that do not.

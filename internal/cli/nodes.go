@@ -31,8 +31,8 @@ func nodeList(d *deps) *cobra.Command {
 		Use:   "ls",
 		Short: "List the nodes that have joined, and what the answering node has heard of them",
 		Long: `List the nodes that have joined, as meta has them, with what the answering node
-has heard of each by gossip, some seconds ago at most. While meta does not answer, for want of a quorum, the list is what
-the answering node knows by itself, and a line says how old that is.`,
+has heard of each by gossip, some seconds ago at most. While meta does not answer, for want of
+a quorum, the list is what the answering node knows by itself, and a line says how old that is.`,
 		Example: "node ls\nnode ls -o json",
 	}
 	return d.client(cmd, listNodes)

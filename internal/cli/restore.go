@@ -80,7 +80,7 @@ gives it up.` + locationHelp,
 				}
 				d.out.noteAhead(now, time.Now())
 			}
-			return atLocation(ctx, args[0], func(l *backup.Location) error {
+			return atLocation(ctx, backup.Open, args[0], func(l *backup.Location) error {
 				return d.restore(ctx, s, l, o, m)
 			})
 		})

@@ -22,8 +22,8 @@ func WithPort(addr string) string {
 	return net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
 }
 
-// CheckAddress returns an ErrInvalid, if the address is no host, host:port or name of
-// gRPC's own.
+// CheckAddress returns an ErrInvalid unless the address is a host, a host:port or a name of
+// gRPC's own, such as dns:///host.
 func CheckAddress(addr string) error {
 	if strings.HasPrefix(addr, "http://") || strings.HasPrefix(addr, "https://") {
 		return txn.Invalid("address %q: give host:port, without http://, of a node's --listen", addr)

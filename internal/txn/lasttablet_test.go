@@ -118,12 +118,19 @@ func TestLastTabletRefuses(t *testing.T) {
 	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrConflict) {
 		t.Errorf("%v", err)
 	}
+	w.nothingLeft(c, "refused")
+}
+
+// nothingLeft requires that a transaction that wrote "v" into threeRows has left neither a
+// lock nor a value.
+func (w *world) nothingLeft(c *txn.Client, when string) {
+	w.t.Helper()
 	c.Flush()
 	if n := w.Locks(w.table); n != 0 {
-		t.Errorf("%d locks left", n)
+		w.t.Errorf("%s: %d locks left", when, n)
 	}
-	if w.allOrNothing("refused", "v", threeRows) {
-		t.Error("written all the same")
+	if w.allOrNothing(when, "v", threeRows) {
+		w.t.Errorf("%s: written all the same", when)
 	}
 }
 
