@@ -67,9 +67,10 @@ type measured struct {
 	cpu  time.Duration // of a document
 }
 
-// runDocuments compares those kinds whose names hold only. It measures nothing, and says so,
-// where PostgreSQL is not installed.
-func runDocuments(ctx context.Context, only string, documents, rounds int, dir string) error {
+// runDocuments compares those kinds whose names hold only, under the loadings whose names hold
+// loads. It measures nothing, and says so, where PostgreSQL is not installed.
+func runDocuments(ctx context.Context, only, loads string, documents, rounds int,
+	dir string) error {
 	chosen := slices.DeleteFunc(slices.Clone(clusterers), func(k clustererKind) bool {
 		return !strings.Contains(k.name, only)
 	})
@@ -77,15 +78,18 @@ func runDocuments(ctx context.Context, only string, documents, rounds int, dir s
 		fmt.Println("skipped:", err)
 		return nil
 	}
-	return compareDocuments(ctx, chosen, documents, rounds, dir)
+	return compareDocuments(ctx, chosen, loads, documents, rounds, dir)
 }
 
 // compareDocuments measures both kinds by turns, for each way of loading.
-func compareDocuments(ctx context.Context, only []clustererKind, documents, rounds int,
-	dir string) error {
+func compareDocuments(ctx context.Context, only []clustererKind, loads string, documents,
+	rounds int, dir string) error {
 	fmt.Printf("document clustering: %d documents of %d bytes, %d keys, "+
 		"%d documents in a transaction, every commit synced\n", documents, documentBytes, documentKeys, atOnce)
 	for _, l := range loadings {
+		if !strings.Contains(l.name, loads) {
+			continue
+		}
 		fmt.Println()
 		rates := map[string][]float64{}
 		for round := range rounds {

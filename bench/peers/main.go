@@ -69,10 +69,11 @@ func main() {
 	dir := flag.String("dir", "", "where the stores are made; default: the temporary directory")
 	documents := flag.Int("documents", 0,
 		"measure this many documents clustered instead (try 20000), beside PostgreSQL")
+	loads := flag.String("loads", "", "of documents: only the loadings whose names hold this")
 	flag.Parse()
 	if *documents > 0 {
 		err := profiled(*profile, func() error {
-			return runDocuments(context.Background(), *only, *documents, *rounds, *dir)
+			return runDocuments(context.Background(), *only, *loads, *documents, *rounds, *dir)
 		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "peers:", err)

@@ -27,7 +27,7 @@ func TestDocuments(t *testing.T) {
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			err = compareDocuments(t.Context(), []clustererKind{k}, 500, 1, dir)
+			err = compareDocuments(t.Context(), []clustererKind{k}, "", 500, 1, dir)
 			if errors.Is(err, errNoPostgres) {
 				t.Skip(err)
 			}
