@@ -716,7 +716,11 @@ func TestPolicyRestored(t *testing.T) {
 	o.Settings = func(s []backup.Setting) { told = s }
 	_, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, o)
 	must(t, err)
-	if p := policy(to, nil); !p.GetHttpLogin() || p.GetHistoryMs() != 20*60*1000 {
+	p := policy(to, nil)
+	if !p.GetHttpLogin() {
+		t.Errorf("LOWERED: after the restore, http-login is %v", p.GetHttpLogin())
+	}
+	if p.GetHistoryMs() != 20*60*1000 {
 		t.Errorf("restored: %v", p)
 	}
 	want := []backup.Setting{

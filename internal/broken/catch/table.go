@@ -287,6 +287,8 @@ var properties = []property{
 		assertion: "SKIPPED: .*"},
 	{tag: "restore_open", pkg: "backup", test: "^TestGrantsRestored$",
 		assertion: "OPENED: .*"},
+	{tag: "login_lowered", pkg: "backup", test: "^TestPolicyRestored$",
+		assertion: "LOWERED: .*"},
 	{tag: "restore_readable", pkg: "backup", test: "^TestRestoredBesideReader$",
 		assertion: "HALF-READ: .*"},
 	{tag: "restore_unguarded", pkg: "backup", test: "^TestRestoredBesideWriter$",
