@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,7 +143,11 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 		if len(columns) == 0 { // the whole row was asked for: there is nothing to count
 			what = "holds no cells"
 		} else if all, err := readRow(ctx, s, table, row, nil); err == nil && len(all) > 0 {
-			what += "; its columns are " + columnNames(all)
+			var names []string
+			for _, c := range all {
+				names = append(names, c.Column.Name)
+			}
+			what += "; its columns are " + columnNames(names)
 		}
 		return withHint(
 			fmt.Errorf("%w: row %s of table %s %s", errNoValue, printable(row), table, what),
@@ -155,17 +160,17 @@ func get(ctx context.Context, s *percolator.Snapshot, out *printer, table, row s
 // maxNames is how many columns a message names.
 const maxNames = 20
 
-// columnNames lists the columns of a row's cells.
-func columnNames(cells []percolator.Cell) string {
-	var names []string
-	for _, c := range cells {
-		if len(names) == maxNames {
-			names = append(names, fmt.Sprintf("%d more", len(cells)-maxNames))
+// columnNames lists columns for a message.
+func columnNames(names []string) string {
+	var list []string
+	for i, name := range names {
+		if i == maxNames {
+			list = append(list, fmt.Sprintf("%d more", len(names)-maxNames))
 			break
 		}
-		names = append(names, printable(c.Column.Name))
+		list = append(list, printable(name))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(list, ", ")
 }
 
 // readRow reads the named columns in one message, or scans all of the row: one row never
@@ -405,20 +410,28 @@ func scanCommand(d *deps) *cobra.Command {
 				return err
 			}
 			defer func() { _ = snapshot.Close() }()
-			return printScan(d.out, snapshot.Scan(ctx, rows, columnsOf(args[0], names)...), limit,
-				width)
+			columns := columnsOf(args[0], names)
+			missing, err := printScan(d.out, snapshot.Scan(ctx, rows, columns...), names, limit, width)
+			if err == nil && len(missing) > 0 {
+				noteMissing(d.out, snapshot.Scan(ctx, rows.Limit(sampleRows)), missing)
+			}
+			return err
 		})
 	}
 	return d.withClient(cmd)
 }
 
-// printScan prints as it reads, so that a long scan holds one chunk of cells at a time.
-func printScan(out *printer, cells iter.Seq2[percolator.Cell, error], limit, width int) error {
+// printScan prints as it reads, so that a long scan holds one chunk of cells at a time. It
+// returns those of the named columns that no row has; none if it ended at the limit, for the
+// rows behind it may have them.
+func printScan(out *printer, cells iter.Seq2[percolator.Cell, error], columns []string,
+	limit, width int) (missing []string, err error) {
+	missing = slices.Clone(columns)
 	chunk := make([]percolator.Cell, 0, scanChunk)
 	seen, row := 0, ""
 	for cell, err := range cells {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if seen == 0 || cell.Row != row {
 			seen, row = seen+1, cell.Row
@@ -426,16 +439,49 @@ func printScan(out *printer, cells iter.Seq2[percolator.Cell, error], limit, wid
 		if limit > 0 && seen > limit {
 			break
 		}
+		if len(missing) > 0 {
+			missing = slices.DeleteFunc(missing, func(c string) bool { return c == cell.Column.Name })
+		}
 		if chunk = append(chunk, cell); len(chunk) == scanChunk {
 			if err := printCells(out, chunk, width); err != nil {
-				return err
+				return nil, err
 			}
 			chunk = chunk[:0]
 		}
 	}
-	err := printCells(out, chunk, width)
+	err = printCells(out, chunk, width)
 	if limit > 0 && seen > limit {
 		out.cut(limit)
+		return nil, err
 	}
-	return err
+	return missing, err
+}
+
+// sampleRows is how many rows of a range are looked at, and sampleCells how many of their
+// cells, for the columns that there are.
+const (
+	sampleRows  = 100
+	sampleCells = 1000
+)
+
+// noteMissing says that no row of a range has the named columns, and which columns the range's
+// first cells have. It says nothing of an empty range, or of one that cannot be read.
+func noteMissing(out *printer, cells iter.Seq2[percolator.Cell, error], missing []string) {
+	var names []string
+	known, looked := map[string]bool{}, 0
+	for cell, err := range cells {
+		if err != nil {
+			return
+		}
+		if name := cell.Column.Name; !known[name] {
+			known[name], names = true, append(names, name)
+		}
+		if looked++; looked == sampleCells {
+			break
+		}
+	}
+	if len(names) > 0 {
+		out.note("none of the rows has a column %s; the first ones have %s", columnNames(missing),
+			columnNames(names))
+	}
 }
