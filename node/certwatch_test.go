@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -129,5 +130,32 @@ func TestRolelessCertificates(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0], "called node ") || !strings.Contains(got[0], "client.crt on node ") ||
 		!strings.Contains(got[0], "create-client ann --role") {
 		t.Errorf("ROLELESS: %q", got)
+	}
+}
+
+// TestCertificateWithoutTheAddress: a node whose certificate is not for the address that
+// clients are told says so at its start, with the command that makes one that is.
+func TestCertificateWithoutTheAddress(t *testing.T) {
+	for host, want := range map[string][]string{
+		"127.0.0.1": nil,
+		"localhost": {
+			"node.crt is for localhost, not for 127.0.0.1",
+			"cert create-node x --host localhost --host 127.0.0.1 --ca-dir DIR --certs ",
+		},
+	} {
+		dir, log := certstest.Folder(t, host), &sharedLog{}
+		open(t, "", func(c *node.Config) {
+			c.Insecure, c.Certs, c.Listen = false, dir, "127.0.0.1:0"
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		})
+		text := log.String()
+		if warned := strings.Contains(text, "lacks this node's address"); warned != (want != nil) {
+			t.Errorf("for %s: warned: %v: %s", host, warned, text)
+		}
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("for %s: no %q in %s", host, part, text)
+			}
+		}
 	}
 }

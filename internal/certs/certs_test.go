@@ -3,7 +3,9 @@ package certs_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -232,6 +234,39 @@ func TestUnusable(t *testing.T) {
 	}
 	if info, err := certs.Show(expired, time.Now()); err != nil || info[1].Problem != "expired" {
 		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// authorityKey returns the first bytes of the identifier of an authority's key.
+func authorityKey(t *testing.T, dir string) string {
+	t.Helper()
+	block, _ := pem.Decode([]byte(read(t, dir, certs.CACert)))
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := c.SubjectKeyId
+	return fmt.Sprintf("%02X:%02X:%02X:%02X", id[0], id[1], id[2], id[3])
+}
+
+// TestTwoAuthoritiesOfOneName: whoever looks at a folder whose certificates are of another
+// authority than its ca.crt is told which is which, though both have one name.
+func TestTwoAuthoritiesOfOneName(t *testing.T) {
+	dir, other := folder(t), folder(t)
+	its, wanted := authorityKey(t, dir), authorityKey(t, other)
+	foreign := []byte(read(t, other, certs.CACert))
+	if err := os.WriteFile(filepath.Join(dir, certs.CACert), foreign, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := "not of the authority in ca.crt (" + wanted + "), but of " + its
+	info, err := certs.Show(dir, time.Now())
+	if err != nil || info[1].Problem != want || info[2].Problem != want {
+		t.Errorf("%+v, %v, want %q", info, err, want)
+	}
+	_, err = certs.Open(certs.NodeSource(dir), nil)
+	which := "ca.crt (" + wanted + "), but of " + its
+	if !errors.Is(err, certs.ErrFiles) || !strings.Contains(err.Error(), which) {
+		t.Errorf("opened: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,6 +148,36 @@ func (f *Files) Names() []string {
 		return pair.Leaf.DNSNames
 	}
 	return nil
+}
+
+// Unnamed returns, for the log, what is wrong if the own certificate is not good for a host by
+// which the node is reached, and the command that makes one that is. Both are empty if it is
+// good, or if there is none.
+func (f *Files) Unnamed(host string) (problem, next string) {
+	pair := f.now().pair
+	if pair == nil || pair.Leaf == nil {
+		return "", ""
+	}
+	if pair.Leaf.VerifyHostname(host) == nil {
+		return "", ""
+	}
+	has := hosts(pair.Leaf)
+	problem = fmt.Sprintf("%s is for %s, not for %s, at which this node is reached: clients, and nodes "+
+		"that join, refuse it there", filepath.Base(f.source.Cert), orNone(has), host)
+	_, name := Identity(pair.Leaf)
+	next = "percolator cert create-node " + name
+	for _, h := range append(has, host) {
+		next += " --host " + h
+	}
+	return problem, next + " --ca-dir DIR --certs " + filepath.Dir(f.source.Cert) + " --force"
+}
+
+// orNone lists hosts.
+func orNone(hosts []string) string {
+	if len(hosts) == 0 {
+		return "no host"
+	}
+	return strings.Join(hosts, ", ")
 }
 
 // Roleless returns the name in the client's certificate beside the own one if it is of before

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -74,8 +76,8 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	// Found out here it has a file's name; found out by the other side it is "bad certificate".
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: l.roots, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("%w: %s is not of the authority in %s: %w", ErrFiles, s.Cert, s.CA,
-			err)
+		return nil, fmt.Errorf("%w: %s is not of the authority in %s%s: %w", ErrFiles, s.Cert, s.CA,
+			otherAuthority(pair.Leaf, authorities), err)
 	}
 	if s.Role != "" {
 		if err := checkRole(pair.Leaf, []Role{s.Role}); err != nil {
@@ -84,6 +86,32 @@ func (s Source) load(now time.Time) (*loaded, error) {
 	}
 	l.pair = &pair
 	return l, nil
+}
+
+// otherAuthority returns " (KEY), but of KEY", with the first bytes of the keys' identifiers of
+// the authorities that a certificate could be of and of the one that it is of. Their names are
+// the same unless somebody chose others. It is empty if the certificate is of one of them, or
+// does not say of which it is.
+func otherAuthority(c *x509.Certificate, known []*x509.Certificate) string {
+	var keys []string
+	for _, k := range known {
+		if bytes.Equal(k.SubjectKeyId, c.AuthorityKeyId) {
+			return ""
+		}
+		keys = append(keys, shortKey(k.SubjectKeyId))
+	}
+	if len(c.AuthorityKeyId) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s), but of %s", strings.Join(keys, ", "), shortKey(c.AuthorityKeyId))
+}
+
+// shortKey is the begin of a key's identifier as other tools write it, such as 1A:2B:3C:4D.
+func shortKey(id []byte) string {
+	if len(id) == 0 {
+		return "a key without identifier"
+	}
+	return strings.ReplaceAll(fmt.Sprintf("% X", id[:min(4, len(id))]), " ", ":")
 }
 
 // checkTime says of which file the time is over.

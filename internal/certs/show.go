@@ -35,10 +35,8 @@ func Show(dir string, now time.Time) ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
 	for _, c := range authorities {
-		roots.AddCert(c)
-		all = append(all, describe(CACert, c, roots, now))
+		all = append(all, describe(CACert, c, authorities, now))
 	}
 	lists, err := readRevoked(filepath.Join(dir, RevokedList), authorities)
 	if err != nil {
@@ -52,7 +50,7 @@ func Show(dir string, now time.Time) ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		i := describe(name, found[0], roots, now)
+		i := describe(name, found[0], authorities, now)
 		if i.Serial = Serial(found[0]); lists.check(found[0]) != nil {
 			i.Problem = "revoked"
 		}
@@ -84,17 +82,19 @@ func describeKeys(dir string) []Info {
 	return []Info{i}
 }
 
-func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.Time) Info {
+func describe(file string, c *x509.Certificate, authorities []*x509.Certificate,
+	now time.Time) Info {
+	roots := x509.NewCertPool()
+	for _, a := range authorities {
+		roots.AddCert(a)
+	}
 	role, name := Identity(c)
 	if c.IsCA {
 		role, name = "authority", c.Subject.CommonName
 	}
 	i := Info{
-		File: file, Role: string(role), Name: name, Hosts: c.DNSNames, NotBefore: c.NotBefore,
+		File: file, Role: string(role), Name: name, Hosts: hosts(c), NotBefore: c.NotBefore,
 		NotAfter: c.NotAfter,
-	}
-	for _, ip := range c.IPAddresses {
-		i.Hosts = append(i.Hosts, ip.String())
 	}
 	_, err := c.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
@@ -105,7 +105,7 @@ func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.T
 	case now.Before(c.NotBefore):
 		i.Problem = "not good yet"
 	case err != nil:
-		i.Problem = "not of the authority in " + CACert
+		i.Problem = "not of the authority in " + CACert + otherAuthority(c, authorities)
 	case role == "":
 		i.Problem = "no role"
 	default:
@@ -114,4 +114,13 @@ func describe(file string, c *x509.Certificate, roots *x509.CertPool, now time.T
 		}
 	}
 	return i
+}
+
+// hosts are the names and addresses that a certificate's holder is reached by.
+func hosts(c *x509.Certificate) []string {
+	all := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		all = append(all, ip.String())
+	}
+	return all
 }
