@@ -83,6 +83,39 @@ func TestGetMultiOrder(t *testing.T) {
 	}
 }
 
+// TestEmptyColumn: a column whose name is empty is one like any other. Cells of it may be
+// stored already, so that it cannot be refused.
+func TestEmptyColumn(t *testing.T) {
+	ctx, db, _ := open(t)
+	put(ctx, t, db, "r")
+	empty := percolator.Column{Table: "t"}
+	err := db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("r", empty, []byte("unnamed"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if value, ok, err := s.Get(ctx, "r", empty); string(value) != "unnamed" || !ok || err != nil {
+		t.Errorf("got %q, %v, %v", value, ok, err)
+	}
+	var scanned []string
+	for c, err := range s.Scan(ctx, percolator.Rows("t"), empty) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		scanned = append(scanned, string(c.Value))
+	}
+	if !slices.Equal(scanned, []string{"unnamed"}) {
+		t.Errorf("scanned %q", scanned)
+	}
+}
+
 func TestRowRange(t *testing.T) {
 	ctx, db, _ := open(t)
 	put(ctx, t, db, "a", "ab", "abc", "b", "m", "\xff", "\xff\xff", "\xff\xff\x01")

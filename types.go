@@ -15,7 +15,8 @@ type Timestamp uint64
 // never goes back.
 func (t Timestamp) Time() time.Time { return time.UnixMilli(mvcc.Timestamp(t).Millis()) }
 
-// Column is one column of one table. It is comparable. Name may hold any bytes, up to 1 KiB.
+// Column is one column of one table. It is comparable. Name may hold any bytes, up to 1 KiB;
+// the empty name is one too.
 type Column struct{ Table, Name string }
 
 // CellKey is the address of one cell. It is comparable. Row may hold any bytes, up to 4
