@@ -54,6 +54,7 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 		Backoff: backoff.Config{
 			BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second,
 		},
+		MinConnectTimeout: callTimeout, // without it a handshake has only the pause before it
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds),
 		grpc.WithConnectParams(retry))

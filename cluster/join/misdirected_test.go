@@ -145,3 +145,29 @@ func TestWaitingForEachOther(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowHandshake: a node that is busy, or far away, may take longer over the handshake
+// than the pause between two attempts.
+func TestSlowHandshake(t *testing.T) {
+	protected := httptest.NewTLSServer(nil)
+	t.Cleanup(protected.Close)
+	ready := make(chan struct{})
+	secure := credentials.NewTLS(&tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			<-ready
+			return &protected.TLS.Certificates[0], nil
+		},
+		MinVersion: tls.VersionTLS13,
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(protected.Certificate())
+	contact := NewGRPCContact(credentials.NewTLS(&tls.Config{
+		RootCAs: roots, MinVersion: tls.VersionTLS13,
+	}))
+	t.Cleanup(func() { _ = contact.Close() })
+	time.AfterFunc(300*time.Millisecond, func() { close(ready) })
+	_, err := contact.Hello(t.Context(), serveNothing(t, secure), &pb.HelloRequest{})
+	if status.Code(err) != codes.Unimplemented { // it was reached
+		t.Error(err)
+	}
+}
