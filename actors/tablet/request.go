@@ -69,7 +69,7 @@ func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
 	return r
 }
 
-func (o *proposer) removed() bool { return o.failed != nil && errors.Is(o.failed, errRemoved) }
+func (o *proposer) removed() bool { return errors.Is(o.failed, errRemoved) }
 
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
 // tablet's, and that of the right side of its last split.

@@ -14,7 +14,6 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/percolator-go/percolator/cluster/peer"
-	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/certs"
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -110,7 +109,6 @@ func Open(cfg Config) (*Link, error) {
 	l.system = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return silent
 	}))
-	actorkit.ShrinkRegistry(l.system)
 	l.system.EventStream.Subscribe(l.event)
 	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
 		host = "[" + host + "]" // the library joins host and port by a colon

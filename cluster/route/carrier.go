@@ -92,7 +92,7 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 func AskPort(ctx context.Context, port *TabletPort, tablet uint64,
 	req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	r, err := port.Ask(ctx, req, wire.OperationOf(req).Has(wire.Finishes))
-	if err != nil && errors.Is(err, actorkit.ErrOverloaded) {
+	if errors.Is(err, actorkit.ErrOverloaded) {
 		return Overloaded(port, tablet), nil
 	}
 	return r, err

@@ -59,7 +59,6 @@ func NewSystem(logger *slog.Logger) *actor.ActorSystem {
 	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return logger
 	}))
-	ShrinkRegistry(system)
 	system.Root.WithGuardian(&restarting{
 		actor.NewExponentialBackoffStrategy(calmAfter, restartPause), logger,
 	})
@@ -73,17 +72,4 @@ func NewSystem(logger *slog.Logger) *actor.ActorSystem {
 		}
 	})
 	return system
-}
-
-// ShrinkRegistry leaves a system that has just been made one bucket of its registry. The
-// library makes 1,024, of 32 locked maps each, which are 65,000 objects that every
-// collection of garbage looks at. One bucket serves a node's few hundred actors: it is
-// asked when an actor begins and ends, and once for each PID that somebody sends to.
-func ShrinkRegistry(system *actor.ActorSystem) {
-	registry := system.ProcessRegistry.LocalPIDs
-	one := registry.LocalPIDs[0]
-	for _, bucket := range registry.LocalPIDs[1:] {
-		bucket.IterCb(one.Set)
-	}
-	registry.LocalPIDs = append(registry.LocalPIDs[:0:0], one)
 }

@@ -58,26 +58,3 @@ func TestActorsOutlivePanics(t *testing.T) {
 		_ = system.Root.StopFuture(pid).Wait()
 	})
 }
-
-// TestShrunkRegistry: a system has what the library has registered, and finds what is
-// spawned, in a registry that is small.
-func TestShrunkRegistry(t *testing.T) {
-	system := NewSystem(slog.New(slog.DiscardHandler))
-	defer system.Shutdown()
-	if n := len(system.ProcessRegistry.LocalPIDs.LocalPIDs); n != 1 {
-		t.Errorf("the registry has %d buckets", n)
-	}
-	one := &panicking{}
-	pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return one }, Mailbox()))
-	for _, id := range []string{"deadletter", "eventstream", pid.Id} {
-		if _, ok := system.ProcessRegistry.GetLocal(id); !ok {
-			t.Errorf("%q is not registered", id)
-		}
-	}
-	if err := system.Root.StopFuture(pid).Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := system.ProcessRegistry.GetLocal(pid.Id); ok {
-		t.Errorf("%q is registered after its end", pid.Id)
-	}
-}
