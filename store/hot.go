@@ -48,11 +48,17 @@ func newHotCells(slots int) *hotCells {
 }
 
 // isHot reports whether the key is cached: those of the groups in which a cell has one key
-// that is overwritten again and again, and the Applied records, which every batch of reads
-// looks up.
+// that is overwritten again and again, notifications, which a run and its end look up soon
+// after they are written, and the Applied records, which every batch of reads looks up.
 func isHot(key []byte) bool {
-	return len(key) > 0 && (key[0] == byte(mvcc.GroupWrite) || key[0] == byte(mvcc.GroupRaw) ||
-		key[0] == appliedPrefix)
+	if len(key) == 0 {
+		return false
+	}
+	switch key[0] {
+	case byte(mvcc.GroupWrite), byte(mvcc.GroupRaw), byte(mvcc.GroupNotify), appliedPrefix:
+		return true
+	}
+	return false
 }
 
 func (h *hotCells) slot(key []byte) *hotSlot {
