@@ -49,8 +49,8 @@ const (
 	maxWeights = 8 << 10  // beyond it weights are joined
 	// A measurement is worth its reading again after the tablet has taken a part of its
 	// size, and so much at least.
-	remeasurePart  = 8
-	remeasureLeast = 1 << 20
+	remeasurePart  = 2
+	remeasureLeast = 4 << 20
 	// doubtPart: it is repeated if more than this part of it may have been counted twice
 	// or not at all.
 	doubtPart = 32
