@@ -35,7 +35,7 @@ func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 		}
 		return *m.Lock, true
 	}
-	return v.memory.locks.get(c)
+	return v.memory.locks.get(c, &v.memory.locks.near)
 }
 
 // Locks iterates the locks and reservations, without the overlay. Mutations do not read it.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"iter"
+	"strings"
 
 	"github.com/tidwall/btree"
 
@@ -14,8 +15,9 @@ import (
 // in constant time, as the tree then copies its nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
-	applied int        // locks that are no reservations
-	copied  *lockTable // by view since the last change; nil: not yet
+	near    btree.PathHint // where the last change or lookup of a turn was: the next is near
+	applied int            // locks that are no reservations
+	copied  *lockTable     // by view since the last change; nil: not yet
 }
 
 // lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer.
@@ -28,12 +30,13 @@ type lockEntry struct {
 // lessCell orders cells as the store does, by table, row, class and column: so the locks of a
 // span are neighbours.
 func lessCell(a, b mvcc.Cell) bool {
-	switch {
-	case a.Table != b.Table:
+	if a.Table != b.Table {
 		return a.Table < b.Table
-	case a.Row != b.Row:
-		return a.Row < b.Row
-	case a.Class != b.Class:
+	}
+	if c := strings.Compare(a.Row, b.Row); c != 0 {
+		return c < 0
+	}
+	if a.Class != b.Class {
 		return a.Class < b.Class
 	}
 	return a.Column < b.Column
@@ -52,12 +55,12 @@ func (t *lockTable) view() *lockTable {
 	return t.copied
 }
 
-// get returns the cell's lock or reservation.
-func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
+// get returns the cell's lock or reservation. near is nil, except in the tablet's turns.
+func (t *lockTable) get(c mvcc.Cell, near *btree.PathHint) (mvcc.Lock, bool) {
 	if t.tree.Len() == 0 { // as it is while nobody writes
 		return mvcc.Lock{}, false
 	}
-	e, ok := t.tree.Get(lockEntry{cell: c})
+	e, ok := t.tree.GetHint(lockEntry{cell: c}, near)
 	if !ok {
 		return mvcc.Lock{}, false
 	}
@@ -68,7 +71,7 @@ func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 // copies of the tree share it.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
 	t.copied = nil
-	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
+	before, replaced := t.tree.SetHint(lockEntry{cell: c, lock: l}, &t.near)
 	if replaced {
 		t.count(before.lock, -1)
 	}
@@ -85,7 +88,7 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 // drop takes the cell's lock away, whichever it is.
 func (t *lockTable) drop(c mvcc.Cell) {
 	t.copied = nil
-	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
+	if e, ok := t.tree.DeleteHint(lockEntry{cell: c}, &t.near); ok {
 		t.count(e.lock, -1)
 	}
 }
@@ -107,8 +110,14 @@ func (t *lockTable) dropFrom(from mvcc.Cell) {
 // (design section 3). A token of 0 means a lock that is applied, any other the
 // reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
-	if e, ok := t.tree.Get(lockEntry{cell: c}); ok && e.lock.Token == token {
-		t.drop(c)
+	e, ok := t.tree.DeleteHint(lockEntry{cell: c}, &t.near)
+	switch {
+	case !ok:
+	case e.lock.Token != token: // rarely, so that one search is enough
+		t.tree.SetHint(e, &t.near)
+	default:
+		t.copied = nil
+		t.count(e.lock, -1)
 	}
 }
 
