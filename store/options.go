@@ -13,9 +13,10 @@ import (
 
 // Defaults of Options, in bytes unless said otherwise.
 const (
-	// DefaultMemTableSize was measured to cost least: each memtable uses fresh memory, and
-	// for a large one the kernel has to provide and reclaim it every time (docs/adr/0015).
-	DefaultMemTableSize = 16 << 20
+	// DefaultMemTableSize was measured to cost least of 16, 32 and 64 MiB. Small ones leave
+	// more tables to search and to compact; for a large one the kernel has to provide fresh
+	// memory every time (docs/adr/0015).
+	DefaultMemTableSize = 32 << 20
 	// DefaultMinFreeBytes has room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
 
@@ -31,7 +32,7 @@ const (
 	// Dead entries disappear when tables are compacted together, so compacting early keeps
 	// their number low. Level 0 is compacted when it holds as much as Commit's reserve of
 	// the disk has room for beside a memtable, and at eight tables at the latest, because
-	// a lookup searches them one by one. With the defaults that is at seven tables, 112
+	// a lookup searches them one by one. With the defaults that is at three tables, 96
 	// MiB. Writes stall at three times as many. A store below half a gigabyte has one
 	// level below level 0.
 	levelZeroLeast  = 2
