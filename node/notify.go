@@ -104,20 +104,12 @@ func namesOf(observers []observer.Registered) []string {
 // The caller holds applying, and has stopped the scanners of before.
 func (obs *observers) startScanners(x *notifications) error {
 	tune, targets := obs.cfg.Notifications, x.dispatcher.Targets()
-	batch := 1 // the largest of any observer
-	for _, o := range x.dispatcher.Registered() {
-		batch = max(batch, o.Spec.Batch)
-	}
 	cfg := scanner.Config{
 		Targets: targets, Paused: x.dispatcher.Paused, Dispatcher: x.dispatcher,
 		Places: places{obs.router},
 		Owner:  ownerOf(obs.self.NodeID, obs.self.Incarnation),
 		Walker: scanner.NewWalker(obs.client.Transport()), Resolver: obs.client,
 		Survey: obs.survey, Observed: obs.tablets.board.Observed,
-		// Enough cells in hand for every worker to have a run, and another to go on with, as
-		// far as the dispatcher's queue has room for them.
-		Window: min(max(scanner.DefaultWindow, 2*batch*obs.cfg.ObserverWorkers/max(obs.cfg.Scanners, 1)),
-			observer.DefaultQueue),
 		Hints: hintsOf(tune), Scanners: obs.cfg.Scanners, Page: tune.ScanPage,
 		PaceMin: tune.ScanPause, Logger: obs.cfg.Logger,
 		PaceMax: tune.ScanPauseMax, Young: tune.Young,

@@ -212,6 +212,36 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	}
 }
 
+// TestLimitRaised: the scanners hand out enough for a limit that is raised.
+func TestLimitRaised(t *testing.T) {
+	const limit = 300
+	var running atomic.Int64
+	pass := make(chan struct{})
+	n := open(t, "", func(c *node.Config) {
+		c.ObserverWorkers, c.Notifications.NoHints = limit, true
+		c.Observers = func(r *percolator.Registry) {
+			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
+				running.Add(1)
+				defer running.Add(-1)
+				select {
+				case <-pass:
+				case <-ctx.Done():
+				}
+				return counts(ctx, tx, m)
+			}, percolator.Concurrency(1), percolator.Deadline(5*time.Minute))
+		}
+	})
+	write(t, n.DB(), 0, limit)
+	eventually(t, "one runs", func() bool { return running.Load() == 1 })
+	controlObserver(t, n,
+		&pb.ControlObserverRequest{Name: "counter", Limit: proto.Uint32(limit)})
+	eventually(t, "as many run", func() bool { return running.Load() == limit })
+	close(pass)
+	waitIdle(t, n)
+	checkCounts(t, n.DB(), limit, times(1))
+}
+
 // TestLimitLive: limits hold at once, up and down, while runs go on.
 func TestLimitLive(t *testing.T) {
 	var running atomic.Int64

@@ -204,6 +204,55 @@ func TestLimitAtOnce(t *testing.T) {
 	})
 }
 
+// TestEnough: how many cells there is use for follows from the batches, the limit that is in
+// force, and whether there is anything to choose from.
+func TestEnough(t *testing.T) {
+	low := func(percolator.Notification) int { return 0 }
+	for _, c := range []struct {
+		options     []percolator.ObserverOption
+		batch       bool
+		limit, want int
+	}{
+		{options: []percolator.ObserverOption{}, want: 2 * observer.DefaultWorkers},
+		{options: []percolator.ObserverOption{percolator.Concurrency(1)}, want: 1 + 4},
+		{options: []percolator.ObserverOption{percolator.Concurrency(8)}, want: 8 + 8},
+		{options: []percolator.ObserverOption{percolator.Concurrency(8)}, limit: 20, want: 20 + 20},
+		{
+			options: []percolator.ObserverOption{percolator.Concurrency(8), percolator.Priority(low)},
+			want:    8 + 256,
+		},
+		{
+			options: []percolator.ObserverOption{percolator.Concurrency(1), percolator.Batch(50)},
+			batch:   true, want: 50 + 200,
+		},
+		{
+			options: []percolator.ObserverOption{percolator.Concurrency(8), percolator.Batch(50)},
+			batch:   true, want: 400 + 400,
+		},
+	} {
+		n := notifytest.Start(t, notifytest.NodeConfig{
+			Cluster: notifytest.NewCluster(), ID: 1,
+			Register: func(r *percolator.Registry) {
+				if c.batch {
+					r.StrongBatch("reader", raw, func(context.Context, *percolator.Tx,
+						[]percolator.Notification) error {
+						return nil
+					}, c.options...)
+					return
+				}
+				r.Strong("reader", raw, func(context.Context, *percolator.Tx,
+					percolator.Notification) error {
+					return nil
+				}, c.options...)
+			},
+		})
+		order(t, n, &pb.ObserverInfo{Limit: uint32(c.limit)})
+		if got := n.Dispatcher.Targets()[0].Enough; got != c.want {
+			t.Errorf("%+v: %d are enough, want %d", c, got, c.want)
+		}
+	}
+}
+
 // TestAttemptsSurviveTheProcess: failed runs are counted in the notification. A process
 // that ends in the middle does not make the next one count anew, else a bad row would be
 // run for ever by a node that is restarted often.

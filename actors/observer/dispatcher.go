@@ -76,7 +76,7 @@ func (d *Dispatcher) Targets() []notify.Target {
 		if id := l.tableID(); id != 0 {
 			out = append(out, notify.Target{
 				Table: id, Column: l.spec.Column.Name, Weak: l.spec.Weak,
-				Debounce: l.spec.Debounce,
+				Debounce: l.spec.Debounce, Enough: l.enough(),
 			})
 		}
 	}

@@ -53,6 +53,19 @@ func (l *linked) ack(observed mvcc.Cell) mvcc.Cell { return notify.AckCell(obser
 // no more than limit of them.
 func (l *linked) free() bool { return l.running-min(l.stuck, l.limit) < l.limit }
 
+// enough returns how many cells there is use for at once: those of as many runs as there may be,
+// and as many again to go on with, or what a batch or the highest priority is chosen from. Any
+// goroutine may call it.
+func (l *linked) enough() int {
+	batch := max(l.spec.Batch, 1)
+	running := batch * int(l.inForce.Load())
+	waiting := max(running, lookahead*batch)
+	if l.spec.Priority != nil {
+		waiting = max(waiting, hintsAhead)
+	}
+	return running + waiting
+}
+
 // ready reports whether a waiting cell may have a slot.
 func (l *linked) ready() bool { return len(l.queue) > 0 || (len(l.suspects) > 0 && l.alone == nil) }
 

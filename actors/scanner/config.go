@@ -19,7 +19,6 @@ const (
 	DefaultScanners  = 4
 	DefaultPage      = 128
 	DefaultRequests  = 32
-	DefaultWindow    = 32
 	DefaultHintQueue = 16 << 10
 	DefaultPaceMin   = 50 * time.Millisecond
 	DefaultPaceMax   = time.Second
@@ -32,6 +31,9 @@ const (
 	sweepPause     = 250 * time.Millisecond // between turns of the sweeper
 	sweepAge       = time.Second            // younger transactions' locks are left alone
 	requestTimeout = 5 * time.Second
+
+	minWindow = 32
+	maxWindow = 4096 // as large as a dispatcher's queue
 
 	// recheck is about how often some node walks a tablet although the survey says that it
 	// is clean, with at most maxRechecks such requests a second. Each node that looks for a
@@ -114,7 +116,9 @@ type Config struct {
 	Scanners  int // number of scanners; none if negative
 	Page      int // entries per walk request
 	Requests  int // walk requests per turn
-	Window    int // limit of one scanner's cells of one column that the dispatcher has
+	// Window limits one scanner's cells of one column that the dispatcher has. If it is 0 that
+	// is the scanner's share of the target's Enough.
+	Window int
 	// Owner is the first of Scanners+1 owner numbers for advisory locks. If it is 0 they are
 	// random.
 	Owner   uint64
@@ -140,7 +144,6 @@ func (c Config) withDefaults() Config {
 	positive(&c.HintQueue, DefaultHintQueue)
 	positive(&c.Page, DefaultPage)
 	positive(&c.Requests, DefaultRequests)
-	positive(&c.Window, DefaultWindow)
 	positive(&c.PaceMin, DefaultPaceMin)
 	positive(&c.PaceMax, DefaultPaceMax)
 	if c.Young == 0 {
@@ -162,6 +165,15 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// window is how many of one scanner's cells of the target the dispatcher may have. Each walk
+// passes over all that are in hand, so more than enough of them make finding the next slow.
+func (c *Config) window(t notify.Target) int {
+	if c.Window > 0 {
+		return c.Window
+	}
+	return min(max(minWindow, t.Enough/max(c.Scanners, 1)), maxWindow)
 }
 
 func positive[N int | time.Duration](v *N, def N) {

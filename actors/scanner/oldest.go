@@ -89,8 +89,8 @@ func (s *scan) through(all bool) (ended bool) {
 	return ended
 }
 
-// oldest walks a place in the order in which its cells became dirty, until Window cells are
-// accepted or none is left. resp is the first page.
+// oldest walks a place in the order in which its cells became dirty, until as many as the
+// target's window are accepted or none is left. resp is the first page.
 func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v verdict) {
 	for before := s.accepted; ; {
 		// A refused lock means that another worker handles the cell, which is to be expected
@@ -101,7 +101,7 @@ func (s *scan) oldest(ctx context.Context, p *spot, resp *pb.WalkResponse) (v ve
 		if resp.Done || len(resp.Entries) == 0 {
 			return goOn
 		}
-		if s.accepted-before >= s.cfg.Window {
+		if s.accepted-before >= s.cfg.window(p.target) {
 			s.untaken(p.target.Key())
 			return leave // other places have their turn
 		}

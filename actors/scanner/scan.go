@@ -57,7 +57,7 @@ func newScan(cfg Config, rng *rand.Rand, locks *holder, choice *choice, backlog 
 	for _, t := range cfg.Targets {
 		tables[t.Table]++
 		s.walks = max(s.walks, tables[t.Table])
-		s.slots[t.Key()] = make(chan struct{}, cfg.Window)
+		s.slots[t.Key()] = make(chan struct{}, cfg.window(t))
 		if t.Debounce > 0 {
 			s.debounced[t.Key()] = &debounced{rest: t.Debounce}
 		}

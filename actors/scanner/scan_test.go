@@ -225,6 +225,22 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// TestWindowOfTarget: the dispatcher is given what it has use for, and no more.
+func TestWindowOfTarget(t *testing.T) {
+	for enough, want := range map[int]int{0: 32, 40: 32, 200: 50, 1 << 20: maxWindow} {
+		w := newWorld(maxWindow + 100)
+		w.keepDone = true
+		cfg := w.config()
+		cfg.Scanners, cfg.Requests = 4, 1000
+		cfg.Targets = []notify.Target{{Table: target.Table, Column: column, Enough: enough}}
+		w.scan(cfg, 1).turn(t.Context())
+		if got := len(w.offered); got != want {
+			t.Errorf("%d are enough for four scanners: one has handed out %d, want %d", enough,
+				got, want)
+		}
+	}
+}
+
 // TestYoung: with hints on, scans leave fresh changes to them; never those of a clock
 // that is ahead, nor failed ones.
 func TestYoung(t *testing.T) {

@@ -70,6 +70,9 @@ type Target struct {
 	// Debounce is how long a cell has to rest before its run; until then scanners leave it to
 	// the hints, mostly.
 	Debounce time.Duration
+	// Enough is how many cells the dispatcher has use for at once: those of all runs that may
+	// go on at once, and those that the next runs are chosen from. Scanners hand out no more.
+	Enough int
 }
 
 // Key returns the target as a key for looking up targets: table and column alone.
