@@ -94,7 +94,8 @@ func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse 
 func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mvcc.Lock, error) {
 	out, bytes := newGetAnswer(len(req.Cells)), 0
 	for i, c := range req.Cells {
-		r, err := mvcc.Get(v, wire.Cell(c), at)
+		cell := wire.Cell(c)
+		r, err := mvcc.Get(v, cell, at)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -105,8 +106,8 @@ func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mv
 			out.get.Results = out.get.Results[:i] // the caller asks for the rest
 			break
 		}
-		if req.Origins {
-			n, there, err := v.Notification(wire.Cell(c))
+		if req.Origins && !cell.IsAck() { // of an acknowledgment nobody is notified
+			n, there, err := v.Notification(cell)
 			if err != nil {
 				return nil, nil, err
 			}

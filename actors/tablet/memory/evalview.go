@@ -168,6 +168,11 @@ func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 		n, ok := col.notifies.Get(mvcc.CellNotify{Cell: c})
 		return n.Notify, ok, nil
 	}
+	if col != nil && col.queue != nil { // of a backlog those that are run for now
+		if n, ok := col.queue.of(c.Row); ok {
+			return n, true, nil
+		}
+	}
 	return v.Snap.Notification(c)
 }
 

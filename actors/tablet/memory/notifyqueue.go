@@ -93,6 +93,16 @@ func (q *notifyQueue) drop(row string) {
 	}
 }
 
+// of returns the row's notification, if it has a place.
+func (q *notifyQueue) of(row string) (mvcc.Notify, bool) {
+	place, there := q.places[row]
+	if !there {
+		return mvcc.Notify{}, false
+	}
+	n, there := q.tree.Get(evaluate.Queued{Place: place})
+	return n.Notify.Notify, there
+}
+
 // back moves the row's notification, if it has one, to the end.
 func (q *notifyQueue) back(row string) {
 	place, there := q.places[row]
