@@ -81,16 +81,71 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// Every kind of finding, by one thing that is wrong with a sound cluster.
+// kindCase is a kind of finding, by one thing that is wrong with a sound cluster.
+type kindCase struct {
+	kind     string
+	severity pb.Severity
+	harm     func(*pb.ClusterStatusResponse)
+	subject  string
+	says     string // a part of the text or the remedy
+	survives int32
+}
+
+// allKinds has every kind of finding at least once.
+func allKinds() []kindCase {
+	return slices.Concat(nodeKinds(), clusterKinds(), dataKinds(), observerKinds())
+}
+
 func TestKinds(t *testing.T) {
-	rows := []struct {
-		kind     string
-		severity pb.Severity
-		harm     func(*pb.ClusterStatusResponse)
-		subject  string
-		says     string // a part of the text or the remedy
-		survives int32
-	}{
+	for _, row := range allKinds() {
+		t.Run(fmt.Sprint(row.kind, " ", row.severity), func(t *testing.T) {
+			cluster := healthy()
+			row.harm(cluster)
+			findings, survives := Examine(cluster, nil)
+			i := slices.IndexFunc(findings, func(f *pb.Finding) bool { return f.Kind == row.kind })
+			if i < 0 {
+				t.Fatalf("not found: %v", findings)
+			}
+			f := findings[i]
+			if f.Severity != row.severity || f.Subject != row.subject ||
+				!strings.Contains(f.Text+" "+f.Remedy, row.says) || f.Remedy == "" {
+				t.Errorf("%v, want %v of %s that says %q", f, row.severity, row.subject, row.says)
+			}
+			if survives != row.survives {
+				t.Errorf("survives %d nodes, want %d", survives, row.survives)
+			}
+		})
+	}
+}
+
+// TestKindsAreExplained: every kind is tried, and has a row in the runbook.
+func TestKindsAreExplained(t *testing.T) {
+	tried := map[string]bool{}
+	for _, row := range allKinds() {
+		tried[row.kind] = true
+	}
+	source, err := os.ReadFile("health.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([a-z-]+)"`).FindAllSubmatch(source, -1)
+	if len(kinds) != len(tried) {
+		t.Errorf("%d kinds, and %d are tried", len(kinds), len(tried))
+	}
+	for _, kind := range kinds {
+		if !strings.Contains(string(runbook), "| `"+string(kind[1])+"` |") {
+			t.Errorf("docs/operating.md has no row for %s", kind[1])
+		}
+	}
+}
+
+// nodeKinds are the findings that are of single nodes.
+func nodeKinds() []kindCase {
+	return []kindCase{
 		{NodeAway, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "node 3",
 			"holds replicas of 4 tablets", 0},
 		{NodeAway, info, func(r *pb.ClusterStatusResponse) {
@@ -134,6 +189,12 @@ func TestKinds(t *testing.T) {
 				n.Status.Revoked = &pb.RevokedStatus{Count: uint32(i / 2), Digest: fmt.Sprint(i / 2)}
 			}
 		}, "cluster", "certificates: 0 on 1, 2; 1 on 3. What", 1},
+	}
+}
+
+// clusterKinds are the findings that are of versions, settings, quorums and replicas.
+func clusterKinds() []kindCase {
+	return []kindCase{
 		{VersionsMixed, info, func(r *pb.ClusterStatusResponse) { r.Nodes[1].Status.Version = "v2" },
 			"cluster", "v1 on 1, 3; v2 on 2", 1},
 		{UpgradeOpen, info, func(r *pb.ClusterStatusResponse) {
@@ -171,6 +232,12 @@ func TestKinds(t *testing.T) {
 			r.Nodes = r.Nodes[:1]
 			r.Nodes[0].Status.Certificates = []*pb.CertificateStatus{{}}
 		}, "cluster", "--certs CERTS`", 0},
+	}
+}
+
+// dataKinds are the findings that are of placement, history, backups and locks.
+func dataKinds() []kindCase {
+	return []kindCase{
 		{PlacementBlocked, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.Placement = &pb.PlacementStatus{Blocked: []string{"tablet 3: no room"}}
 		}, "placement", "tablet 3: no room", 1},
@@ -197,6 +264,12 @@ func TestKinds(t *testing.T) {
 		{LockOld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[2].Status.Tablets[1].OldestLockTs = ago(90 * time.Second)
 		}, "tablets 2", "1m30s", 1},
+	}
+}
+
+// observerKinds are the findings that are of observers.
+func observerKinds() []kindCase {
+	return []kindCase{
 		{ObserverUnlinked, critical, func(r *pb.ClusterStatusResponse) { r.Observers[0].Linked = false },
 			"observer count", "3 notifications wait", 1},
 		{ObserverPaused, warning, func(r *pb.ClusterStatusResponse) {
@@ -226,44 +299,6 @@ func TestKinds(t *testing.T) {
 			r.Observers[0].OldestTs = ago(2 * time.Minute)
 			r.Observers[0].Status.Unserved = 1
 		}, "observer count", "observer-unserved", 1},
-	}
-	tried := map[string]bool{}
-	for _, row := range rows {
-		t.Run(fmt.Sprint(row.kind, " ", row.severity), func(t *testing.T) {
-			cluster := healthy()
-			row.harm(cluster)
-			findings, survives := Examine(cluster, nil)
-			i := slices.IndexFunc(findings, func(f *pb.Finding) bool { return f.Kind == row.kind })
-			if i < 0 {
-				t.Fatalf("not found: %v", findings)
-			}
-			f := findings[i]
-			if f.Severity != row.severity || f.Subject != row.subject ||
-				!strings.Contains(f.Text+" "+f.Remedy, row.says) || f.Remedy == "" {
-				t.Errorf("%v, want %v of %s that says %q", f, row.severity, row.subject, row.says)
-			}
-			if survives != row.survives {
-				t.Errorf("survives %d nodes, want %d", survives, row.survives)
-			}
-		})
-		tried[row.kind] = true
-	}
-	source, err := os.ReadFile("health.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	runbook, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([a-z-]+)"`).FindAllSubmatch(source, -1)
-	if len(kinds) != len(tried) {
-		t.Errorf("%d kinds, and %d are tried", len(kinds), len(tried))
-	}
-	for _, kind := range kinds {
-		if !strings.Contains(string(runbook), "| `"+string(kind[1])+"` |") {
-			t.Errorf("docs/operating.md has no row for %s", kind[1])
-		}
 	}
 }
 
