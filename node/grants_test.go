@@ -21,152 +21,192 @@ import (
 	"github.com/percolator-go/percolator/node"
 )
 
-// TestGrants: an operator lets one client write a table and another read it; all others are
-// refused from then on, as are both beyond their grant, until it is taken back.
-func TestGrants(t *testing.T) {
-	dir := certstest.Folder(t, "127.0.0.1")
-	n := open(t, "", func(cfg *node.Config) {
-		cfg.Insecure, cfg.Certs = false, dir
+// granting is a node with certificates, with the tables t and u, whose operator gives and takes
+// grants of t.
+type granting struct {
+	*testing.T
+	node     *node.Node
+	certs    string // the folder of the authority and of the operator
+	rpc      *rpc.Client
+	operator *percolator.DB
+	asked    int // questions of the console
+}
+
+// granted is a column of the table that grants are of, and free one of the table for all.
+var (
+	granted = percolator.Column{Table: "t", Name: "c"}
+	free    = percolator.Column{Table: "u", Name: "c"}
+)
+
+func newGranting(t *testing.T) *granting {
+	g := &granting{T: t, certs: certstest.Folder(t, "127.0.0.1")}
+	g.node = open(t, "", func(cfg *node.Config) {
+		cfg.Insecure, cfg.Certs = false, g.certs
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", "127.0.0.1:0"
 		cfg.Observers = func(r *percolator.Registry) { // which makes the table
 			r.Strong("watches", percolator.Column{Table: "t", Name: "seen"},
 				func(context.Context, *percolator.Tx, percolator.Notification) error { return nil })
 		}
 	})
-	dial := func(s certs.Source) *percolator.DB {
-		db, err := percolator.Dial(t.Context(), []string{n.Addr()},
-			percolator.ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-	client := func(name string) *percolator.DB {
-		own := t.TempDir()
-		if _, err := certs.CreateClient(certs.Request{Dir: own, CA: dir, Name: name,
-			Role: certs.Writer}); err != nil {
-			t.Fatal(err)
-		}
-		return dial(certs.ClientSource(own))
-	}
-	operator, source := dial(certs.ClientSource(dir)), certs.ClientSource(dir)
-	c, err := rpc.Dial(t.Context(), []string{n.Addr()},
+	source := certs.ClientSource(g.certs)
+	g.operator = g.dial(source)
+	var err error
+	g.rpc, err = rpc.Dial(t.Context(), []string{g.node.Addr()},
 		rpc.ClientConfig{CertFile: source.Cert, KeyFile: source.Key, CAFile: source.CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
-	ann, bob, eve := client("ann"), client("bob"), client("eve")
-	if err := operator.CreateTable(t.Context(), percolator.TableSpec{Name: "u"}); err != nil {
+	t.Cleanup(func() { _ = g.rpc.Close() })
+	if err := g.operator.CreateTable(t.Context(), percolator.TableSpec{Name: "u"}); err != nil {
 		t.Fatal(err)
 	}
-	grant := func(name, role string) {
-		t.Helper()
-		if _, err := pb.NewAdminClient(c.AdminConn()).SetGrant(t.Context(),
-			&pb.SetGrantRequest{Table: "t", Name: name, Role: role}); err != nil {
-			t.Fatal(err)
+	return g
+}
+
+func (g *granting) dial(s certs.Source) *percolator.DB {
+	g.Helper()
+	db, err := percolator.Dial(g.Context(), []string{g.node.Addr()},
+		percolator.ClientConfig{CertFile: s.Cert, KeyFile: s.Key, CAFile: s.CA})
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// client returns the database of a client with a certificate of that name.
+func (g *granting) client(name string) *percolator.DB {
+	g.Helper()
+	own := g.TempDir()
+	if _, err := certs.CreateClient(certs.Request{Dir: own, CA: g.certs, Name: name,
+		Role: certs.Writer}); err != nil {
+		g.Fatal(err)
+	}
+	return g.dial(certs.ClientSource(own))
+}
+
+// grant gives a client a role in the table, or takes back what it has.
+func (g *granting) grant(name, role string) {
+	g.Helper()
+	if _, err := pb.NewAdminClient(g.rpc.AdminConn()).SetGrant(g.Context(),
+		&pb.SetGrantRequest{Table: "t", Name: name, Role: role}); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// may requires that a client reads and writes the table, or is refused.
+func (g *granting) may(who string, db *percolator.DB, mayRead, mayWrite bool) {
+	g.Helper()
+	s, err := db.Snapshot(g.Context())
+	if err == nil {
+		_, _, err = s.Get(g.Context(), "r", granted)
+		_ = s.Close()
+	}
+	// Through another table, whose primary it has: each operation is looked at.
+	also := db.Transact(g.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		tx.Set("a"+who, free, []byte("v"))
+		tx.Set("r", granted, []byte("v"))
+		return nil
+	})
+	for what, c := range map[string]struct {
+		err error
+		may bool
+	}{"read": {err, mayRead}, "write": {also, mayWrite}} {
+		if (c.err == nil) != c.may || !c.may && !errors.Is(c.err, percolator.ErrPermission) {
+			g.Errorf("GRANT-IGNORED: %s of %s: %v", what, who, c.err)
 		}
 	}
-	col := percolator.Column{Table: "t", Name: "c"}
-	check := func(who string, db *percolator.DB, mayRead, mayWrite bool) {
-		t.Helper()
-		s, err := db.Snapshot(t.Context())
-		if err == nil {
-			_, _, err = s.Get(t.Context(), "r", col)
-			_ = s.Close()
-		}
-		// Through another table, whose primary it has: each operation is looked at.
-		also := db.Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
-			tx.Set("a"+who, percolator.Column{Table: "u", Name: "c"}, []byte("v"))
-			tx.Set("r", col, []byte("v"))
-			return nil
-		})
-		for what, c := range map[string]struct {
-			err error
-			may bool
-		}{"read": {err, mayRead}, "write": {also, mayWrite}} {
-			if (c.err == nil) != c.may || !c.may && !errors.Is(c.err, percolator.ErrPermission) {
-				t.Errorf("GRANT-IGNORED: %s of %s: %v", what, who, c.err)
-			}
-		}
+}
+
+// ask asks the console a question, with a token of its own that reads.
+func (g *granting) ask(question string) (int, string) {
+	g.Helper()
+	g.asked++
+	req, err := http.NewRequestWithContext(g.Context(), http.MethodGet,
+		"http://"+g.node.HTTPAddr()+"/api/v1/"+question, nil)
+	if err != nil {
+		g.Fatal(err)
 	}
-	asked := 0
-	ask := func(question string) (int, string) {
-		asked++
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"http://"+n.HTTPAddr()+"/api/v1/"+question, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		secret, hash := certs.NewToken()
-		_, err = pb.NewAdminClient(c.AdminConn()).CreateToken(t.Context(), &pb.CreateTokenRequest{
-			Name: fmt.Sprint("token", asked), Role: "reader", TtlMs: 100_000, Hash: hash,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+secret)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(body)
+	secret, hash := certs.NewToken()
+	_, err = pb.NewAdminClient(g.rpc.AdminConn()).CreateToken(g.Context(), &pb.CreateTokenRequest{
+		Name: fmt.Sprint("token", g.asked), Role: "reader", TtlMs: 100_000, Hash: hash,
+	})
+	if err != nil {
+		g.Fatal(err)
 	}
-	// shown requires that the console shows rows of the table, or that it does not.
-	shown := func(want bool) {
-		t.Helper()
-		code, _ := ask("rows?table=t")
-		parked, _ := ask("parked?observer=watches")
-		_, contended := ask("contended")
-		if (code == 200) != want || (parked == 200) != want || strings.Contains(contended, `"hot"`) != want {
-			t.Errorf("GRANT-IGNORED: the console's rows: %d, parked: %d; contended: %s", code, parked,
-				contended)
-		}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		g.Fatal(err)
 	}
-	conflict(t, operator, "hot", col)
-	check("eve", eve, true, true)
-	shown(true)
-	grant("ann", "writer")
-	grant("bob", "reader")
-	check("ann", ann, true, true)
-	check("bob", bob, true, false)
-	check("eve", eve, false, false)
-	check("the operator", operator, true, true)
-	shown(false)
-	for who, db := range map[string]*percolator.DB{"eve": eve, "bob": bob, "the operator": operator} {
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		g.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// shown requires that the console shows rows of the table, or that it does not.
+func (g *granting) shown(want bool) {
+	g.Helper()
+	code, _ := g.ask("rows?table=t")
+	parked, _ := g.ask("parked?observer=watches")
+	_, contended := g.ask("contended")
+	if (code == 200) != want || (parked == 200) != want ||
+		strings.Contains(contended, `"hot"`) != want {
+		g.Errorf("GRANT-IGNORED: the console's rows: %d, parked: %d; contended: %s", code, parked,
+			contended)
+	}
+}
+
+// backedUp requires that a client may back up all tables, or is refused: what would be missing
+// from a backup is said, not left out.
+func (g *granting) backedUp(who string, db *percolator.DB, want bool) {
+	g.Helper()
+	l, err := backup.Open(g.Context(), g.TempDir())
+	if err == nil {
+		_, err = backup.Create(g.Context(), handle.Client(db), l, backup.CreateOptions{})
+	}
+	if (err == nil) != want {
+		g.Errorf("BACKUP-INCOMPLETE: of %s: %v", who, err)
+	}
+}
+
+// TestGrants: an operator lets one client write a table and another read it; all others are
+// refused from then on, as are both beyond their grant, until it is taken back.
+func TestGrants(t *testing.T) {
+	g := newGranting(t)
+	ann, bob, eve := g.client("ann"), g.client("bob"), g.client("eve")
+	conflict(t, g.operator, "hot", granted)
+	g.may("eve", eve, true, true)
+	g.shown(true)
+	g.grant("ann", "writer")
+	g.grant("bob", "reader")
+	g.may("ann", ann, true, true)
+	g.may("bob", bob, true, false)
+	g.may("eve", eve, false, false)
+	g.may("the operator", g.operator, true, true)
+	g.shown(false)
+	for who, db := range map[string]*percolator.DB{"eve": eve, "bob": bob, "the operator": g.operator} {
 		tables, err := db.Tables(t.Context())
 		if err != nil || (len(tables) == 2) != (who != "eve") {
 			t.Errorf("GRANT-TOLD: to %s: %v, %v", who, tables, err)
 		}
 	}
 	// A lock in a table for all, whose primary never came to one for others alone.
-	orphan(t, c, "t", percolator.Column{Table: "u", Name: "c"})
-	reads(t, eve, "orphan", percolator.Column{Table: "u", Name: "c"})
-	// What would be missing from a backup is said, not left out.
-	for _, who := range []string{"the operator", "eve"} {
-		db := map[string]*percolator.DB{"eve": eve, "the operator": operator}[who]
-		l, err := backup.Open(t.Context(), t.TempDir())
-		if err == nil {
-			_, err = backup.Create(t.Context(), handle.Client(db), l, backup.CreateOptions{})
-		}
-		if (err == nil) != (who != "eve") {
-			t.Errorf("BACKUP-INCOMPLETE: of %s: %v", who, err)
-		}
-	}
-	fresh := client("gus").CreateTable(t.Context(), percolator.TableSpec{Name: "t"})
+	orphan(t, g.rpc, "t", free)
+	reads(t, eve, "orphan", free)
+	g.backedUp("the operator", g.operator, true)
+	g.backedUp("eve", eve, false)
+	fresh := g.client("gus").CreateTable(t.Context(), percolator.TableSpec{Name: "t"})
 	if !errors.Is(fresh, percolator.ErrPermission) {
 		t.Errorf("GRANT-TOLD: a table that is hidden is made anew: %v", fresh)
 	}
-	grant("ann", "")
-	check("ann, afterwards", ann, false, false)
-	grant("bob", "")
-	check("eve, afterwards", eve, true, true)
+	g.grant("ann", "")
+	g.may("ann, afterwards", ann, false, false)
+	g.grant("bob", "")
+	g.may("eve, afterwards", eve, true, true)
 }
 
 // orphan leaves a lock that has just expired on the row orphan of a column. Its primary, in

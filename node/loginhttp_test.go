@@ -41,121 +41,155 @@ func (l *sharedLog) String() string {
 	return l.text.String()
 }
 
-// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, with the roles
-// that either has; a token that is revoked is refused at once; every act is audited.
-func TestConsoleLogsIn(t *testing.T) {
-	dir, reader := certstest.Folder(t, "127.0.0.1"), t.TempDir()
-	if _, err := certs.CreateClient(certs.Request{Dir: reader, CA: dir, Name: "rita",
-		Role: certs.Reader}); err != nil {
-		t.Fatal(err)
-	}
-	var log sharedLog
-	n := open(t, "", func(cfg *node.Config) {
-		cfg.Insecure, cfg.Certs, cfg.HTTPTLS = false, dir, true
+// secureConsole is a node whose console is served over TLS, with a log that holds what is
+// audited.
+type secureConsole struct {
+	*testing.T
+	node   *node.Node
+	certs  string // the folder of the authority and of an operator
+	log    sharedLog
+	admins pb.AdminClient // with the operator's certificate
+}
+
+func newSecureConsole(t *testing.T) *secureConsole {
+	s := &secureConsole{T: t, certs: certstest.Folder(t, "127.0.0.1")}
+	s.node = open(t, "", func(cfg *node.Config) {
+		cfg.Insecure, cfg.Certs, cfg.HTTPTLS = false, s.certs, true
 		cfg.Listen, cfg.HTTP = "127.0.0.1:0", "127.0.0.1:0"
 		cfg.LogLevel = &slog.LevelVar{}
 		cfg.LogLevel.Set(slog.LevelError)
-		cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: cfg.LogLevel}))
+		cfg.Logger = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	})
-	source := certs.ClientSource(dir)
-	c, err := rpc.Dial(t.Context(), []string{n.Addr()},
+	source := certs.ClientSource(s.certs)
+	c, err := rpc.Dial(t.Context(), []string{s.node.Addr()},
 		rpc.ClientConfig{CertFile: source.Cert, KeyFile: source.Key, CAFile: source.CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
-	operators := pb.NewAdminClient(c.AdminConn())
-	token := func(name, role string) string {
-		secret, hash := certs.NewToken()
-		_, err := operators.CreateToken(t.Context(), &pb.CreateTokenRequest{
-			Name: name, Role: role, TtlMs: time.Hour.Milliseconds(), Hash: hash,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return secret
+	t.Cleanup(func() { _ = c.Close() })
+	s.admins = pb.NewAdminClient(c.AdminConn())
+	return s
+}
+
+// token makes a token and returns its secret.
+func (s *secureConsole) token(name, role string) string {
+	s.Helper()
+	secret, hash := certs.NewToken()
+	_, err := s.admins.CreateToken(s.Context(), &pb.CreateTokenRequest{
+		Name: name, Role: role, TtlMs: time.Hour.Milliseconds(), Hash: hash,
+	})
+	if err != nil {
+		s.Fatal(err)
 	}
-	browser := func(folder string) *http.Client {
-		files, err := certs.Open(certs.Source{CA: source.CA}, nil)
-		if folder != "" {
-			files, err = certs.Open(certs.ClientSource(folder), nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &http.Client{
-			Transport: &http.Transport{TLSClientConfig: files.Client(), DisableKeepAlives: true},
-			Timeout:   30 * time.Second,
+	return secret
+}
+
+// browser returns one that shows the client's certificate in a folder; none if that is empty.
+func (s *secureConsole) browser(folder string) *http.Client {
+	s.Helper()
+	source := certs.Source{CA: certs.ClientSource(s.certs).CA}
+	if folder != "" {
+		source = certs.ClientSource(folder)
+	}
+	files, err := certs.Open(source, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &http.Client{
+		Transport: &http.Transport{TLSClientConfig: files.Client(), DisableKeepAlives: true},
+		Timeout:   30 * time.Second,
+	}
+}
+
+// post sends what a page would, and returns the status, a cookie that is set and the answer.
+func (s *secureConsole) post(client *http.Client, path, cookie, body string) (int, string,
+	map[string]any) {
+	s.Helper()
+	req, err := http.NewRequestWithContext(s.Context(), http.MethodPost,
+		"https://"+s.node.HTTPAddr()+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Percolator-Console", "1")
+	if cookie != "" {
+		req.Header.Set("Cookie", cookie)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var answer map[string]any
+	_ = json.Unmarshal(text, &answer)
+	set, _, _ := strings.Cut(resp.Header.Get("Set-Cookie"), ";")
+	return resp.StatusCode, set, answer
+}
+
+// undo has a browser end the drain of the node, which is not being drained: an operator may. It
+// requires the status and returns the answer.
+func (s *secureConsole) undo(who string, client *http.Client, cookie string,
+	want int) map[string]any {
+	s.Helper()
+	code, _, answer := s.post(client, "/api/v1/actions/node-drain", cookie,
+		fmt.Sprintf(`{"node_id":%d,"undo":true}`, s.node.Status().NodeId))
+	if code != want {
+		s.Errorf("%s: %d %v", who, code, answer)
+	}
+	return answer
+}
+
+// audited requires the lines in the log.
+func (s *secureConsole) audited(lines ...string) {
+	s.Helper()
+	for _, line := range lines {
+		if !strings.Contains(s.log.String(), "msg=audit "+line) {
+			s.Errorf("UNAUDITED: %s", line)
 		}
 	}
-	post := func(client *http.Client, path, cookie, body string) (int, string, map[string]any) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			"https://"+n.HTTPAddr()+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("X-Percolator-Console", "1")
-		if cookie != "" {
-			req.Header.Set("Cookie", cookie)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = resp.Body.Close() }()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var answer map[string]any
-		_ = json.Unmarshal(text, &answer)
-		set, _, _ := strings.Cut(resp.Header.Get("Set-Cookie"), ";")
-		return resp.StatusCode, set, answer
+}
+
+// TestConsoleLogsIn: over TLS an operator acts by token or by certificate, with the roles
+// that either has; a token that is revoked is refused at once; every act is audited.
+func TestConsoleLogsIn(t *testing.T) {
+	s, reader := newSecureConsole(t), t.TempDir()
+	if _, err := certs.CreateClient(certs.Request{Dir: reader, CA: s.certs, Name: "rita",
+		Role: certs.Reader}); err != nil {
+		t.Fatal(err)
 	}
-	const action = "/api/v1/actions/node-drain"
-	undo := fmt.Sprintf(`{"node_id":%d,"undo":true}`, n.Status().NodeId)
-	nobody := browser("")
-	if code, _, answer := post(nobody, action, "", undo); code != 401 {
-		t.Errorf("nobody: %d %v", code, answer)
-	}
-	ann, rita := token("ann", "operator"), token("rita", "reader")
-	_, cookie, answer := post(nobody, "/api/v1/login", "", `{"token":"`+ann+`"}`)
+	nobody := s.browser("")
+	s.undo("nobody", nobody, "", 401)
+	ann, rita := s.token("ann", "operator"), s.token("rita", "reader")
+	_, cookie, answer := s.post(nobody, "/api/v1/login", "", `{"token":"`+ann+`"}`)
 	if !strings.HasPrefix(cookie, "__Host-percolator_token=") || answer["may_act"] != true {
 		t.Fatalf("%s %v", cookie, answer)
 	}
-	if code, _, answer := post(nobody, action, cookie, undo); code != 200 {
-		t.Errorf("an operator's token: %d %v", code, answer)
+	s.undo("an operator's token", nobody, cookie, 200)
+	answer = s.undo("a reader's token", nobody, "__Host-percolator_token="+rita, 403)
+	if text, _ := answer["error"].(string); !strings.Contains(text, "token create NAME --role operator") {
+		t.Errorf("a reader's token: %v", answer)
 	}
-	if code, _, answer := post(nobody, action, "__Host-percolator_token="+rita, undo); code != 403 ||
-		!strings.Contains(answer["error"].(string), "token create NAME --role operator") {
-		t.Errorf("a reader's token: %d %v", code, answer)
-	}
-	if code, _, answer := post(browser(dir), action, "", undo); code != 200 {
-		t.Errorf("an operator's certificate: %d %v", code, answer)
-	}
-	if code, _, answer := post(browser(reader), action, "", undo); code != 403 {
-		t.Errorf("a reader's certificate: %d %v", code, answer)
-	}
+	s.undo("an operator's certificate", s.browser(s.certs), "", 200)
+	s.undo("a reader's certificate", s.browser(reader), "", 403)
 	// A certificate of before there were roles is an operator's, and is taken note of.
-	if code, _, answer := post(browser(certstest.OldClient(t, dir)), action, "", undo); code != 200 {
-		t.Errorf("a certificate without a role: %d %v", code, answer)
-	}
-	if got := n.Status().Roleless; len(got) != 1 || got[0].Name != "ann" || got[0].SeenUnixMs == 0 {
+	s.undo("a certificate without a role", s.browser(certstest.OldClient(t, s.certs)), "", 200)
+	if got := s.node.Status().Roleless; len(got) != 1 || got[0].Name != "ann" ||
+		got[0].SeenUnixMs == 0 {
 		t.Errorf("who has logged in without a role is not counted: %v", got)
 	}
-	if code, _, answer := post(nobody, "/api/v1/actions/tablet-split", cookie,
+	if code, _, answer := s.post(nobody, "/api/v1/actions/tablet-split", cookie,
 		`{"table":"none","row":"YQ=="}`); code != 400 {
 		t.Errorf("a table that is not there: %d %v", code, answer)
 	}
-	if _, err := operators.RevokeToken(t.Context(), &pb.RevokeTokenRequest{Name: "ann"}); err != nil {
+	if _, err := s.admins.RevokeToken(t.Context(), &pb.RevokeTokenRequest{Name: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, answer := post(nobody, action, cookie, undo); code != 401 {
-		t.Errorf("REVOKED: the token is answered %d %v", code, answer)
-	}
-	for _, line := range []string{
+	s.undo("REVOKED: the token is answered", nobody, cookie, 401)
+	s.audited(
 		"method=CreateToken outcome=done role=operator name=x by=certificate",
 		"method=DrainNode outcome=done role=operator name=ann by=token from=127.0.0.1:",
 		"method=DrainNode outcome=refused role=reader name=rita by=token",
@@ -163,21 +197,21 @@ func TestConsoleLogsIn(t *testing.T) {
 		"method=DrainNode outcome=refused role=reader name=rita by=certificate",
 		"method=SplitTablet outcome=refused role=operator name=ann by=token",
 		"method=RevokeToken outcome=done",
-	} {
-		if !strings.Contains(log.String(), "msg=audit "+line) {
-			t.Errorf("UNAUDITED: %s", line)
-		}
-	}
-	if strings.Contains(log.String(), ann[11:]) || strings.Contains(log.String(), rita[11:]) {
+	)
+	if strings.Contains(s.log.String(), ann[11:]) || strings.Contains(s.log.String(), rita[11:]) {
 		t.Error("a token is in the log")
 	}
-	// A certificate of another authority opens no connection.
-	foreign := certstest.Folder(t, "127.0.0.1")
-	stranger := browser(foreign)
+}
+
+// TestConsoleRefusesForeigners: a certificate of another authority opens no connection.
+func TestConsoleRefusesForeigners(t *testing.T) {
+	s := newSecureConsole(t)
+	nobody, stranger := s.browser(""), s.browser(certstest.Folder(t, "127.0.0.1"))
+	s.undo("nobody, who is served", nobody, "", 401)
 	stranger.Transport.(*http.Transport).TLSClientConfig.RootCAs =
 		nobody.Transport.(*http.Transport).TLSClientConfig.RootCAs
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		"https://"+n.HTTPAddr()+"/api/v1/session", nil)
+		"https://"+s.node.HTTPAddr()+"/api/v1/session", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

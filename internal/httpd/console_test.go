@@ -175,7 +175,25 @@ func TestConsoleInABrowser(t *testing.T) {
 		},
 		Questions: hostileAnswers(), Operators: acts,
 	}, time.Minute, 200*time.Millisecond)
-	for page, wants := range map[string][]string{
+	for page, wants := range hostilePages() {
+		harmless(t, b, address, page, wants)
+		tabsThrough(t, b, page)
+	}
+	act(t, b, address, acts, &now)
+	if own := strings.TrimPrefix(address, "http://"); !slices.Equal(b.Hosts(), []string{own}) {
+		t.Errorf("requests went to %q, not to %s alone", b.Hosts(), own)
+	}
+	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
+		return strings.Contains(alarm, "status of 400") // the wrong question's
+	})
+	if len(seen) > 0 {
+		t.Errorf("the browser complains: %q", seen)
+	}
+}
+
+// hostilePages are the pages of the console with what each shows of a hostile cluster.
+func hostilePages() map[string][]string {
+	return map[string][]string{
 		"overview": {"Critical: " + evil, "What to do: " + evil, "7\u202f500"},
 		"nodes": {evil, "silent: " + evil, "javascript:window.pwned",
 			"percolator node forget 9007199254740993 --yes"},
@@ -196,94 +214,74 @@ func TestConsoleInABrowser(t *testing.T) {
 		"mailboxes":              {evil, "Missing: " + evil, "1\u202f500", "43", "209.3", "4 min 50 s"},
 		"mailboxes?since=start":  {"1\u202f507", "6.0"},
 		"trace?table=docs&row=x": {evil + " on " + evil + "/" + evil, "3 runs failed, the last with: " + evil},
-	} {
-		b.Open(address + "/#/" + page)
-		name, _, _ := strings.Cut(page, "?")
-		b.Await(page, `document.querySelector("#page h2") && document.querySelector(
-			"nav [aria-current]").hash === "#/`+name+`"`)
-		list, _ := json.Marshal(wants)
-		b.Await(page+" with "+string(list),
-			fmt.Sprintf(`%s.every((want) => document.body.innerText.includes(want))`, list))
-		text := browser.Eval[string](b, `document.body.innerText`)
-		if strings.Contains(text, "\u202e") {
-			t.Errorf("%s turns text around", page)
-		}
-		foreign := browser.Eval[int](b, `document.querySelectorAll("img, iframe, style, object, embed, `+
-			`main script, [onload], [onerror], a[href^=javascript]").length`)
-		if pwned := browser.Eval[bool](b, `window.pwned !== undefined`); pwned || foreign > 0 {
-			t.Errorf("%s: a script ran: %v; %d elements came from names", page, pwned, foreign)
-		}
-		if flaws := b.Flaws("hostile-" + name); len(flaws) > 0 {
-			t.Errorf("%s: %q", page, flaws)
-		}
-		all := browser.Eval[int](b, `document.querySelectorAll("a[href], button, input, select, [tabindex='0']").length`)
-		reached := map[string]bool{}
-		for range all + 2 {
-			at := b.Tab()
-			if at.Text == "" { // the browser's own, between the last and the first
-				continue
-			}
-			if !at.Visible {
-				t.Errorf("%s: nothing shows that the focus is on %q", page, at.Text)
-			}
-			reached[at.Text+at.Href] = true
-		}
-		for _, want := range []string{"Nodes#/nodes", "Hold", "metrics/metrics"} {
-			if !reached[want] {
-				t.Errorf("%s: %s is not reached by Tab, of %d stops: %v", page, want, all, reached)
-			}
-		}
-	}
-	act(t, b, address, acts, &now)
-	if own := strings.TrimPrefix(address, "http://"); !slices.Equal(b.Hosts(), []string{own}) {
-		t.Errorf("requests went to %q, not to %s alone", b.Hosts(), own)
-	}
-	seen := slices.DeleteFunc(b.Alarms(), func(alarm string) bool {
-		return strings.Contains(alarm, "status of 400") // the wrong question's
-	})
-	if len(seen) > 0 {
-		t.Errorf("the browser complains: %q", seen)
 	}
 }
 
-// act logs in, has an observer paused and a node drained, and logs out, by keyboard alone:
-// nothing is done before it is confirmed, and whoever is not logged in has no buttons. What
-// was done is under way for the page until the cluster's status, now, shows it.
-func act(t *testing.T, b *browser.Browser, address string, acts *operators,
-	now *atomic.Pointer[pb.ClusterStatusResponse]) {
+// harmless opens a page and requires that it shows texts, and that none of them became more
+// than text.
+func harmless(t *testing.T, b *browser.Browser, address, page string, wants []string) {
 	t.Helper()
-	status := now.Load()
-	did := func() []string {
-		acts.mu.Lock()
-		defer acts.mu.Unlock()
-		return slices.Clone(acts.did)
+	b.Open(address + "/#/" + page)
+	name, _, _ := strings.Cut(page, "?")
+	b.Await(page, `document.querySelector("#page h2") && document.querySelector(
+		"nav [aria-current]").hash === "#/`+name+`"`)
+	list, _ := json.Marshal(wants)
+	b.Await(page+" with "+string(list),
+		fmt.Sprintf(`%s.every((want) => document.body.innerText.includes(want))`, list))
+	text := browser.Eval[string](b, `document.body.innerText`)
+	if strings.Contains(text, "\u202e") {
+		t.Errorf("%s turns text around", page)
 	}
-	reach := func(key string) {
-		t.Helper()
-		for range 200 {
-			if b.Tab(); browser.Eval[string](b, `document.activeElement.dataset.key ?? ""`) == key {
-				return
-			}
+	foreign := browser.Eval[int](b, `document.querySelectorAll("img, iframe, style, object, embed, `+
+		`main script, [onload], [onerror], a[href^=javascript]").length`)
+	if pwned := browser.Eval[bool](b, `window.pwned !== undefined`); pwned || foreign > 0 {
+		t.Errorf("%s: a script ran: %v; %d elements came from names", page, pwned, foreign)
+	}
+	if flaws := b.Flaws("hostile-" + name); len(flaws) > 0 {
+		t.Errorf("%s: %q", page, flaws)
+	}
+}
+
+// tabsThrough requires that Tab reaches what can be used on a page, and that it shows where one
+// is.
+func tabsThrough(t *testing.T, b *browser.Browser, page string) {
+	t.Helper()
+	all := browser.Eval[int](b, `document.querySelectorAll("a[href], button, input, select, [tabindex='0']").length`)
+	reached := map[string]bool{}
+	for range all + 2 {
+		at := b.Tab()
+		if at.Text == "" { // the browser's own, between the last and the first
+			continue
 		}
-		t.Fatalf("%q is not reached", key)
+		if !at.Visible {
+			t.Errorf("%s: nothing shows that the focus is on %q", page, at.Text)
+		}
+		reached[at.Text+at.Href] = true
 	}
-	b.Open(address + "/#/observers")
-	b.Await("observers", `document.body.innerText.includes("unlinked one")`)
-	if browser.Eval[int](b, `document.querySelectorAll("main button").length`) > 0 {
-		t.Error("there are buttons for somebody who has not logged in")
+	for _, want := range []string{"Nodes#/nodes", "Hold", "metrics/metrics"} {
+		if !reached[want] {
+			t.Errorf("%s: %s is not reached by Tab, of %d stops: %v", page, want, all, reached)
+		}
 	}
-	b.Open(address + "/#/login")
-	b.Await("the form", `document.querySelector("input[type=password]")`)
-	reach("token")
-	b.Press("good" + kb.Enter)
-	b.Await("who it is", `document.body.innerText.includes("ann, good, by token")`)
-	if flaws := b.Flaws("login"); len(flaws) > 0 {
-		t.Errorf("login: %q", flaws)
-	}
-	for _, a := range []struct {
-		page, key, done string
-		shows           func(*pb.ClusterStatusResponse) // has the status show it; nil: any does
-	}{
+}
+
+// acting is somebody who acts by keyboard alone in a browser that shows a cluster.
+type acting struct {
+	*browser.Browser
+	t       *testing.T
+	address string
+	acts    *operators
+	now     *atomic.Pointer[pb.ClusterStatusResponse] // what the page is told
+}
+
+// consoleAct is an act that a page offers.
+type consoleAct struct {
+	page, key, done string
+	shows           func(*pb.ClusterStatusResponse) // has the status show it; nil: any does
+}
+
+func consoleActs() []consoleAct {
+	return []consoleAct{
 		{"observers", "Pause unlinked one", `name:"unlinked one"`, func(s *pb.ClusterStatusResponse) {
 			s.Observers[1].Info.Paused = true
 		}},
@@ -297,56 +295,113 @@ func act(t *testing.T, b *browser.Browser, address string, acts *operators,
 		}},
 		{"observers?parked=three", "Replay all three", `name:"three"`, nil},
 		{"observers?parked=three", "Replay three, row plain", `row:"plain"`, nil},
-	} {
+	}
+}
+
+// act logs in, has an observer paused and a node drained, and logs out, by keyboard alone:
+// nothing is done before it is confirmed, and whoever is not logged in has no buttons. What
+// was done is under way for the page until the cluster's status, now, shows it.
+func act(t *testing.T, b *browser.Browser, address string, acts *operators,
+	now *atomic.Pointer[pb.ClusterStatusResponse]) {
+	t.Helper()
+	x, status := &acting{b, t, address, acts, now}, now.Load()
+	b.Open(address + "/#/observers")
+	b.Await("observers", `document.body.innerText.includes("unlinked one")`)
+	if browser.Eval[int](b, `document.querySelectorAll("main button").length`) > 0 {
+		t.Error("there are buttons for somebody who has not logged in")
+	}
+	b.Open(address + "/#/login")
+	b.Await("the form", `document.querySelector("input[type=password]")`)
+	x.reach("token")
+	b.Press("good" + kb.Enter)
+	b.Await("who it is", `document.body.innerText.includes("ann, good, by token")`)
+	x.flawless("login", "login")
+	for _, a := range consoleActs() {
 		now.Store(status)
-		before := len(did())
-		b.Open(address + "/#/" + a.page)
-		b.Await("the button", fmt.Sprintf(`document.querySelector("[data-key='%s']")`, a.key))
-		reach(a.key)
-		b.Press(kb.Enter)
-		b.Await("a question", `document.querySelector("dialog[open]")`)
-		b.Press(kb.Escape)
-		b.Await("no question", `document.querySelector("dialog") === null`)
-		if len(did()) != before {
-			t.Errorf("%s: done without a confirmation: %q", a.key, did())
-		}
-		reach(a.key)
-		b.Press(kb.Enter)
-		b.Await("the question again", `document.querySelector("dialog[open]")`)
-		b.Press(kb.Tab + kb.Tab) // Cancel has the focus: round to the other
-		b.Await("the other button", `document.activeElement.closest("dialog") !== null`)
-		browser.Eval[bool](b, `document.querySelector("dialog button").focus() === undefined`)
-		if flaws := b.Flaws("confirm-" + strings.ReplaceAll(a.page, "?", "-")); len(flaws) > 0 {
-			t.Errorf("%s: %q", a.key, flaws)
-		}
-		b.Press(kb.Enter)
-		b.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
-		if now := did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||
-			!strings.Contains(strings.ReplaceAll(now[before], ": ", ":"), a.done) {
-			t.Errorf("%s: done %q", a.key, now)
-		}
-		b.Press(kb.Enter) // Close
-		b.Await("the end", `document.querySelector("dialog") === null`)
-		underWay := fmt.Sprintf(`document.querySelector("[data-key='%s'][aria-disabled=true]")`, a.key)
-		if a.shows != nil {
-			b.Await("that it is under way", underWay+`?.innerText.includes("under way")`)
-			if flaws := b.Flaws("under-way-" + a.page); len(flaws) > 0 {
-				t.Errorf("%s: %q", a.key, flaws)
-			}
-			b.Await("the focus on it", `document.activeElement === `+underWay)
-			b.Press(kb.Enter)
-			if browser.Eval[bool](b, `document.querySelector("dialog") !== null`) {
-				t.Errorf("%s: it can be asked for again while it is under way", a.key)
-			}
-			after := proto.CloneOf(status)
-			a.shows(after)
-			now.Store(after)
-		}
-		b.Await("that the cluster shows it", `!`+underWay)
+		x.confirm(a)
+		x.follow(a, status)
 	}
 	b.Open(address + "/#/login")
 	b.Await("who it is", `document.querySelector("[data-key=out]")`)
-	reach("out")
+	x.reach("out")
 	b.Press(kb.Enter)
 	b.Await("nobody", `document.querySelector("input[type=password]")`)
+}
+
+// did returns what has been done.
+func (x *acting) did() []string {
+	x.acts.mu.Lock()
+	defer x.acts.mu.Unlock()
+	return slices.Clone(x.acts.did)
+}
+
+// reach presses Tab until an element has the focus.
+func (x *acting) reach(key string) {
+	x.t.Helper()
+	for range 200 {
+		x.Tab()
+		if browser.Eval[string](x.Browser, `document.activeElement.dataset.key ?? ""`) == key {
+			return
+		}
+	}
+	x.t.Fatalf("%q is not reached", key)
+}
+
+// flawless requires that nothing is wrong with the page as it is.
+func (x *acting) flawless(what, picture string) {
+	x.t.Helper()
+	if flaws := x.Flaws(picture); len(flaws) > 0 {
+		x.t.Errorf("%s: %q", what, flaws)
+	}
+}
+
+// confirm asks for an act, takes it back, and then has it done.
+func (x *acting) confirm(a consoleAct) {
+	x.t.Helper()
+	before := len(x.did())
+	x.Open(x.address + "/#/" + a.page)
+	x.Await("the button", fmt.Sprintf(`document.querySelector("[data-key='%s']")`, a.key))
+	x.reach(a.key)
+	x.Press(kb.Enter)
+	x.Await("a question", `document.querySelector("dialog[open]")`)
+	x.Press(kb.Escape)
+	x.Await("no question", `document.querySelector("dialog") === null`)
+	if len(x.did()) != before {
+		x.t.Errorf("%s: done without a confirmation: %q", a.key, x.did())
+	}
+	x.reach(a.key)
+	x.Press(kb.Enter)
+	x.Await("the question again", `document.querySelector("dialog[open]")`)
+	x.Press(kb.Tab + kb.Tab) // Cancel has the focus: round to the other
+	x.Await("the other button", `document.activeElement.closest("dialog") !== null`)
+	browser.Eval[bool](x.Browser, `document.querySelector("dialog button").focus() === undefined`)
+	x.flawless(a.key, "confirm-"+strings.ReplaceAll(a.page, "?", "-"))
+	x.Press(kb.Enter)
+	x.Await("that it is done", `document.querySelector("dialog").innerText.includes("Done")`)
+	if now := x.did(); len(now) != before+1 || !strings.HasPrefix(now[before], "ann ") ||
+		!strings.Contains(strings.ReplaceAll(now[before], ": ", ":"), a.done) {
+		x.t.Errorf("%s: done %q", a.key, now)
+	}
+	x.Press(kb.Enter) // Close
+	x.Await("the end", `document.querySelector("dialog") === null`)
+}
+
+// follow requires that an act which was confirmed is under way, and cannot be asked for again,
+// until the status shows it.
+func (x *acting) follow(a consoleAct, status *pb.ClusterStatusResponse) {
+	x.t.Helper()
+	underWay := fmt.Sprintf(`document.querySelector("[data-key='%s'][aria-disabled=true]")`, a.key)
+	if a.shows != nil {
+		x.Await("that it is under way", underWay+`?.innerText.includes("under way")`)
+		x.flawless(a.key, "under-way-"+a.page)
+		x.Await("the focus on it", `document.activeElement === `+underWay)
+		x.Press(kb.Enter)
+		if browser.Eval[bool](x.Browser, `document.querySelector("dialog") !== null`) {
+			x.t.Errorf("%s: it can be asked for again while it is under way", a.key)
+		}
+		after := proto.CloneOf(status)
+		a.shows(after)
+		x.now.Store(after)
+	}
+	x.Await("that the cluster shows it", `!`+underWay)
 }
