@@ -14,6 +14,42 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
+// nodeDirectory is the directory of a node, of which processes are started.
+type nodeDirectory struct {
+	*testing.T
+	store *store.Store
+}
+
+func newNodeDirectory(t *testing.T) *nodeDirectory {
+	t.Helper()
+	st, err := store.Open(store.Options{InMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &nodeDirectory{t, st}
+}
+
+// start returns the door of a process on the directory, and as whom it registers.
+func (d *nodeDirectory) start() (*join.Door, join.Identity) {
+	d.Helper()
+	self, err := join.OpenSelf(d.store)
+	if err == nil && self.Identity().Fresh() {
+		err = self.Joined(&pb.JoinResponse{ClusterId: "c"})
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+	return join.NewDoor(join.DoorConfig{
+		Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
+		Upkeep: time.Millisecond,
+	}), self.Identity()
+}
+
 // TestForgottenIsRefused: a node that is away and holds nothing is forgotten, and makes
 // room for another. Its directory is not let in again, whatever it says; nor does a
 // process go on that was only cut off. Catches BROKEN=welcome_forgotten.
@@ -28,29 +64,8 @@ func TestForgottenIsRefused(t *testing.T) {
 		},
 		Tablet: func() *pb.TabletDescriptor { return cluster.FirstTablets(1)[0] },
 	}
-	st, err := store.Open(store.Options{InMemory: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	start := func() (*join.Door, join.Identity) {
-		self, err := join.OpenSelf(st)
-		if err == nil && self.Identity().Fresh() {
-			err = self.Joined(&pb.JoinResponse{ClusterId: "c"})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return join.NewDoor(join.DoorConfig{
-			Self: self, Addresses: &pb.NodeAddresses{Listen: "a:1", Peer: "a:2", Gossip: "a:3"},
-			Upkeep: time.Millisecond,
-		}), self.Identity()
-	}
-	d, self := start()
+	directory := newNodeDirectory(t)
+	d, self := directory.start()
 	if err := d.Register(ctx, registry); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +99,7 @@ func TestForgottenIsRefused(t *testing.T) {
 	if nodes, err := m.Nodes.Nodes(ctx); err != nil || len(nodes) != 0 {
 		t.Errorf("nodes are left: %v, %v", nodes, err)
 	}
-	again, _ := start()
+	again, _ := directory.start()
 	if err := again.Register(ctx, registry); !errors.Is(err, cluster.ErrForgotten) {
 		t.Fatalf("WELCOME-FORGOTTEN: its directory was let in: %v", err)
 	}

@@ -284,89 +284,123 @@ func TestLeaseIsItsHolders(t *testing.T) {
 	}
 }
 
+// backupHolds has backups ask for holds of history.
+type backupHolds struct {
+	*testing.T
+	meta *Meta
+	now  mvcc.Timestamp
+}
+
+func newBackupHolds(t *testing.T) *backupHolds {
+	_, m := newWorld(t)
+	return &backupHolds{t, m, mvcc.TimestampAt(1_000_000)}
+}
+
+func backupHold(name, token string) *pb.BackupHold {
+	return &pb.BackupHold{Backup: name, At: 5, Token: []byte(token)}
+}
+
+// ask asks for a hold, and releases others.
+func (b *backupHolds) ask(hold *pb.BackupHold,
+	release ...*pb.BackupHold) (*pb.HoldBackupResponse, error) {
+	return b.meta.History.HoldBackup(b.Context(), b.now,
+		&pb.HoldBackupRequest{Hold: hold, Release: release})
+}
+
+// must asks, and is not refused.
+func (b *backupHolds) must(hold *pb.BackupHold, release ...*pb.BackupHold) {
+	b.Helper()
+	if _, err := b.ask(hold, release...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// held returns who holds history, each followed by a space.
+func (b *backupHolds) held() (names string) {
+	b.Helper()
+	_, l, err := b.meta.History.Collection(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, l := range l.Leases {
+		if l.Expires > uint64(b.now) {
+			names += l.Holder + " "
+		}
+	}
+	return names
+}
+
+// want requires who holds history.
+func (b *backupHolds) want(names string) {
+	b.Helper()
+	if got := b.held(); got != names {
+		b.Errorf("UNHELD: held are %q, want %q", got, names)
+	}
+}
+
 // TestHoldForBackups: history that is held for a backup stays held, whatever other leases end
 // meanwhile, until somebody with its token, or an operator, ends it.
 func TestHoldForBackups(t *testing.T) {
-	_, m := newWorld(t)
-	ctx, now := t.Context(), mvcc.TimestampAt(1_000_000)
-	ask := func(hold *pb.BackupHold, release ...*pb.BackupHold) (*pb.HoldBackupResponse, error) {
-		return m.History.HoldBackup(ctx, now, &pb.HoldBackupRequest{Hold: hold, Release: release})
-	}
-	backup := func(name, token string) *pb.BackupHold {
-		return &pb.BackupHold{Backup: name, At: 5, Token: []byte(token)}
-	}
-	held := func() (names string) {
-		_, l, err := m.History.Collection(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range l.Leases {
-			if l.Expires > uint64(now) {
-				names += l.Holder + " "
-			}
-		}
-		return names
-	}
-	must := func(want string) {
-		t.Helper()
-		if got := held(); got != want {
-			t.Errorf("UNHELD: held are %q, want %q", got, want)
-		}
-	}
+	b := newBackupHolds(t)
 	for range 2 { // the first answer was lost
-		if _, err := ask(backup("full", "secret")); err != nil {
-			t.Fatal(err)
-		}
+		b.must(backupHold("full", "secret"))
 	}
-	must("full ")
-	now = mvcc.TimestampAt(1_000_000 + time.Hour.Milliseconds())
+	b.want("full ")
+	b.now = mvcc.TimestampAt(1_000_000 + time.Hour.Milliseconds())
 	reader := &pb.HoldHistoryRequest{Holder: "full", Oldest: 6, TtlMs: 1000}
-	if _, err := m.History.HoldHistory(ctx, now, reader); err != nil {
+	if _, err := b.meta.History.HoldHistory(t.Context(), b.now, reader); err != nil {
 		t.Fatal(err)
 	}
-	must("full full ")
+	b.want("full full ")
 	reader.Oldest = 0
-	if _, err := m.History.HoldHistory(ctx, now, reader); err != nil {
+	if _, err := b.meta.History.HoldHistory(t.Context(), b.now, reader); err != nil {
 		t.Fatal(err)
 	}
-	must("full ")
+	b.want("full ")
 	for _, bad := range []*pb.BackupHold{
-		backup("full", "guess"), backup("", "secret"), backup("x", ""),
-		backup(strings.Repeat("x", maxHolder+1), "secret"), backup("x", strings.Repeat("x", maxToken+1)),
+		backupHold("full", "guess"), backupHold("", "secret"), backupHold("x", ""),
+		backupHold(strings.Repeat("x", maxHolder+1), "secret"),
+		backupHold("x", strings.Repeat("x", maxToken+1)),
 	} {
-		if _, err := ask(bad); err == nil {
+		if _, err := b.ask(bad); err == nil {
 			t.Errorf("held: %.80v", bad)
 		}
 	}
-	if _, err := ask(backup("next", "other"), backup("full", "guess")); err != nil {
-		t.Fatal(err)
-	}
-	must("full next ")
-	if _, err := ask(nil, backup("full", "secret"), backup("gone", "secret")); err != nil {
-		t.Fatal(err)
-	}
-	must("next ")
-	if _, err := ask(nil, backup("full", "")); err == nil || !strings.Contains(err.Error(), "cluster show") {
+	b.must(backupHold("next", "other"), backupHold("full", "guess"))
+	b.want("full next ")
+	b.must(nil, backupHold("full", "secret"), backupHold("gone", "secret"))
+	b.want("next ")
+	if _, err := b.ask(nil, backupHold("full", "")); err == nil ||
+		!strings.Contains(err.Error(), "cluster show") {
 		t.Errorf("an operator ends what is not there: %v", err)
 	}
-	if _, err := ask(nil, backup("next", "")); err != nil {
-		t.Fatal(err)
-	}
-	must("")
-	rec, seen, err := m.History.Collection(ctx)
+	b.must(nil, backupHold("next", ""))
+	b.want("")
+}
+
+// TestHoldsHaveBounds: what has been collected is not held any more, and there may be so many
+// holds.
+func TestHoldsHaveBounds(t *testing.T) {
+	b := newBackupHolds(t)
+	b.must(backupHold("full", "secret"))
+	b.must(nil, backupHold("full", "secret"))
+	history := b.meta.History
+	rec, seen, err := history.Collection(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := m.History.SaveCollection(ctx, rec, &wire.Collection{Target: 6}, seen); !ok || err != nil {
+	ok, err := history.SaveCollection(t.Context(), rec, &wire.Collection{Target: 6}, seen)
+	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if r, err := ask(backup("late", "secret")); err != nil || r.Bound != 6 || held() != "" {
+	r, err := b.ask(backupHold("late", "secret"))
+	if err != nil || r.Bound != 6 || b.held() != "" {
 		t.Errorf("what is gone was held: %v, %v", r, err)
 	}
 	for i := range maxBackupHolds + 1 {
-		hold := backup(fmt.Sprint(i), "secret")
+		hold := backupHold(fmt.Sprint(i), "secret")
 		hold.At = 7
-		if _, err = ask(hold); (err != nil) != (i == maxBackupHolds) {
+		if _, err = b.ask(hold); (err != nil) != (i == maxBackupHolds) {
 			t.Fatalf("hold %d: %v", i, err)
 		}
 	}

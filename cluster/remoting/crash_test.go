@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -111,6 +112,15 @@ func changed(t *testing.T, change func(*remote.MessageBatch)) *remote.RemoteMess
 // hostile are streams that are to be refused, by what is wrong with them.
 func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 	t.Helper()
+	all := forgedBatches(t, pid)
+	maps.Copy(all, forgedMessages(t, pid))
+	maps.Copy(all, forgedConnections(t))
+	return all
+}
+
+// forgedBatches are streams with one thing wrong about a batch.
+func forgedBatches(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+	t.Helper()
 	first := proper(t).Envelopes[0]
 	return map[string][]*remote.RemoteMessage{
 		"unknown type": {connect(), changed(t, func(m *remote.MessageBatch) {
@@ -164,6 +174,13 @@ func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 		"huge batch": {connect(), changed(t, func(m *remote.MessageBatch) {
 			m.Envelopes[0].MessageData = make([]byte, 40<<20)
 		})},
+	}
+}
+
+// forgedMessages are streams with messages that no node sends to another.
+func forgedMessages(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
+	t.Helper()
+	return map[string][]*remote.RemoteMessage{
 		"stop":                  {connect(), batch(to(t, "peers", &actor.Stop{}))},
 		"poison pill":           {connect(), batch(to(t, "peers", &actor.PoisonPill{}))},
 		"watch":                 {connect(), batch(to(t, "peers", &actor.Watch{Watcher: pid}))},
@@ -175,6 +192,13 @@ func hostile(t *testing.T, pid *actor.PID) map[string][]*remote.RemoteMessage {
 		"spawn": {
 			connect(), batch(to(t, "activator", &remote.ActorPidRequest{Name: "x", Kind: "y"})),
 		},
+	}
+}
+
+// forgedConnections are streams that do not begin or end as those of nodes.
+func forgedConnections(t *testing.T) map[string][]*remote.RemoteMessage {
+	t.Helper()
+	return map[string][]*remote.RemoteMessage{
 		"no connect request":   {batch(proper(t))},
 		"two connect requests": {connect(), connect()},
 		"connect request of a client": {{MessageType: &remote.RemoteMessage_ConnectRequest{ConnectRequest: &remote.ConnectRequest{

@@ -209,6 +209,89 @@ func TestEachOperationTakesItsRole(t *testing.T) {
 	}
 }
 
+// lockedRows is a transaction of a writer whose two cells, in one tablet, are locked for an hour.
+type lockedRows struct {
+	*testing.T
+	ctx                context.Context
+	clients            map[certs.Role]*Client
+	tablet             *pb.TabletDescriptor
+	start              mvcc.Timestamp
+	primary, secondary *pb.Cell
+}
+
+// lockRows prewrites the transaction.
+func lockRows(ctx context.Context, t *testing.T, clients map[certs.Role]*Client) *lockedRows {
+	t.Helper()
+	l := &lockedRows{T: t, ctx: ctx, clients: clients, primary: cellOf("a"), secondary: cellOf("b")}
+	l.start = l.timestamp(certs.Writer)
+	tablets, err := clients[certs.Writer].Locate(ctx, mvcc.FirstUserTable, "", 1)
+	if err != nil || len(tablets) != 1 {
+		t.Fatal(tablets, err)
+	}
+	l.tablet = tablets[0]
+	write := func(c *pb.Cell) *pb.CellWrite {
+		return &pb.CellWrite{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}
+	}
+	if resp := l.send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{
+		Prewrite: &pb.PrewriteRequest{
+			StartTs: uint64(l.start), Primary: l.primary,
+			Expiry: uint64(mvcc.TimestampAt(l.start.Millis() + time.Hour.Milliseconds())),
+			Writes: []*pb.CellWrite{write(l.primary), write(l.secondary)},
+		}}}); resp.GetError() != nil {
+		t.Fatal(resp)
+	}
+	return l
+}
+
+// cellOf is a cell of a row of the first table.
+func cellOf(row string) *pb.Cell {
+	return &pb.Cell{Table: uint32(mvcc.FirstUserTable), Row: []byte(row), Column: []byte("c")}
+}
+
+func (l *lockedRows) timestamp(role certs.Role) mvcc.Timestamp {
+	l.Helper()
+	ts, _, err := l.clients[role].Timestamps(l.ctx, 1)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return ts
+}
+
+func (l *lockedRows) send(role certs.Role, req *pb.TabletRequest) *pb.TabletResponse {
+	l.Helper()
+	req.TabletId, req.Epoch = l.tablet.TabletId, l.tablet.Epoch
+	resp, err := l.clients[role].Send(l.ctx, l.tablet, req)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return resp
+}
+
+// lives requires that a reader learns of the transaction that it lives, though it says that the
+// worker is dead and that it has waited for long.
+func (l *lockedRows) lives(primary *pb.Cell) {
+	l.Helper()
+	resp := l.send(certs.Reader, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
+		CheckTxnStatus: &pb.CheckTxnStatusRequest{
+			Primary: primary, StartTs: uint64(l.start), Now: uint64(l.timestamp(certs.Reader)),
+			WorkerDead: true,
+		}}})
+	if resp.GetMutation().GetStatus() != pb.Status_STATUS_LIVE {
+		l.Fatalf("READER-ENDED: a reader has ended the transaction of another: %v", resp)
+	}
+}
+
+// commit has the writer commit a cell.
+func (l *lockedRows) commit(c *pb.Cell, at mvcc.Timestamp) {
+	l.Helper()
+	if resp := l.send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{
+		Commit: &pb.CommitRequest{
+			StartTs: uint64(l.start), CommitTs: uint64(at), Cells: []*pb.Cell{c},
+		}}}); resp.GetError() != nil {
+		l.Fatal(resp)
+	}
+}
+
 // TestReadersEndNothing: a reader that meets a lock asks about it, and is not believed that
 // its transaction is dead; the lock goes when somebody else ends it, and then it reads.
 func TestReadersEndNothing(t *testing.T) {
@@ -222,65 +305,11 @@ func TestReadersEndNothing(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	start, _, err := clients[certs.Writer].Timestamps(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := uint32(mvcc.FirstUserTable)
-	primary := &pb.Cell{Table: id, Row: []byte("a"), Column: []byte("c")}
-	secondary := &pb.Cell{Table: id, Row: []byte("b"), Column: []byte("c")}
-	tablets, err := clients[certs.Writer].Locate(ctx, mvcc.TableID(id), "", 1)
-	if err != nil || len(tablets) != 1 {
-		t.Fatal(tablets, err)
-	}
-	send := func(role certs.Role, req *pb.TabletRequest) *pb.TabletResponse {
-		t.Helper()
-		req.TabletId, req.Epoch = tablets[0].TabletId, tablets[0].Epoch
-		resp, err := clients[role].Send(ctx, tablets[0], req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp
-	}
-	write := func(c *pb.Cell) *pb.CellWrite {
-		return &pb.CellWrite{Cell: c, Kind: pb.Kind_KIND_PUT, Value: []byte("v")}
-	}
-	if resp := send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Prewrite{
-		Prewrite: &pb.PrewriteRequest{
-			StartTs: uint64(start), Primary: primary,
-			Expiry: uint64(mvcc.TimestampAt(start.Millis() + time.Hour.Milliseconds())),
-			Writes: []*pb.CellWrite{write(primary), write(secondary)},
-		}}}); resp.GetError() != nil {
-		t.Fatal(resp)
-	}
-	// It says that the worker is dead and that it has waited for long.
-	for _, at := range []*pb.Cell{primary, {Table: id, Row: []byte("never"), Column: []byte("c")}} {
-		now, _, err := clients[certs.Reader].Timestamps(ctx, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp := send(certs.Reader, &pb.TabletRequest{Op: &pb.TabletRequest_CheckTxnStatus{
-			CheckTxnStatus: &pb.CheckTxnStatusRequest{
-				Primary: at, StartTs: uint64(start), Now: uint64(now), WorkerDead: true,
-			}}})
-		if resp.GetMutation().GetStatus() != pb.Status_STATUS_LIVE {
-			t.Fatalf("READER-ENDED: a reader has ended the transaction of another: %v", resp)
-		}
-	}
-	commit, _, err := clients[certs.Writer].Timestamps(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	finish := func(c *pb.Cell) {
-		t.Helper()
-		if resp := send(certs.Writer, &pb.TabletRequest{Op: &pb.TabletRequest_Commit{
-			Commit: &pb.CommitRequest{
-				StartTs: uint64(start), CommitTs: uint64(commit), Cells: []*pb.Cell{c},
-			}}}); resp.GetError() != nil {
-			t.Fatal(resp)
-		}
-	}
-	finish(primary)
+	l := lockRows(ctx, t, clients)
+	l.lives(l.primary)
+	l.lives(cellOf("never"))
+	commit := l.timestamp(certs.Writer)
+	l.commit(l.primary, commit)
 	// The reader meets the secondary's lock, and may not roll it forward.
 	read := make(chan error, 1)
 	go func() {
@@ -300,7 +329,7 @@ func TestReadersEndNothing(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	finish(secondary)
+	l.commit(l.secondary, commit)
 	if err := <-read; err != nil {
 		t.Error(err)
 	}
