@@ -96,74 +96,106 @@ func TestWaitForFollowsWork(t *testing.T) {
 	}
 }
 
+// movingWork is work that moves from the table front to the table behind while somebody waits
+// for it, once the tablet of behind has answered.
+type movingWork struct {
+	own     bool // the function writes in a transaction that it makes by itself
+	cluster *notifytest.Cluster
+
+	behind, ahead percolator.Column
+	back, front   mvcc.TableID
+
+	stayed, moving, moved, last event
+	asked                       atomic.Int64 // times, since the work has moved
+	done                        atomic.Bool
+}
+
+// event is a channel that is closed once.
+type event struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+func newMovingWork(own bool) *movingWork {
+	w := &movingWork{
+		own: own, cluster: notifytest.NewCluster(),
+		behind: percolator.Column{Table: "behind", Name: "in"},
+		ahead:  percolator.Column{Table: "front", Name: "in"},
+	}
+	w.back = w.cluster.AddTable(w.behind.Table)
+	w.front = w.cluster.AddTable(w.ahead.Table)
+	for _, e := range []*event{
+		&w.stayed, // the tablet behind has answered
+		&w.moving, // and the one ahead is asked: the run there may go on
+		&w.moved,  // what it has written is being run
+		&w.last,   // and may end
+	} {
+		e.c = make(chan struct{})
+	}
+	return w
+}
+
+func (e *event) happen() { e.once.Do(func() { close(e.c) }) }
+
+// register has the run ahead write what is run behind.
+func (w *movingWork) register(r *percolator.Registry) {
+	r.Strong("ahead", w.ahead, func(ctx context.Context, tx *percolator.Tx,
+		n percolator.Notification) error {
+		<-w.moving.c
+		if !w.own {
+			tx.Set(n.Row, w.behind, []byte("moved"))
+			return nil
+		}
+		return percolator.DBFrom(ctx).Transact(ctx,
+			func(_ context.Context, tx *percolator.Tx) error {
+				tx.Set(n.Row, w.behind, []byte("moved"))
+				return nil
+			})
+	})
+	r.Strong("behind", w.behind, func(ctx context.Context, _ *percolator.Tx,
+		_ percolator.Notification) error {
+		w.moved.happen()
+		<-w.last.c
+		w.done.Store(true)
+		return ctx.Err()
+	})
+}
+
+// faults orders what the walk hears: behind answers before the work moves, ahead after.
+func (w *movingWork) faults(req *pb.TabletRequest) txntest.Fault {
+	if req.GetPending().GetEffects() == nil {
+		return txntest.Fault{}
+	}
+	select {
+	case <-w.moved.c:
+		if w.asked.Add(1) == 20 { // all that has waited has looked by now
+			w.last.happen()
+		}
+	default:
+	}
+	switch {
+	case holds(w.cluster, req.TabletId, w.back):
+		return txntest.Fault{After: w.stayed.happen}
+	case holds(w.cluster, req.TabletId, w.front):
+		return txntest.Fault{Before: func(ctx context.Context) {
+			<-w.stayed.c
+			w.moving.happen()
+			<-w.moved.c
+		}}
+	}
+	return txntest.Fault{}
+}
+
 func followWork(t *testing.T, own bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	behind := percolator.Column{Table: "behind", Name: "in"}
-	ahead := percolator.Column{Table: "front", Name: "in"}
-	var (
-		stayed = make(chan struct{}) // the tablet behind has answered
-		moving = make(chan struct{}) // and the one ahead is asked: the run there may go on
-		moved  = make(chan struct{}) // what it has written is being run
-		last   = make(chan struct{}) // and may end
-		done   atomic.Bool
-	)
-	var stays, moves, moveds sync.Once
-	cluster := notifytest.NewCluster()
-	back := cluster.AddTable(behind.Table)
-	front := cluster.AddTable(ahead.Table)
-	var asked atomic.Int64
+	w := newMovingWork(own)
 	n := notifytest.Start(t, notifytest.NodeConfig{
-		Cluster: cluster,
-		Register: func(r *percolator.Registry) {
-			r.Strong("ahead", ahead, func(ctx context.Context, tx *percolator.Tx,
-				n percolator.Notification) error {
-				<-moving
-				if !own {
-					tx.Set(n.Row, behind, []byte("moved"))
-					return nil
-				}
-				return percolator.DBFrom(ctx).Transact(ctx,
-					func(_ context.Context, tx *percolator.Tx) error {
-						tx.Set(n.Row, behind, []byte("moved"))
-						return nil
-					})
-			})
-			r.Strong("behind", behind, func(ctx context.Context, _ *percolator.Tx,
-				_ percolator.Notification) error {
-				moveds.Do(func() { close(moved) })
-				<-last
-				done.Store(true)
-				return ctx.Err()
-			})
-		},
-		Faults: func(req *pb.TabletRequest) txntest.Fault {
-			if req.GetPending().GetEffects() == nil {
-				return txntest.Fault{}
-			}
-			select {
-			case <-moved:
-				if asked.Add(1) == 20 { // all that has waited has looked by now
-					close(last)
-				}
-			default:
-			}
-			switch {
-			case holds(cluster, req.TabletId, back):
-				return txntest.Fault{After: func() { stays.Do(func() { close(stayed) }) }}
-			case holds(cluster, req.TabletId, front):
-				return txntest.Fault{Before: func(ctx context.Context) {
-					<-stayed
-					moves.Do(func() { close(moving) })
-					<-moved
-				}}
-			}
-			return txntest.Fault{}
-		},
+		Cluster: w.cluster, Register: w.register, Faults: w.faults,
 	})
 	var at percolator.Timestamp
 	if err := n.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
-		tx.Set("r", ahead, []byte("begun"))
+		tx.Set("r", w.ahead, []byte("begun"))
 		return nil
 	}, percolator.CommittedAt(&at)); err != nil {
 		t.Fatal(err)
@@ -171,14 +203,10 @@ func followWork(t *testing.T, own bool) {
 	if _, err := n.DB.WaitFor(ctx, at); err != nil {
 		t.Fatal(err)
 	}
-	if !done.Load() {
+	if !w.done.Load() {
 		t.Error("EFFECT-MISSING: what has moved to a tablet that had answered still runs")
 	}
-	select {
-	case <-last:
-	default:
-		close(last)
-	}
+	w.last.happen()
 }
 
 // holds reports whether the tablet begins with the table.
