@@ -195,6 +195,10 @@ func (s *Store) recordOnce(batches []*Batch) error {
 	if !barrier { // plain records need no checkpoint
 		return s.Append(frame)
 	}
+	// After the figures were copied: all commits in them have their locks here or in Badger.
+	if err := s.state.writer.flush(); err != nil {
+		return err
+	}
 	if err := s.syncState(); err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (m *machine) do(a action) error {
 		for _, f := range a.snapshot() {
 			staged := &store.Batch{}
 			staged.Stage(a.Tablet, store.Entry{
-				Key: rawKey(f.Row), Value: append([]byte{1}, f.value()...),
+				Key: rowKey(f.Row), Value: rowValue(&f),
 			})
 			if err := m.write(staged); err != nil {
 				return err
@@ -157,9 +157,16 @@ func (m *machine) do(a action) error {
 
 func (m *machine) write(batches ...*store.Batch) error { return m.s.StateWriter().Commit(batches) }
 
-func rawKey(row int) []byte {
-	return store.AppendKey(nil, mvcc.GroupRaw, cell(rowCell(row), "c"), 0)
+func rowKey(row int) []byte {
+	g := mvcc.GroupRaw
+	if isLocked(row) {
+		g = mvcc.GroupLock
+	}
+	return store.AppendKey(nil, g, cell(rowCell(row), "c"), 0)
 }
+
+// rowValue is what the store has of an effect.
+func rowValue(f *effect) []byte { return append([]byte{1}, f.value()...) }
 
 // putState adds the tablet's figures.
 func putState(b *store.Batch, id uint64, t *tabletFigures) {
@@ -204,7 +211,7 @@ func (m *machine) finish(id uint64, record []byte) error {
 	if err := json.Unmarshal(record, &mark); err != nil {
 		return err
 	}
-	snap := m.s.Snap()
+	snap := m.s.SnapWithLocks()
 	defer snap.Close()
 	rows := snap.Cursor(store.Rows{
 		Table: 16, Row: rowCell(mark.Clear.Lo), EndTable: 16, EndRow: rowCell(mark.Clear.Hi),
@@ -299,6 +306,9 @@ func (m *machine) commit(logs ...logAction) error {
 				if err != nil {
 					return err
 				}
+				if m.rng.IntN(20) == 0 { // somebody reads locks
+					m.s.SnapWithLocks().Close()
+				}
 				if batches = append(batches, b); m.rng.IntN(3) == 0 {
 					if err := m.write(batches...); err != nil {
 						return err
@@ -317,10 +327,11 @@ func (m *machine) apply(id uint64, t *tabletFigures, e *raftpb.Entry) (*store.Ba
 	live, child := t.apply(op, e.GetIndex(), e.GetTerm())
 	if live {
 		for _, f := range op.effects() {
-			c := cell(rowCell(f.Row), "c")
-			b.PutMutation(&mvcc.Mutation{
-				Group: mvcc.GroupRaw, Cell: c, Value: f.value(), Delete: f.Delete,
-			})
+			if f.Delete {
+				b.Delete(rowKey(f.Row))
+			} else {
+				b.Put(rowKey(f.Row), rowValue(&f))
+			}
 		}
 	}
 	if child != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -24,7 +23,7 @@ func (m *machine) check(w *world) error {
 			return fmt.Errorf("lost: tablet %d: %w", id, err)
 		}
 	}
-	snap := m.s.Snap()
+	snap := m.s.SnapWithLocks()
 	defer snap.Close()
 	if err := m.checkFigures(snap, w); err != nil {
 		return err
@@ -114,26 +113,39 @@ func checkRecords(snap *store.Snap, w *world) error {
 
 func checkCells(snap *store.Snap, w *world) error {
 	n := 0
-	for c, err := range snap.RawCells(mvcc.Span{Table: 16}) {
-		if err != nil {
-			return fmt.Errorf("lost: %w", err)
-		}
-		var row int
-		if _, err := fmt.Sscanf(c.Cell.Row, "row%d", &row); err != nil {
-			return err
-		}
-		want, ok := w.Cells[row]
-		if !ok {
-			return fmt.Errorf("lost: row %d has come back", row)
-		}
-		if !bytes.Equal(c.Value, want.value()) {
-			return fmt.Errorf("lost: row %d has %d bytes of %.8x, and should have %d of %.8x", row,
-				len(c.Value), c.Value, want.Size, want.Stamp)
-		}
+	var wrong error
+	err := snap.Cursor(store.Rows{Table: 16}).Each(func(key, value []byte) bool {
+		wrong = checkCell(key, value, w)
 		n++
+		return wrong == nil
+	})
+	if err = errors.Join(err, wrong); err != nil {
+		return fmt.Errorf("lost: %w", err)
 	}
 	if n != len(w.Cells) {
 		return fmt.Errorf("lost: %d rows, and should be %d", n, len(w.Cells))
+	}
+	return nil
+}
+
+func checkCell(key, value []byte, w *world) error {
+	_, c, _, err := store.DecodeKey(key)
+	if err != nil {
+		return err
+	}
+	var row int
+	if _, err := fmt.Sscanf(c.Row, "row%d", &row); err != nil {
+		return err
+	}
+	want, ok := w.Cells[row]
+	switch {
+	case !ok:
+		return fmt.Errorf("row %d has come back", row)
+	case !bytes.Equal(key, rowKey(row)):
+		return fmt.Errorf("row %d has the key %q", row, key)
+	case !bytes.Equal(value, rowValue(&want)):
+		return fmt.Errorf("row %d has %d bytes of %.9x, and should have %d of %.8x", row, len(value),
+			value, want.Size, want.Stamp)
 	}
 	return nil
 }

@@ -106,8 +106,9 @@ type keyVersion struct {
 
 // remains copies what survives of the state; everything if dice is nil.
 func (s *Store) remains(dice *rand.Rand) (*remains, error) {
-	snap := s.Snap()
+	snap := s.Snap() // without a flush: what is only in memory is lost
 	defer snap.Close()
+	snap.lockless = nil
 	left := &remains{durable: s.checkpoints.durable, visible: snap.seq}
 	survives := survivors(dice, left.durable, left.visible)
 	it, err := snap.iterator(badger.IteratorOptions{AllVersions: true})

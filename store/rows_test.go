@@ -89,7 +89,7 @@ func someRows() (out []store.Rows) {
 func TestCursorGivesItsRows(t *testing.T) {
 	s := open(t, "")
 	all := fill(t, s)
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 	for _, rows := range someRows() {
 		var want []string
@@ -127,7 +127,7 @@ func TestCursorDeletesItsRows(t *testing.T) {
 	long := mvcc.Cell{Table: 4, Row: "b", Column: "long"}
 	commit(t, s, rawPut(long, 1<<20, 'x'))
 	rows := store.Rows{Table: 4, Row: "a\x00", EndTable: 5, EndRow: "n", Bounded: true}
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	for c := snap.Cursor(rows); ; {
 		b := new(store.Batch)
 		n, err := c.Delete(b)
@@ -140,7 +140,7 @@ func TestCursorDeletesItsRows(t *testing.T) {
 		commit(t, s, b)
 	}
 	snap.Close()
-	snap = s.Snap()
+	snap = s.SnapWithLocks()
 	defer snap.Close()
 	for _, e := range all {
 		_, ok, err := snap.Get(e.Key)
@@ -192,7 +192,7 @@ func TestLargeEntryTravelsAlone(t *testing.T) {
 		commit(t, s, rawPut(mvcc.Cell{Table: 4, Row: row, Column: "c"},
 			1+1000*(len(row)+int(row[0]-'a')*600), 'x'))
 	}
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 	c := snap.Cursor(store.Rows{Table: 4})
 	var sizes []int
@@ -235,7 +235,7 @@ func TestStaged(t *testing.T) {
 	}
 	b.Stage(7, want[0])
 	commit(t, s, b)
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	if entries, err := snap.Cursor(store.Rows{}).Next(10, 1<<20); len(entries) > 0 || err != nil {
 		t.Fatalf("staged entries are seen: %d %v", len(entries), err)
 	}

@@ -21,16 +21,18 @@ type Snap struct {
 	seq    uint64
 	key    []byte // reused from lookup to lookup
 	closed bool
-	stuck  bool // an iterator could not be made, and Badger would panic on ending the Txn
+	// lockless is why locks cannot be read from this Snap; nil: they can.
+	lockless error
+	stuck    bool // an iterator could not be made, and Badger would panic on ending the Txn
 }
 
-// Snap opens a view of the state. It is cheap, but until it is closed what it can see is not
-// collected.
+// Snap opens a view of the state without its locks: those who read locks call SnapWithLocks. It
+// is cheap, but until it is closed what it can see is not collected.
 func (s *Store) Snap() *Snap { return s.state.snap() }
 
 func (d *database) snap() *Snap {
 	seq := d.seq.pin()
-	return &Snap{d: d, txn: d.db.NewTransactionAt(seq, false), seq: seq}
+	return &Snap{d: d, txn: d.db.NewTransactionAt(seq, false), seq: seq, lockless: errLockless}
 }
 
 // Close ends the Snap. Closing again does nothing.
@@ -50,6 +52,9 @@ func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 	if err := s.d.damage.err(); err != nil {
 		return nil, err
 	}
+	if s.lockless != nil && isLock(key) {
+		return nil, s.lockless
+	}
 	defer s.d.unreadable(&err)
 	item, err = s.txn.Get(key)
 	switch {
@@ -65,6 +70,9 @@ func (s *Snap) get(key []byte) (item *badger.Item, err error) {
 func (s *Snap) iterator(o badger.IteratorOptions) (it *badger.Iterator, err error) {
 	if err := s.d.damage.err(); err != nil {
 		return nil, err
+	}
+	if s.lockless != nil && (len(o.Prefix) == 0 || isLock(o.Prefix)) {
+		return nil, s.lockless
 	}
 	s.stuck = true // if making it panics, Badger has counted it already and misses its Close
 	defer s.d.unreadable(&err)

@@ -185,7 +185,7 @@ func TestGroups(t *testing.T) {
 		batch.PutMutation(&m)
 	}
 	commit(t, s, &batch)
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 
 	checkPoints(t, snap, a)
@@ -315,7 +315,7 @@ func TestRowIsBounded(t *testing.T) {
 		batch.PutMutation(&mvcc.Mutation{Group: mvcc.GroupRollback, Cell: cell, TS: ts})
 		commit(t, s, &batch)
 	}
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 	row, err := snap.Row(16, "hot", 100, nil)
 	if err != nil {
@@ -344,7 +344,7 @@ func TestRowOfManyLongCells(t *testing.T) {
 		})
 		commit(t, s, &batch)
 	}
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 	row, err := snap.Row(16, "wide", 100, nil, cells...)
 	if err != nil || len(row) < 4 || len(row) > 9 {
@@ -364,7 +364,7 @@ func TestRowOfSomeCells(t *testing.T) {
 		})
 	}
 	commit(t, s, &batch)
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	defer snap.Close()
 	row, err := snap.Row(16, "r", 1, nil, mvcc.Cell{Table: 16, Row: "r", Column: "c"},
 		mvcc.Cell{Table: 16, Row: "r", Class: mvcc.ClassAck, Column: "b"})
@@ -395,7 +395,7 @@ func TestReadWithoutMemtable(t *testing.T) {
 			t.Errorf("%s: %v, want ErrFailed", what, err)
 		}
 	}
-	snap := s.Snap()
+	snap := s.SnapWithLocks()
 	_, _, err := snap.Newest(c)
 	failed("a record", err)
 	_, _, err = snap.Data(c, 1)

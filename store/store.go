@@ -131,6 +131,9 @@ func (s *Store) openState(left *remains) (err error) {
 			return err
 		}
 	}
+	if err := s.state.findLocks(); err != nil {
+		return fmt.Errorf("store: find the locks: %w", err)
+	}
 	if err := s.restore(); err != nil {
 		return fmt.Errorf("store: restore what the log says of the state: %w", err)
 	}

@@ -60,6 +60,10 @@ func randomEffects(rng *rand.Rand, stamp uint64, n, most, lo, hi int) (all []eff
 			Size: 8 * (1 + rng.IntN(most/8)),
 		}
 		f.Delete = rng.IntN(4) == 0
+		if isLocked(f.Row) { // no lock is long, and most are deleted
+			f.Size = min(f.Size, 240)
+			f.Delete = f.Delete || rng.IntN(2) == 0
+		}
 		all = append(all, f)
 	}
 	return all
@@ -284,5 +288,8 @@ func (w *world) some(rng *rand.Rand) uint64 {
 	ids := w.ids()
 	return ids[rng.IntN(len(ids))]
 }
+
+// isLocked reports whether what is in a row is a lock.
+func isLocked(row int) bool { return row%2 == 1 }
 
 func rowCell(row int) string { return fmt.Sprintf("row%03d", row) }

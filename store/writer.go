@@ -28,16 +28,22 @@ type Writer struct {
 	store *Store
 	d     *database
 
+	// committing is held by a Commit until what it brings to the log is durable, mu only
+	// while something is written to Badger. committing is acquired before
+	// checkpoints.taking, and mu after it.
+	committing sync.Mutex
+	unmet      int // bytes written since the free space was last looked at
+
 	mu      sync.Mutex
 	failed  error
+	locks   locks
 	chunks  bool                // the database may hold long values
 	drops   map[string]struct{} // keys of chunks that this Commit leaves without a head
 	entries []badger.Entry      // of this Commit; the memory is kept for the next
-	unmet   int                 // bytes written since the free space was last looked at
 
 	txn  *badger.Txn // the one under way
 	seq  uint64      // its number
-	txns int         // committed by this Commit
+	txns int         // committed and not visible yet
 }
 
 // Commit writes the batches in their order and returns when they are visible. They become
@@ -50,21 +56,28 @@ type Writer struct {
 // writer fails for good with ErrFailed, because a later commit would make visible what is
 // left of this one.
 func (w *Writer) Commit(batches []*Batch) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed != nil {
-		return w.failed
+	w.committing.Lock()
+	defer w.committing.Unlock()
+	if err := w.err(); err != nil {
+		return err
 	}
 	if err := w.admit(batches); err != nil {
 		return err
 	}
 	if err := w.commitAdmitted(batches); err != nil {
 		if !errors.Is(err, ErrDiskFull) {
-			err = w.failLocked(err)
+			err = w.fail(err)
 		}
 		return err
 	}
 	return nil
+}
+
+// err returns the error that every Commit returns, if there is one.
+func (w *Writer) err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
 }
 
 func (w *Writer) commitAdmitted(batches []*Batch) error {
@@ -97,7 +110,8 @@ func (w *Writer) failLocked(err error) error {
 }
 
 // write commits the batches, in as many Txns as they need, and then makes them visible.
-// A Txn refers to its entries where they are.
+// A Txn refers to its entries where they are. Locks may be kept instead (locks.go). After an
+// error the writer has failed. committing is held, except by Open.
 func (w *Writer) write(batches []*Batch) error {
 	entries, size := 0, 0
 	for _, b := range batches {
@@ -107,17 +121,14 @@ func (w *Writer) write(batches []*Batch) error {
 	if entries == 0 {
 		return nil
 	}
-	w.txns, w.entries = 0, slices.Grow(w.entries[:0], entries)
-	defer func() { clear(w.entries) }()
-	if err := w.begin(); err != nil {
-		return err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return w.failed
 	}
-	defer func() { w.txn.Discard() }()
-	if err := w.addAll(batches); err != nil {
-		return fmt.Errorf("add to transaction %d: %w", w.seq, err)
-	}
-	if err := w.commitTxn(); err != nil {
-		return err
+	err := w.transact(entries, func() error { return w.addAll(batches) })
+	if err != nil {
+		return w.failLocked(err)
 	}
 	for _, b := range batches { // before the number is visible
 		for i := range b.ops {
@@ -126,18 +137,43 @@ func (w *Writer) write(batches []*Batch) error {
 			}
 		}
 	}
-	w.d.count.txns.Add(uint64(w.txns))
 	w.d.count.batches.Add(uint64(len(batches)))
 	w.d.count.bytes.Add(uint64(size))
+	w.finish()
+	if w.locks.full() {
+		return w.flushLocked()
+	}
+	return nil
+}
+
+// transact commits up to so many entries that add adds, in as many Txns as they need.
+func (w *Writer) transact(entries int, add func() error) error {
+	w.txns, w.entries = 0, slices.Grow(w.entries[:0], entries)
+	defer func() { clear(w.entries) }()
+	if err := w.begin(); err != nil {
+		return err
+	}
+	defer func() { w.txn.Discard() }()
+	if err := add(); err != nil {
+		return fmt.Errorf("add to transaction %d: %w", w.seq, err)
+	}
+	return w.commitTxn()
+}
+
+// finish makes what was committed visible.
+func (w *Writer) finish() {
+	w.d.count.txns.Add(uint64(w.txns))
 	w.d.seq.finish(w.seq)
 	w.d.discard()
-	return nil
 }
 
 // addAll adds the batches, and the deletion of the chunks to which nothing refers then.
 func (w *Writer) addAll(batches []*Batch) error {
 	for _, b := range batches {
 		for i := range b.ops {
+			if isLock(b.ops[i].key) && w.locks.keep(&b.ops[i]) {
+				continue
+			}
 			if err := w.add(&b.ops[i]); err != nil {
 				return err
 			}
@@ -283,6 +319,8 @@ func (w *Writer) put(add func() error) error {
 // stop makes every later Commit return ErrClosed. failed is the error that has stopped it
 // already.
 func (w *Writer) stop() (failed error) {
+	w.committing.Lock()
+	defer w.committing.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	failed, w.failed = w.failed, ErrClosed

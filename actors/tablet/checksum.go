@@ -80,7 +80,7 @@ func (c *Checksums) begin(j *checksumJob) {
 		return
 	}
 	c.pending[checksumName{j.tablet, j.id}] = true
-	j.snap = c.store.Snap()
+	j.snap = c.store.SnapWithLocks()
 	c.jobs <- j // only begin fills it
 }
 

@@ -159,7 +159,7 @@ func (t *Tablet) snapshotMetadata() (*raftpb.Snapshot, error) {
 	if t.cfg.Snapshots == nil || t.failed != nil || t.group.Visible() < t.group.Replayed() {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
-	c, err := snapshot.Capture(t.store, t.id)
+	c, err := snapshot.Capture(t.store.Snap(), t.id)
 	if err != nil {
 		t.fail(err) // raft would panic
 		return nil, raft.ErrSnapshotTemporarilyUnavailable

@@ -163,7 +163,7 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	snap := j.tablet.store.Snap()
+	snap := j.snap()
 	defer snap.Close()
 	if refusal := j.check(snap); refusal != nil {
 		for _, call := range j.calls {
@@ -197,6 +197,17 @@ func (j *readJob) run() {
 	if len(blocked) > 0 {
 		j.tablet.self.send(&blockedReads{waiters: blocked})
 	}
+}
+
+// snap opens the Snap that the calls are answered from. Only a history shows locks as the
+// store has them.
+func (j *readJob) snap() *store.Snap {
+	for _, call := range j.calls {
+		if call.Req.GetHistory() != nil {
+			return j.tablet.store.SnapWithLocks()
+		}
+	}
+	return j.tablet.store.Snap()
 }
 
 func (j *readJob) lostLeadership() *pb.TabletResponse {

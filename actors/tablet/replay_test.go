@@ -32,7 +32,7 @@ type facts struct {
 
 func (m *member) facts(tablet uint64) facts {
 	m.g.tb.Helper()
-	c, err := snapshot.Capture(m.store, tablet)
+	c, err := snapshot.Capture(m.store.SnapWithLocks(), tablet)
 	if err != nil {
 		m.g.tb.Fatal(err)
 	}

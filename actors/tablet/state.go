@@ -113,7 +113,7 @@ const (
 
 // open reads the replica's state and its log and makes its group.
 func (t *Tablet) open() error {
-	c, err := snapshot.Capture(t.store, t.id)
+	c, err := snapshot.Capture(t.store.Snap(), t.id)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (c *Cluster) differences(ctx context.Context, d *pb.TabletDescriptor) strin
 }
 
 func holds(st *store.Store, d *pb.TabletDescriptor, seed maphash.Seed) (s stored, err error) {
-	snap := st.Snap()
+	snap := st.SnapWithLocks()
 	defer snap.Close()
 	if s.applied, _, err = snap.Applied(d.TabletId); err != nil {
 		return s, err

@@ -73,7 +73,7 @@ func (m *Memory) clearIndex() {
 func (m *Memory) Lead(d *pb.TabletDescriptor, term uint64) error {
 	m.tablet, m.rollbacks, m.pastLocks = d, entryBound{}, entryBound{}
 	m.term, m.written, m.ended = term, writtenOrigins{}, endedRuns{}
-	snap := m.cfg.Store.Snap()
+	snap := m.cfg.Store.SnapWithLocks()
 	defer snap.Close()
 	locked := false
 	for _, span := range wire.Spans(d) {

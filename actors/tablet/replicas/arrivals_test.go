@@ -97,7 +97,7 @@ func (r *replicaRig) send(c *wire.SnapshotChunk) *wire.SnapshotAnswer {
 
 func (r *replicaRig) rows() (n int) {
 	r.t.Helper()
-	snap := r.store.Snap()
+	snap := r.store.SnapWithLocks()
 	defer snap.Close()
 	if err := snap.Cursor(store.Rows{Table: 16}).Each(func(_, _ []byte) bool {
 		n++

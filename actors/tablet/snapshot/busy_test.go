@@ -19,7 +19,7 @@ func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 	here.installer.cut = func(step string) error {
 		if step == "log" || step == "fill" || step == "flip" {
 			between++
-			if c, err := Capture(here.store, sentTablet); err == nil {
+			if c, err := Capture(here.store.SnapWithLocks(), sentTablet); err == nil {
 				t.Errorf("before %q: a snapshot as of entry %d, of %d entries", step,
 					c.Applied.Index, len(here.contents(c.State.Tablet)))
 				c.Snap.Close()

@@ -39,7 +39,7 @@ func Rows(d *pb.TabletDescriptor) store.Rows {
 }
 
 // Captured is a replica's state as of one entry. Whoever captures it closes Snap, through
-// which its rows can be read until then.
+// which its rows can be read until then, with their locks if it was opened so.
 type Captured struct {
 	Snap    *store.Snap
 	State   *wire.TabletState
@@ -47,11 +47,11 @@ type Captured struct {
 	Applied store.Applied
 }
 
-// Capture opens a Snap and reads which entry it is of. The records are in the Txn of the
-// effects, so they agree, unless a marker stands: a sender whose replica led when it was
-// asked may get to it when that replica is being replaced itself.
-func Capture(st *store.Store, id uint64) (_ *Captured, err error) {
-	c := &Captured{Snap: st.Snap(), State: &wire.TabletState{}}
+// Capture reads which entry a Snap is of, and closes it if that fails. The records are in
+// the Txn of the effects, so they agree, unless a marker stands: a sender whose replica led
+// when it was asked may get to it when that replica is being replaced itself.
+func Capture(snap *store.Snap, id uint64) (_ *Captured, err error) {
+	c := &Captured{Snap: snap, State: &wire.TabletState{}}
 	defer func() {
 		if err != nil {
 			c.Snap.Close()

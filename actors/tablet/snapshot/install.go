@@ -90,7 +90,7 @@ func (i *Installer) write(step string, b *store.Batch) error {
 // already, in part or as a whole.
 func (i *Installer) finish(marker *wire.Installing) error {
 	id := marker.TabletId
-	snap := i.store.Snap()
+	snap := i.store.SnapWithLocks()
 	defer snap.Close()
 	if err := i.clear("clear", snap.Cursor(Rows(marker.Tablet))); err != nil {
 		return err

@@ -171,7 +171,7 @@ const (
 // capture captures a snapshot whose configuration has the replica.
 func (s *Sender) capture(j *job) (*Captured, error) {
 	for range captureTries {
-		c, err := Capture(s.store, j.tablet)
+		c, err := Capture(s.store.SnapWithLocks(), j.tablet)
 		if err != nil {
 			return nil, err
 		}

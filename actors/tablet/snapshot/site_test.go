@@ -98,7 +98,7 @@ func (s *site) commit(fill func(b *store.Batch)) {
 // contents are all entries of the rows.
 func (s *site) contents(d *pb.TabletDescriptor) (out []string) {
 	s.t.Helper()
-	snap := s.store.Snap()
+	snap := s.store.SnapWithLocks()
 	defer snap.Close()
 	err := snap.Cursor(Rows(d)).Each(func(key, value []byte) bool {
 		out = append(out, fmt.Sprintf("%q=%q", key, value[:min(len(value), 16)]))
@@ -286,7 +286,7 @@ func (s *site) checkInstalled(want []string) {
 			s.t.Fatalf("left outside of the range: %s", e)
 		}
 	}
-	c, err := Capture(s.store, sentTablet)
+	c, err := Capture(s.store.SnapWithLocks(), sentTablet)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,348 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
+	"github.com/percolator-go/percolator/test/disk"
+)
+
+func lockKey(row string) []byte { return store.AppendKey(nil, mvcc.GroupLock, cell(row, "c"), 0) }
+
+// putLock and deleteLock add what a prewrite and a commit do.
+func putLock(b *store.Batch, row, value string) { b.Put(lockKey(row), []byte(value)) }
+func deleteLock(b *store.Batch, row string)     { b.Delete(lockKey(row)) }
+
+// locked adds an entry to a tablet's log and commits it with what change adds.
+func locked(t testing.TB, s *store.Store, tablet, index uint64, change func(b *store.Batch)) {
+	t.Helper()
+	appendTo(t, s, tablet, run(store.InitialTerm, index, index), hard(store.InitialTerm, index))
+	applied(t, s, tablet, index, change)
+}
+
+// applied commits what an entry does, perhaps once more.
+func applied(t testing.TB, s *store.Store, tablet, index uint64, change func(b *store.Batch)) {
+	t.Helper()
+	b := effectsOf(tablet, index, nil)
+	change(b)
+	commit(t, s, b)
+}
+
+// locksIn returns the locks of the store by key.
+func locksIn(t testing.TB, s *store.Store) map[string]string {
+	t.Helper()
+	snap := s.SnapWithLocks()
+	defer snap.Close()
+	out := map[string]string{}
+	err := snap.Cursor(store.Rows{}).Each(func(key, value []byte) bool {
+		if key[0] == byte(mvcc.GroupLock) {
+			out[string(key)] = string(value)
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func wantLocks(t testing.TB, s *store.Store, what string, want ...string) {
+	t.Helper()
+	all := map[string]string{}
+	for i := 0; i < len(want); i += 2 {
+		all[string(lockKey(want[i]))] = want[i+1]
+	}
+	if got := locksIn(t, s); !maps.Equal(got, all) {
+		t.Errorf("%s: the locks are %q, want %q", what, got, all)
+	}
+}
+
+// badgerLocks is the number of versions that Badger has of locks.
+func badgerLocks(s *store.Store) int { return s.RawKeys()[byte(mvcc.GroupLock)] }
+
+// A lock that is deleted soon never gets to Badger; another one does when somebody reads
+// locks, and then its deletion does too.
+func TestShortLocksAreNotWritten(t *testing.T) {
+	s := open(t, "")
+	one := func(change func(b *store.Batch)) {
+		b := new(store.Batch)
+		change(b)
+		commit(t, s, b)
+	}
+	for i := range 100 {
+		row := fmt.Sprint("short", i)
+		one(func(b *store.Batch) { putLock(b, row, "1") })
+		if i%2 == 0 { // put once more, as by a heartbeat
+			one(func(b *store.Batch) { putLock(b, row, "2") })
+		}
+		one(func(b *store.Batch) { deleteLock(b, row) })
+	}
+	if n := badgerLocks(s); n != 0 {
+		t.Errorf("Badger has %d versions of locks that were deleted", n)
+	}
+	one(func(b *store.Batch) { putLock(b, "long", "1") })
+	snap := s.Snap()
+	defer snap.Close()
+	if n := badgerLocks(s); n != 0 {
+		t.Errorf("Badger has %d versions of a lock that nobody reads", n)
+	}
+	wantLocks(t, s, "of one lock", "long", "1")
+	one(func(b *store.Batch) { putLock(b, "long", "2") })
+	wantLocks(t, s, "replaced", "long", "2")
+	before := badgerLocks(s)
+	one(func(b *store.Batch) { deleteLock(b, "long") })
+	if n := badgerLocks(s); n != before+1 {
+		t.Errorf("Badger has %d versions of locks, before the deletion %d", n, before)
+	}
+	wantLocks(t, s, "RESURRECTED: after the deletion")
+	one(func(b *store.Batch) { putLock(b, "long", "3") })
+	one(func(b *store.Batch) { deleteLock(b, "long") })
+	if n := badgerLocks(s); n != before+1 {
+		t.Errorf("Badger has %d versions of locks after another lock, before it %d", n, before+1)
+	}
+}
+
+// Locks that nobody deletes are written when they become too many, or too large.
+func TestManyLocksAreWritten(t *testing.T) {
+	for name, of := range map[string]struct{ locks, size int }{
+		"many": {1<<15 + 1000, 10}, "large": {100, 50 << 10}, "chunked": {1, 600 << 10},
+	} {
+		s := open(t, "")
+		value := string(bytes.Repeat([]byte("v"), of.size))
+		var want []string
+		for i := 0; i < of.locks; i += 50 {
+			b := new(store.Batch)
+			for j := i; j < min(i+50, of.locks); j++ {
+				putLock(b, fmt.Sprint(j), value)
+				want = append(want, fmt.Sprint(j), value)
+			}
+			commit(t, s, b)
+		}
+		if n := badgerLocks(s); n == 0 {
+			t.Errorf("%s: none are written", name)
+		}
+		wantLocks(t, s, name, want...)
+	}
+}
+
+// A Snap that may lack locks does not pretend that there are none.
+func TestSnapLacksLocks(t *testing.T) {
+	s := open(t, "")
+	b := new(store.Batch)
+	putLock(b, "row", "1")
+	commit(t, s, b)
+	snap := s.Snap()
+	defer snap.Close()
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil {
+			t.Errorf("%s: a Snap without locks answers", what)
+		}
+	}
+	_, err := snap.Locked(cell("row", "c"))
+	refused("a lock", err)
+	refused("all locks", last(snap.DiskLocks(mvcc.Span{Table: 16})))
+	refused("all rows", snap.Cursor(store.Rows{}).Each(func(_, _ []byte) bool { return true }))
+	_, err = snap.Row(16, "row", 10, nil)
+	refused("a row", err)
+}
+
+// A Snap with locks shows those of the Commits that have returned, and keeps them.
+func TestSnapKeepsItsLocks(t *testing.T) {
+	s := open(t, "")
+	b := new(store.Batch)
+	putLock(b, "row", "1")
+	commit(t, s, b)
+	snap := s.SnapWithLocks()
+	defer snap.Close()
+	b = new(store.Batch)
+	deleteLock(b, "row")
+	putLock(b, "other", "1")
+	commit(t, s, b)
+	wantLocks(t, s, "later", "other", "1")
+	for row, want := range map[string]bool{"row": true, "other": false} {
+		if got, err := snap.Locked(cell(row, "c")); got != want || err != nil {
+			t.Errorf("%s is locked: %t, %v", row, got, err)
+		}
+	}
+}
+
+// A store that cannot write its locks says so to whoever reads them, and to the next Commit.
+func TestLocksCannotBeWritten(t *testing.T) {
+	broken := errors.New("test: broken")
+	var fail error
+	s := open(t, "", func(o *store.Options) { store.BeforeTxn(o, func() error { return fail }) })
+	b := new(store.Batch)
+	putLock(b, "row", "1")
+	commit(t, s, b)
+	fail = broken
+	snap := s.SnapWithLocks()
+	defer snap.Close()
+	if _, err := snap.Locked(cell("row", "c")); !errors.Is(err, broken) {
+		t.Errorf("reading a lock: %v", err)
+	}
+	if _, _, err := snap.Newest(cell("row", "c")); err != nil {
+		t.Errorf("reading something else: %v", err)
+	}
+	fail = nil
+	if err := s.StateWriter().Commit([]*store.Batch{b}); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("the next Commit: %v", err)
+	}
+	if err := s.Checkpoint(); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("a checkpoint: %v", err)
+	}
+}
+
+// syncing opens a store that tells what its state was at the last sync: what a power loss may
+// leave of it.
+func syncing(t *testing.T, dir string) (s *store.Store, synced *map[string][]byte) {
+	t.Helper()
+	synced = new(map[string][]byte)
+	s = open(t, dir, func(o *store.Options) {
+		store.BeforeSync(o, func() (err error) {
+			*synced, err = disk.Files(filepath.Join(dir, "db"))
+			return err
+		})
+	})
+	return s, synced
+}
+
+// lose is a power loss that leaves these files of the state.
+func lose(t *testing.T, dir string, left map[string][]byte) *store.Store {
+	t.Helper()
+	lost := killed(t, dir)
+	if err := disk.Replace(filepath.Join(lost, "db"), left); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, lost)
+}
+
+// A lock that is put before a checkpoint, and stands, is there after a power loss that leaves
+// nothing else: nothing will put it again. Catches BROKEN=pending_unflushed.
+func TestLockOutlivesCheckpoint(t *testing.T) {
+	for name, covers := range map[string]func(s *store.Store) error{
+		"checkpoint": (*store.Store).Checkpoint,
+		"barrier": func(s *store.Store) error {
+			beginAt(t, s, 4, 10)
+			return nil
+		},
+		"close": (*store.Store).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, synced := syncing(t, dir)
+			beginAt(t, s, 3, 10)
+			locked(t, s, 3, 11, func(b *store.Batch) {
+				putLock(b, "stands", "1")
+				putLock(b, "goes", "1")
+			})
+			locked(t, s, 3, 12, func(b *store.Batch) { deleteLock(b, "goes") })
+			if err := covers(s); err != nil {
+				t.Fatal(err)
+			}
+			s = lose(t, dir, *synced)
+			wantFigures(t, s, 3, 12, name)
+			wantLocks(t, s, "LOST-LOCK: after "+name, "stands", "1")
+		})
+	}
+}
+
+// A lock that a checkpoint has made durable, and that was deleted then, is gone when its
+// tablet has applied the deletion again. Catches BROKEN=lock_resurrected.
+func TestDeletedLockStaysDeleted(t *testing.T) {
+	dir := t.TempDir()
+	s, synced := syncing(t, dir)
+	beginAt(t, s, 3, 10)
+	locked(t, s, 3, 11, func(b *store.Batch) { putLock(b, "row", "1") })
+	if err := s.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	delete12 := func(b *store.Batch) { deleteLock(b, "row") }
+	locked(t, s, 3, 12, delete12)
+	wantLocks(t, s, "RESURRECTED: before the crash")
+	s = lose(t, dir, *synced)
+	wantLocks(t, s, "after the power loss", "row", "1")
+	applied(t, s, 3, 12, delete12)
+	wantLocks(t, s, "RESURRECTED: after the crash")
+}
+
+// The same of a lock that was written, and whose entry and deletion are both behind the
+// checkpoint, so that the deletion follows a put of the same lock: Badger's is not
+// forgotten. Catches BROKEN=locks_unknown.
+func TestPutAgainAndDeleted(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	beginAt(t, s, 3, 10)
+	put11 := func(b *store.Batch) { putLock(b, "row", "1") }
+	delete12 := func(b *store.Batch) { deleteLock(b, "row") }
+	locked(t, s, 3, 11, put11)
+	wantLocks(t, s, "written for a reader", "row", "1")
+	left, err := disk.Files(filepath.Join(dir, "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	locked(t, s, 3, 12, delete12)
+	s = lose(t, dir, left)
+	wantFigures(t, s, 3, 10, "after the power loss")
+	applied(t, s, 3, 11, put11)
+	applied(t, s, 3, 12, delete12)
+	wantLocks(t, s, "FORGOTTEN: a lock of Badger's, deleted again")
+}
+
+// TestLocksAgainstModel: whatever a crash leaves of locks, and whenever they were read or
+// made durable, they are right when what follows the checkpoint is applied again.
+func TestLocksAgainstModel(t *testing.T) {
+	for seed := range uint64(40) {
+		dice := rand.New(rand.NewPCG(seed, 7))
+		s := open(t, "", memTable(1<<20), func(o *store.Options) { o.Crashes = true })
+		beginAt(t, s, 3, 10)
+		index, changes := uint64(10), map[uint64]func(*store.Batch){}
+		model := map[string]string{}
+		for range 150 {
+			switch dice.IntN(12) {
+			case 0:
+				if err := s.Checkpoint(); err != nil {
+					t.Fatal(err)
+				}
+			case 1:
+				if got := locksIn(t, s); !maps.Equal(got, model) {
+					t.Fatalf("seed %d, entry %d: %q, want %q", seed, index, got, model)
+				}
+			case 2:
+				var loss *rand.Rand
+				if dice.IntN(3) > 0 {
+					loss = dice
+				}
+				s = reopen(t, s, loss)
+				from, err := openLog(t, s, 3).Checkpoint()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := from + 1; i <= index; i++ {
+					applied(t, s, 3, i, changes[i])
+				}
+			default:
+				index++
+				row, put := fmt.Sprint(dice.IntN(6)), dice.IntN(2) == 0
+				value := fmt.Sprint(index)
+				delete(model, string(lockKey(row)))
+				changes[index] = func(b *store.Batch) { deleteLock(b, row) }
+				if put {
+					model[string(lockKey(row))] = value
+					changes[index] = func(b *store.Batch) { putLock(b, row, value) }
+				}
+				locked(t, s, 3, index, changes[index])
+			}
+		}
+		if got := locksIn(t, s); !maps.Equal(got, model) {
+			t.Fatalf("seed %d: %q, want %q", seed, got, model)
+		}
+	}
+}
