@@ -163,7 +163,7 @@ func (j *readJob) run() {
 		}
 		return
 	}
-	snap := j.snap()
+	snap := j.openSnap()
 	defer snap.Close()
 	if refusal := j.check(snap); refusal != nil {
 		for _, call := range j.calls {
@@ -199,9 +199,9 @@ func (j *readJob) run() {
 	}
 }
 
-// snap opens the Snap that the calls are answered from. Only a history shows locks as the
+// openSnap opens the Snap that the calls are answered from. Only a history shows locks as the
 // store has them.
-func (j *readJob) snap() *store.Snap {
+func (j *readJob) openSnap() *store.Snap {
 	for _, call := range j.calls {
 		if call.Req.GetHistory() != nil {
 			return j.tablet.store.SnapWithLocks()
