@@ -54,6 +54,9 @@
 //  14. What a compaction has copied, and what a snapshot has sent, was compared with its
 //     checksums (tables.go, hold.go, scrub.go). The first damage ends the store for good:
 //     ErrDamaged (damage.go, docs/adr/0029).
+//  15. A lock that stands is in Badger or in the Writer's memory. What a checkpoint covers, and
+//     what a SnapWithLocks shows, is in Badger; another Snap refuses to read locks (locks.go,
+//     docs/adr/0049).
 //
 // # What a crash does
 //

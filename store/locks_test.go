@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -200,6 +202,75 @@ func TestLocksCannotBeWritten(t *testing.T) {
 	}
 }
 
+// On a full disk nothing new is committed, but locks that were are written: a checkpoint gives
+// room.
+func TestLocksOnAFullDisk(t *testing.T) {
+	free := uint64(1 << 30)
+	s := open(t, "", func(o *store.Options) {
+		o.MinFreeBytes, o.FreeBytes = 1<<20, func() (uint64, error) { return free, nil }
+	})
+	beginAt(t, s, 3, 10)
+	b := new(store.Batch)
+	putLock(b, "row", "1")
+	commit(t, s, b)
+	free = 0
+	_ = s.Room(1) // which looks
+	if err := s.StateWriter().Commit([]*store.Batch{b}); !errors.Is(err, store.ErrDiskFull) {
+		t.Fatalf("a Commit on a full disk: %v", err)
+	}
+	if err := s.Checkpoint(); err != nil {
+		t.Errorf("a checkpoint: %v", err)
+	}
+	if n := badgerLocks(s); n != 1 {
+		t.Errorf("Badger has %d locks after the checkpoint", n)
+	}
+	wantLocks(t, s, "on a full disk", "row", "1")
+}
+
+// TestLocksAreNeverTorn: a Snap shows a batch's locks with the rest of it, while others make
+// checkpoints.
+func TestLocksAreNeverTorn(t *testing.T) {
+	s := open(t, "")
+	rawKey := store.AppendKey(nil, mvcc.GroupRaw, cell("row", "c"), 0)
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			b := new(store.Batch)
+			if i%3 == 0 {
+				b.Delete(rawKey)
+				deleteLock(b, "row")
+			} else {
+				b.Put(rawKey, fmt.Append(nil, i))
+				putLock(b, "row", fmt.Sprint(i))
+			}
+			if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	done.Go(func() {
+		for !stop.Load() {
+			if err := s.Checkpoint(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 2000 {
+		snap := s.SnapWithLocks()
+		raw, _, err := snap.Get(rawKey)
+		lock, _, lockErr := snap.Get(lockKey("row"))
+		if snap.Close(); err != nil || lockErr != nil || !bytes.Equal(raw, lock) {
+			t.Errorf("torn: %q is locked by %q: %v, %v", raw, lock, err, lockErr)
+			break
+		}
+	}
+	stop.Store(true)
+	done.Wait()
+}
+
 // syncing opens a store that tells what its state was at the last sync: what a power loss may
 // leave of it.
 func syncing(t *testing.T, dir string) (s *store.Store, synced *map[string][]byte) {
@@ -225,7 +296,7 @@ func lose(t *testing.T, dir string, left map[string][]byte) *store.Store {
 }
 
 // A lock that is put before a checkpoint, and stands, is there after a power loss that leaves
-// nothing else: nothing will put it again. Catches BROKEN=pending_unflushed.
+// nothing else: nothing will put it again. Catches BROKEN=locks_unflushed.
 func TestLockOutlivesCheckpoint(t *testing.T) {
 	for name, covers := range map[string]func(s *store.Store) error{
 		"checkpoint": (*store.Store).Checkpoint,

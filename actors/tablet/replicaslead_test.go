@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -200,4 +201,33 @@ func TestReadAfterSplit(t *testing.T) {
 		len(a.Value.GetError().GetDescriptors()) != 2 {
 		t.Errorf("EPOCH: the row that went: %v", a.Value)
 	}
+}
+
+// TestLeaderKnowsUnwrittenLocks: a new leader knows, and shows, the locks that its store has
+// kept in memory since they were put.
+func TestLeaderKnowsUnwrittenLocks(t *testing.T) {
+	g := newGroup(t, 3, 3, 0)
+	old := g.elect(groupTablet, 1, 2, 3)
+	g.do(groupTablet, prewriteOf(g.take(1), "locked", "v"))
+	g.even(groupTablet, 1, 2, 3)
+	for _, id := range g.others(old) {
+		if n := g.nodes[id].store.RawKeys()[byte(mvcc.GroupLock)]; n != 0 {
+			t.Errorf("node %d has written %d locks: this test shows little", id, n)
+		}
+	}
+	lead := g.elect(groupTablet, g.others(old)...)
+	got := g.at(lead, groupTablet, getOf(g.take(1), "locked")).GetGet().GetResults()[0]
+	if got.GetStatus() != pb.Status_STATUS_LOCKED {
+		t.Errorf("the lock is not known: %v", got)
+	}
+	g.do(groupTablet, prewriteOf(g.take(1), "other", "v"))
+	shown := g.at(lead, groupTablet, &pb.TabletRequest{Op: &pb.TabletRequest_History{
+		History: &pb.HistoryRequest{Table: 16, Row: []byte("other"), Limit: 10},
+	}}).GetHistory().GetEntries()
+	for _, e := range shown {
+		if e.Group == uint32(mvcc.GroupLock) {
+			return
+		}
+	}
+	t.Errorf("the history lacks the lock: %v", shown)
 }

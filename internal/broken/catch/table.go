@@ -76,7 +76,7 @@ var properties = []property{
 		assertion: "UNSYNCED: .*"},
 	{tag: "replay_from_applied", pkg: "store", test: "^TestOpenedAsOfTheCheckpoint$",
 		assertion: "AHEAD: .*"},
-	{tag: "pending_unflushed", pkg: "store", test: "^TestLockOutlivesCheckpoint$",
+	{tag: "locks_unflushed", pkg: "store", test: "^TestLockOutlivesCheckpoint$",
 		assertion: "LOST-LOCK: .*"},
 	{tag: "lock_resurrected", pkg: "store", test: "^TestDeletedLockStaysDeleted$",
 		assertion: "RESURRECTED: .*"},
