@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
@@ -322,6 +323,51 @@ func TestLockOutlivesCheckpoint(t *testing.T) {
 			wantFigures(t, s, 3, 12, name)
 			wantLocks(t, s, "LOST-LOCK: after "+name, "stands", "1")
 		})
+	}
+}
+
+// A checkpoint beside commits covers none whose locks it has not made durable. Catches
+// BROKEN=locks_flushed_early.
+func TestCheckpointCoversItsLocks(t *testing.T) {
+	s := open(t, "", memTable(1<<20), func(o *store.Options) { o.Crashes = true })
+	beginAt(t, s, 3, 10)
+	const end = 300
+	appendTo(t, s, 3, run(store.InitialTerm, 11, end), hard(store.InitialTerm, end))
+	var done sync.WaitGroup
+	var failed atomic.Bool
+	defer done.Wait()
+	done.Go(func() {
+		for i := uint64(11); i <= end && !failed.Load(); i++ {
+			b := effectsOf(3, i, nil)
+			putLock(b, fmt.Sprint(i), "1")
+			if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+	})
+	for covered := uint64(10); covered < end; {
+		if err := s.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		n, err := s.Reopen(rand.New(rand.NewPCG(covered, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if covered, err = openLog(t, n, 3).Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		have := locksIn(t, n)
+		for i := uint64(11); i <= covered; i++ {
+			if have[string(lockKey(fmt.Sprint(i)))] == "" {
+				failed.Store(true)
+				t.Fatalf("LOST-LOCK: the checkpoint is at %d, and the lock of %d is gone", covered, i)
+			}
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

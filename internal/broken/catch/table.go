@@ -78,6 +78,8 @@ var properties = []property{
 		assertion: "AHEAD: .*"},
 	{tag: "locks_unflushed", pkg: "store", test: "^TestLockOutlivesCheckpoint$",
 		assertion: "LOST-LOCK: .*"},
+	{tag: "locks_flushed_early", pkg: "store", test: "^TestCheckpointCoversItsLocks$",
+		assertion: "LOST-LOCK: .*"},
 	{tag: "lock_resurrected", pkg: "store", test: "^TestDeletedLockStaysDeleted$",
 		assertion: "RESURRECTED: .*"},
 	{tag: "locks_unknown", pkg: "store", test: "^TestPutAgainAndDeleted$",
