@@ -337,14 +337,16 @@ func TestCheckpointCoversItsLocks(t *testing.T) {
 	var failed atomic.Bool
 	defer done.Wait()
 	done.Go(func() {
+		pace := time.NewTicker(50 * time.Microsecond)
+		defer pace.Stop()
 		for i := uint64(11); i <= end && !failed.Load(); i++ {
+			<-pace.C
 			b := effectsOf(3, i, nil)
 			putLock(b, fmt.Sprint(i), "1")
 			if err := s.StateWriter().Commit([]*store.Batch{b}); err != nil {
 				t.Error(err)
 				return
 			}
-			time.Sleep(50 * time.Microsecond)
 		}
 	})
 	for covered := uint64(10); covered < end; {
