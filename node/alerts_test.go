@@ -475,11 +475,7 @@ func damageStore(ctx context.Context, t *testing.T) (before, after scrape) {
 	if err != nil || len(tables) == 0 {
 		t.Fatal(tables, err)
 	}
-	text := []byte(readText(t, tables[0]))
-	text[100] ^= 1
-	if err := os.WriteFile(tables[0], text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	flipBit(t, tables[0])
 	if err := n.VerifyStore(); err == nil {
 		t.Fatal("the damage is not found")
 	}

@@ -103,19 +103,7 @@ func TestDamagedStore(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
-	f, err := os.OpenFile(names[0], os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	one := make([]byte, 1)
-	if _, err := f.ReadAt(one, 100); err != nil {
-		t.Fatal(err)
-	}
-	one[0] ^= 1
-	if _, err := f.WriteAt(one, 100); err != nil {
-		t.Fatal(err)
-	}
+	flipBit(t, names[0])
 	if err := n.VerifyStore(); !errors.Is(err, store.ErrDamaged) {
 		t.Fatalf("BIT-ROT: %v, want ErrDamaged", err)
 	}
@@ -140,5 +128,25 @@ func TestDamagedStore(t *testing.T) {
 	}
 	if err == nil {
 		_ = n.Close(ctx)
+	}
+}
+
+// flipBit changes a bit of the file in place: a file that is mapped must not get shorter on
+// the way.
+func flipBit(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const at = 100
+	one := make([]byte, 1)
+	if _, err := f.ReadAt(one, at); err != nil {
+		t.Fatal(err)
+	}
+	one[0] ^= 1
+	if _, err := f.WriteAt(one, at); err != nil {
+		t.Fatal(err)
 	}
 }
