@@ -29,7 +29,7 @@ import (
 )
 
 // runLimit is how long a broken build may take to be caught. Compilation does not count.
-const runLimit = time.Minute
+const runLimit = 2 * time.Minute
 
 // property is one patch and how the loss that it makes is noticed.
 type property struct {
