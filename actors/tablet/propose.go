@@ -159,12 +159,8 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
 			err)
 	}
-	if len(p.muts) == 0 && len(muts) > cap(p.muts) { // one large operation: no copy
-		p.muts, p.command.Effects = muts, f.wires
-	} else {
-		p.muts = append(p.muts, muts...)
-		p.command.Effects = append(p.command.Effects, f.wires...)
-	}
+	p.muts = append(p.muts, muts...)
+	p.command.Effects = append(p.command.Effects, f.wires...)
 	p.bytes += f.bytes
 	p.entries += f.entries
 	return nil

@@ -3,7 +3,6 @@ package txn
 import (
 	"context"
 	"iter"
-	"slices"
 	"sync"
 
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -83,7 +82,6 @@ func (r *reader) getRecords(ctx context.Context, cells []mvcc.Cell,
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cache.grow(len(b.cells))
 	for i, at := range b.origin {
 		out[at] = b.results[i]
 		r.cache.put(b, i, r.c.cfg.ReadCacheBytes)
@@ -219,25 +217,9 @@ func (c *readCache) put(b *readBatch, i, maxBytes int) {
 	if c.index != nil {
 		c.index[*cell] = len(c.cells) - 1
 	} else if len(c.cells) > smallSet {
-		c.indexAll(4 * smallSet)
-	}
-}
-
-// grow makes room for n more cells, if they are many.
-func (c *readCache) grow(n int) {
-	if n <= smallSet {
-		return
-	}
-	c.cells, c.results = slices.Grow(c.cells, n), slices.Grow(c.results, n)
-	if c.index == nil {
-		c.indexAll(len(c.cells) + n)
-	}
-}
-
-// indexAll begins the index, with room for n cells.
-func (c *readCache) indexAll(n int) {
-	c.index = make(map[mvcc.Cell]int, n)
-	for i, cell := range c.cells {
-		c.index[cell] = i
+		c.index = make(map[mvcc.Cell]int, 4*smallSet)
+		for i, cell := range c.cells {
+			c.index[cell] = i
+		}
 	}
 }
