@@ -35,7 +35,7 @@ func (v *EvalView) Lock(c mvcc.Cell) (mvcc.Lock, bool) {
 		}
 		return *m.Lock, true
 	}
-	return v.memory.locks.get(c, &v.memory.locks.near)
+	return v.memory.locks.get(c)
 }
 
 // Locks iterates the locks and reservations, without the overlay. Mutations do not read it.
@@ -167,11 +167,6 @@ func (v *EvalView) Notification(c mvcc.Cell) (mvcc.Notify, bool, error) {
 	if col != nil && col.notifies != nil {
 		n, ok := col.notifies.Get(mvcc.CellNotify{Cell: c})
 		return n.Notify, ok, nil
-	}
-	if col != nil && col.queue != nil { // of a backlog those that are run for now
-		if n, ok := col.queue.of(c.Row); ok {
-			return n, true, nil
-		}
 	}
 	return v.Snap.Notification(c)
 }

@@ -15,9 +15,8 @@ import (
 // in constant time, as the tree then copies its nodes when it changes them.
 type lockTable struct {
 	tree    *btree.BTreeG[lockEntry]
-	near    btree.PathHint // where the last change or lookup of a turn was: the next is near
-	applied int            // locks that are no reservations
-	copied  *lockTable     // by view since the last change; nil: not yet
+	applied int        // locks that are no reservations
+	copied  *lockTable // by view since the last change; nil: not yet
 }
 
 // lockEntry is a cell's lock. Every comparison copies two of them, hence the pointer.
@@ -55,12 +54,12 @@ func (t *lockTable) view() *lockTable {
 	return t.copied
 }
 
-// get returns the cell's lock or reservation. near is nil, except in the tablet's turns.
-func (t *lockTable) get(c mvcc.Cell, near *btree.PathHint) (mvcc.Lock, bool) {
+// get returns the cell's lock or reservation.
+func (t *lockTable) get(c mvcc.Cell) (mvcc.Lock, bool) {
 	if t.tree.Len() == 0 { // as it is while nobody writes
 		return mvcc.Lock{}, false
 	}
-	e, ok := t.tree.GetHint(lockEntry{cell: c}, near)
+	e, ok := t.tree.Get(lockEntry{cell: c})
 	if !ok {
 		return mvcc.Lock{}, false
 	}
@@ -71,7 +70,7 @@ func (t *lockTable) get(c mvcc.Cell, near *btree.PathHint) (mvcc.Lock, bool) {
 // copies of the tree share it.
 func (t *lockTable) put(c mvcc.Cell, l *mvcc.Lock) {
 	t.copied = nil
-	before, replaced := t.tree.SetHint(lockEntry{cell: c, lock: l}, &t.near)
+	before, replaced := t.tree.Set(lockEntry{cell: c, lock: l})
 	if replaced {
 		t.count(before.lock, -1)
 	}
@@ -88,7 +87,7 @@ func (t *lockTable) count(l *mvcc.Lock, n int) {
 // drop takes the cell's lock away, whichever it is.
 func (t *lockTable) drop(c mvcc.Cell) {
 	t.copied = nil
-	if e, ok := t.tree.DeleteHint(lockEntry{cell: c}, &t.near); ok {
+	if e, ok := t.tree.Delete(lockEntry{cell: c}); ok {
 		t.count(e.lock, -1)
 	}
 }
@@ -110,11 +109,12 @@ func (t *lockTable) dropFrom(from mvcc.Cell) {
 // (design section 3). A token of 0 means a lock that is applied, any other the
 // reservation with that token.
 func (t *lockTable) remove(c mvcc.Cell, token uint64) {
-	e, ok := t.tree.DeleteHint(lockEntry{cell: c}, &t.near)
+	// It nearly always is, so that deleting first saves a search.
+	e, ok := t.tree.Delete(lockEntry{cell: c})
 	switch {
 	case !ok:
-	case e.lock.Token != token: // rarely, so that one search is enough
-		t.tree.SetHint(e, &t.near)
+	case e.lock.Token != token:
+		t.tree.Set(e)
 	default:
 		t.copied = nil
 		t.count(e.lock, -1)

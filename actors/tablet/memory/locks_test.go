@@ -12,7 +12,7 @@ func TestLockViews(t *testing.T) {
 	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
 	type times struct{ start, commit mvcc.Timestamp }
 	in := func(v *lockTable) times { // the cell's lock; zero: none
-		l, _ := v.get(cell, nil)
+		l, _ := v.get(cell)
 		return times{l.StartTS, l.CommitTS}
 	}
 	for _, step := range []struct {

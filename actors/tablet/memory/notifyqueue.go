@@ -15,8 +15,8 @@ import (
 // and keeps it when the cell changes again, so that no cell stays behind because it
 // changes often. It goes to the end when a run has failed, and when a run has left it for
 // a newer change; what is parked has no place. The order is the leader's, in memory: a
-// new leader begins with that of the timestamps. Nothing depends on the order but who waits
-// for how long; evaluation does read a notification from it (EvalView.Notification).
+// new leader begins with that of the timestamps. Nothing depends on it but who waits for
+// how long.
 //
 // It belongs to the column of the index, and so to the tablet's actor; readers have
 // copies of its tree. It holds as many notifications as the index may; what comes while
@@ -91,16 +91,6 @@ func (q *notifyQueue) drop(row string) {
 		q.tree.Delete(evaluate.Queued{Place: place})
 		delete(q.places, row)
 	}
-}
-
-// of returns the row's notification, if it has a place.
-func (q *notifyQueue) of(row string) (mvcc.Notify, bool) {
-	place, there := q.places[row]
-	if !there {
-		return mvcc.Notify{}, false
-	}
-	n, there := q.tree.Get(evaluate.Queued{Place: place})
-	return n.Notify.Notify, there
 }
 
 // back moves the row's notification, if it has one, to the end.

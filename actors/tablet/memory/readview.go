@@ -130,7 +130,7 @@ func (v *ReadView) Open(snap *store.Snap, safepoint mvcc.Timestamp) {
 }
 
 // Lock implements evaluate.View.
-func (v *ReadView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c, nil) }
+func (v *ReadView) Lock(c mvcc.Cell) (mvcc.Lock, bool) { return v.locks.get(c) }
 
 // Locks implements evaluate.View.
 func (v *ReadView) Locks(s mvcc.Span, reverse bool) iter.Seq2[mvcc.Cell, mvcc.Lock] {
