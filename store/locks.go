@@ -59,7 +59,7 @@ func (l *locks) keep(o *op) bool {
 		return false
 	case known:
 		return false
-	case chunksOf(len(o.value)) > 1: // no lock is as long
+	case chunksOf(len(o.value)) > 1: // longer than any lock
 		l.known[string(o.key)] = struct{}{}
 		return false
 	}
@@ -137,5 +137,5 @@ func (s *Store) SnapWithLocks() *Snap {
 	return snap
 }
 
-// errLockless is returned for a read of locks from a Snap that lacks some.
-var errLockless = errors.New("store: locks are read from a Snap that lacks some")
+// errLockless is returned for a read of locks from a Snap that may lack some.
+var errLockless = errors.New("store: this Snap may lack locks; read them from a SnapWithLocks")

@@ -23,6 +23,15 @@ func lockKey(row string) []byte { return store.AppendKey(nil, mvcc.GroupLock, ce
 func putLock(b *store.Batch, row, value string) { b.Put(lockKey(row), []byte(value)) }
 func deleteLock(b *store.Batch, row string)     { b.Delete(lockKey(row)) }
 
+// changed commits what change adds to a batch, which it returns.
+func changed(t testing.TB, s *store.Store, change func(b *store.Batch)) *store.Batch {
+	t.Helper()
+	b := new(store.Batch)
+	change(b)
+	commit(t, s, b)
+	return b
+}
+
 // locked adds an entry to a tablet's log and commits it with what change adds.
 func locked(t testing.TB, s *store.Store, tablet, index uint64, change func(b *store.Batch)) {
 	t.Helper()
@@ -74,11 +83,7 @@ func badgerLocks(s *store.Store) int { return s.RawKeys()[byte(mvcc.GroupLock)] 
 // locks, and then its deletion does too.
 func TestShortLocksAreNotWritten(t *testing.T) {
 	s := open(t, "")
-	one := func(change func(b *store.Batch)) {
-		b := new(store.Batch)
-		change(b)
-		commit(t, s, b)
-	}
+	one := func(change func(b *store.Batch)) { changed(t, s, change) }
 	for i := range 100 {
 		row := fmt.Sprint("short", i)
 		one(func(b *store.Batch) { putLock(b, row, "1") })
@@ -138,9 +143,7 @@ func TestManyLocksAreWritten(t *testing.T) {
 // A Snap that may lack locks does not pretend that there are none.
 func TestSnapLacksLocks(t *testing.T) {
 	s := open(t, "")
-	b := new(store.Batch)
-	putLock(b, "row", "1")
-	commit(t, s, b)
+	changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
 	snap := s.Snap()
 	defer snap.Close()
 	refused := func(what string, err error) {
@@ -160,15 +163,13 @@ func TestSnapLacksLocks(t *testing.T) {
 // A Snap with locks shows those of the Commits that have returned, and keeps them.
 func TestSnapKeepsItsLocks(t *testing.T) {
 	s := open(t, "")
-	b := new(store.Batch)
-	putLock(b, "row", "1")
-	commit(t, s, b)
+	changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
 	snap := s.SnapWithLocks()
 	defer snap.Close()
-	b = new(store.Batch)
-	deleteLock(b, "row")
-	putLock(b, "other", "1")
-	commit(t, s, b)
+	changed(t, s, func(b *store.Batch) {
+		deleteLock(b, "row")
+		putLock(b, "other", "1")
+	})
 	wantLocks(t, s, "later", "other", "1")
 	for row, want := range map[string]bool{"row": true, "other": false} {
 		if got, err := snap.Locked(cell(row, "c")); got != want || err != nil {
@@ -182,9 +183,7 @@ func TestLocksCannotBeWritten(t *testing.T) {
 	broken := errors.New("test: broken")
 	var fail error
 	s := open(t, "", func(o *store.Options) { store.BeforeTxn(o, func() error { return fail }) })
-	b := new(store.Batch)
-	putLock(b, "row", "1")
-	commit(t, s, b)
+	b := changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
 	fail = broken
 	snap := s.SnapWithLocks()
 	defer snap.Close()
@@ -211,9 +210,7 @@ func TestLocksOnAFullDisk(t *testing.T) {
 		o.MinFreeBytes, o.FreeBytes = 1<<20, func() (uint64, error) { return free, nil }
 	})
 	beginAt(t, s, 3, 10)
-	b := new(store.Batch)
-	putLock(b, "row", "1")
-	commit(t, s, b)
+	b := changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
 	free = 0
 	_ = s.Room(1) // which looks
 	if err := s.StateWriter().Commit([]*store.Batch{b}); !errors.Is(err, store.ErrDiskFull) {
