@@ -21,17 +21,7 @@ func TestResumedCreate(t *testing.T) {
 	from := start(t, 100)
 	dir := t.TempDir()
 	db, l := from.DB(), open(t, dir)
-	ctx, stop := context.WithCancel(t.Context())
-	_, err := backup.Create(ctx, handle.Client(db), l, backup.CreateOptions{
-		Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
-			if p.Done == 1 {
-				stop()
-			}
-		}},
-	})
-	if err == nil {
-		t.Fatal("not interrupted")
-	}
+	interruptCreate(t, db, l)
 	listed, err := l.List(t.Context())
 	must(t, err)
 	if len(listed) != 1 || listed[0].Manifest != nil {

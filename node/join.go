@@ -93,7 +93,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	if err := e.bind(parts); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	e.warnUnnamed()
+	e.warnOfMissingHost()
 	e.contact = join.NewGRPCContact(e.credentials())
 	// A node with replicas was in a cluster before, and may be needed for a quorum.
 	voters, err := votersWith(st)
@@ -262,13 +262,13 @@ func (e *joining) bind(parts joiningParts) error {
 	return err
 }
 
-// warnUnnamed warns if the certificate is not for the address that others are told.
-func (e *joining) warnUnnamed() {
+// warnOfMissingHost warns if the certificate is not for the address that others are told.
+func (e *joining) warnOfMissingHost() {
 	host, _, err := net.SplitHostPort(e.at.Listen)
 	if e.files == nil || err != nil { // without a listener there is nothing to reach
 		return
 	}
-	if problem, next := e.files.Unnamed(host); problem != "" {
+	if problem, next := e.files.MissingHost(host); problem != "" {
 		e.cfg.Logger.Warn("node: the certificate lacks this node's address", "problem", problem,
 			"next", next)
 	}

@@ -212,6 +212,23 @@ func TestPauseSurvivesRestart(t *testing.T) {
 	}
 }
 
+// heldCounter registers an observer that counts, each run of which waits until it may pass.
+func heldCounter(running *atomic.Int64, pass <-chan struct{},
+	options ...percolator.ObserverOption) func(*percolator.Registry) {
+	return func(r *percolator.Registry) {
+		r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx,
+			m percolator.Notification) error {
+			running.Add(1)
+			defer running.Add(-1)
+			select {
+			case <-pass:
+			case <-ctx.Done():
+			}
+			return counts(ctx, tx, m)
+		}, options...)
+	}
+}
+
 // TestLimitRaised: the scanners hand out enough for a limit that is raised.
 func TestLimitRaised(t *testing.T) {
 	const limit = 300
@@ -219,18 +236,8 @@ func TestLimitRaised(t *testing.T) {
 	pass := make(chan struct{})
 	n := open(t, "", func(c *node.Config) {
 		c.ObserverWorkers, c.Notifications.NoHints = limit, true
-		c.Observers = func(r *percolator.Registry) {
-			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx,
-				m percolator.Notification) error {
-				running.Add(1)
-				defer running.Add(-1)
-				select {
-				case <-pass:
-				case <-ctx.Done():
-				}
-				return counts(ctx, tx, m)
-			}, percolator.Concurrency(1), percolator.Deadline(5*time.Minute))
-		}
+		c.Observers = heldCounter(&running, pass, percolator.Concurrency(1),
+			percolator.Deadline(5*time.Minute))
 	})
 	write(t, n.DB(), 0, limit)
 	eventually(t, "one runs", func() bool { return running.Load() == 1 })
@@ -247,18 +254,7 @@ func TestLimitLive(t *testing.T) {
 	var running atomic.Int64
 	pass := make(chan struct{})
 	n := open(t, "", func(c *node.Config) {
-		c.Observers = func(r *percolator.Registry) {
-			r.Strong("counter", input, func(ctx context.Context, tx *percolator.Tx,
-				m percolator.Notification) error {
-				running.Add(1)
-				defer running.Add(-1)
-				select {
-				case <-pass:
-				case <-ctx.Done():
-				}
-				return counts(ctx, tx, m)
-			}, percolator.Concurrency(4))
-		}
+		c.Observers = heldCounter(&running, pass, percolator.Concurrency(4))
 	})
 	const rows = 100
 	write(t, n.DB(), 0, rows)

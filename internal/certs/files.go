@@ -150,10 +150,10 @@ func (f *Files) Names() []string {
 	return nil
 }
 
-// Unnamed returns, for the log, what is wrong if the own certificate is not good for a host by
+// MissingHost returns, for the log, what is wrong if the own certificate is not good for a host by
 // which the node is reached, and the command that makes one that is. Both are empty if it is
 // good, or if there is none.
-func (f *Files) Unnamed(host string) (problem, next string) {
+func (f *Files) MissingHost(host string) (problem, next string) {
 	pair := f.now().pair
 	if pair == nil || pair.Leaf == nil {
 		return "", ""
@@ -163,7 +163,7 @@ func (f *Files) Unnamed(host string) (problem, next string) {
 	}
 	has := hosts(pair.Leaf)
 	problem = fmt.Sprintf("%s is for %s, not for %s, at which this node is reached: clients, and nodes "+
-		"that join, refuse it there", filepath.Base(f.source.Cert), orNone(has), host)
+		"that join, refuse it there", filepath.Base(f.source.Cert), listHosts(has), host)
 	_, name := Identity(pair.Leaf)
 	next = "percolator cert create-node " + name
 	for _, h := range append(has, host) {
@@ -172,8 +172,8 @@ func (f *Files) Unnamed(host string) (problem, next string) {
 	return problem, next + " --ca-dir DIR --certs " + filepath.Dir(f.source.Cert) + " --force"
 }
 
-// orNone lists hosts.
-func orNone(hosts []string) string {
+// listHosts joins hosts for a message.
+func listHosts(hosts []string) string {
 	if len(hosts) == 0 {
 		return "no host"
 	}

@@ -106,7 +106,7 @@ func otherAuthority(c *x509.Certificate, known []*x509.Certificate) string {
 	return fmt.Sprintf(" (%s), but of %s", strings.Join(keys, ", "), shortKey(c.AuthorityKeyId))
 }
 
-// shortKey is the begin of a key's identifier as other tools write it, such as 1A:2B:3C:4D.
+// shortKey is the beginning of a key's identifier, as other tools write it, such as 1A:2B:3C:4D.
 func shortKey(id []byte) string {
 	if len(id) == 0 {
 		return "a key without identifier"
