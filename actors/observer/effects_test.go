@@ -209,6 +209,72 @@ func followWork(t *testing.T, own bool) {
 	w.last.happen()
 }
 
+// TestWaitForBatch: what a batch writes goes back to the oldest of the commits that it is for,
+// whatever the order of their rows. Catches BROKEN=origin_of_batch.
+func TestWaitForBatch(t *testing.T) {
+	began, opened := make(chan struct{}, 1), make(chan struct{})
+	last := event{c: make(chan struct{})}
+	var done atomic.Bool
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Observer: quick,
+		Register: func(r *percolator.Registry) {
+			r.StrongBatch("batch", raw, func(_ context.Context, tx *percolator.Tx,
+				changes []percolator.Notification) error {
+				if changes[0].Row == "gate" {
+					began <- struct{}{}
+					<-opened
+					return nil
+				}
+				if len(changes) != 3 {
+					t.Errorf("a batch of %d changes: the test shows nothing", len(changes))
+				}
+				tx.Set("effect", other, []byte("x"))
+				return nil
+			}, percolator.Concurrency(1))
+			r.Strong("after", other, func(context.Context, *percolator.Tx,
+				percolator.Notification) error {
+				<-last.c
+				done.Store(true)
+				return nil
+			})
+		},
+	})
+	t.Cleanup(last.happen)
+	set(t, n, "gate", raw)
+	<-began
+	var oldest percolator.Timestamp
+	if err := n.DB.Transact(bounded(t, 20*time.Second),
+		func(_ context.Context, tx *percolator.Tx) error {
+			tx.Set("m", raw, []byte("x"))
+			return nil
+		}, percolator.CommittedAt(&oldest)); err != nil {
+		t.Fatal(err)
+	}
+	set(t, n, "a", raw) // the first of the batch
+	set(t, n, "z", raw) // and the last
+	notifytest.Eventually(t, 20*time.Second, "all wait", func() bool {
+		return n.Stats("batch").Queued == 3
+	})
+	close(opened)
+	notifytest.Eventually(t, 20*time.Second, "the effect alone is left", func() bool {
+		return n.Stats("after").Running == 1 && cluster.Dirty() == 1
+	})
+	var asked atomic.Int64
+	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetPending().GetEffects() != nil && asked.Add(1) == 8 {
+			last.happen()
+		}
+		return txntest.Fault{}
+	})
+	if _, err := n.DB.WaitFor(bounded(t, 30*time.Second), oldest); err != nil {
+		t.Fatal(err)
+	}
+	if !done.Load() {
+		t.Error("EFFECT-MISSING: the batch's effect on the older of its commits still runs")
+	}
+}
+
 // holds reports whether the tablet begins with the table.
 func holds(c *notifytest.Cluster, tablet uint64, table mvcc.TableID) bool {
 	for _, d := range c.Tablets() {

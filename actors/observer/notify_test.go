@@ -11,9 +11,11 @@ import (
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/actors/observer"
 	"github.com/percolator-go/percolator/actors/scanner"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/notify"
 	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
 // TestChangesCollapse: changes that come while a run goes on are covered by one more run,
@@ -227,6 +229,52 @@ func TestWeakObserver(t *testing.T) {
 	if stats := n.Stats("poked"); stats.Commits < 50 || stats.Failures != 0 {
 		t.Errorf("%+v", stats)
 	}
+}
+
+// TestWeakRunSeesItsChange: a weak notification that commits after the run's transaction has
+// begun is left to the next run, since this one would not see what was written with it.
+// Catches BROKEN=weak_ahead.
+func TestWeakRunSeesItsChange(t *testing.T) {
+	cluster := notifytest.NewCluster()
+	n := notifytest.Start(t, notifytest.NodeConfig{
+		Cluster: cluster, Scanners: -1, Hints: scanner.HintsOff, Observer: quick,
+		Register: func(r *percolator.Registry) {
+			r.Weak("poked", poke, func(ctx context.Context, tx *percolator.Tx,
+				m percolator.Notification) error {
+				_, there, err := tx.Get(ctx, m.Row, other)
+				if err == nil && !there {
+					t.Errorf("UNSEEN: the run at %d does not see what was written with the notification at %d",
+						tx.StartTS(), m.TS)
+				}
+				return err
+			})
+		},
+	})
+	var once sync.Once
+	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetWalk() == nil {
+			return txntest.Fault{}
+		}
+		return txntest.Fault{Before: func(ctx context.Context) {
+			once.Do(func() {
+				if err := n.DB.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
+					tx.Set("row", other, []byte("x"))
+					tx.Notify("row", poke)
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}}
+	})
+	dirty := notify.Dirty{Cell: n.Cell(table, "row", poke.Name), Held: true}
+	if _, err := n.Dispatcher.Submit(bounded(t, 10*time.Second),
+		[]notify.Dirty{dirty}); err != nil {
+		t.Fatal(err)
+	}
+	notifytest.Eventually(t, 10*time.Second, "the notification has run", func() bool {
+		return n.Stats("poked").Commits > 0 && cluster.Dirty() == 0
+	})
 }
 
 // TestCoordinatorDies between the primary and an observed secondary: the observer of the

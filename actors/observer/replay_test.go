@@ -2,6 +2,7 @@ package observer_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,5 +70,39 @@ func TestReplayCrashBeforeClear(t *testing.T) {
 	}
 	if s := n.Stats("reader"); s.Commits != 2 || s.Runs != 2 {
 		t.Errorf("a replay ran %d times", s.Commits-1)
+	}
+}
+
+// TestReplayWhileCleared: a replay that arrives while a check clears an older entry of a clean
+// cell stays, although the check began after the replay took its timestamp. Catches
+// BROKEN=clean_cleared_to_start.
+func TestReplayWhileCleared(t *testing.T) {
+	n, cluster := one(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		return nil
+	})
+	set(t, n, "row", raw)
+	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	cell, replay := n.Cell(table, "row", raw.Name), cluster.Timestamps(1)
+	var once sync.Once
+	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetClearNotify() == nil {
+			return txntest.Fault{}
+		}
+		return txntest.Fault{Before: func(context.Context) {
+			once.Do(func() { cluster.Mark(cell, mvcc.Notify{TS: replay, Replay: true}) })
+		}}
+	})
+	cluster.Mark(cell, mvcc.Notify{TS: 1}) // left behind by a run that has committed
+	notifytest.Eventually(t, 10*time.Second, "all is cleared", func() bool {
+		return cluster.Dirty() == 0
+	})
+	if err := n.DB.WaitIdle(bounded(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.Stats("reader"); s.Commits != 2 {
+		t.Errorf("REPLAY-LOST: %d runs have committed, want one for the change and one for the replay",
+			s.Commits)
 	}
 }

@@ -195,6 +195,26 @@ func TestConfirmWaitsForReservations(t *testing.T) {
 		pb.Status_STATUS_TOO_OLD)
 }
 
+// TestConfirmWaitsForTheBound: while the bound is in flight nothing below it is confirmed, since
+// the bound may be lost, and then a later leader lets transactions prewrite below it. Catches
+// BROKEN=confirm_unbound.
+func TestConfirmWaitsForTheBound(t *testing.T) {
+	r := newPipelinedRig(t, store.Options{InMemory: true}, 8)
+	r.take(1)
+	bound := uint64(r.take(1))
+	release := r.hold()
+	raised := r.start(2, collectOf(&pb.CollectRequest{Bound: bound}))
+	early := r.start(2, collectOf(&pb.CollectRequest{Confirm: bound}))
+	if c := await(t, early).GetCollect(); c.GetConfirmed() {
+		t.Errorf("CONFIRM-UNBOUND: confirmed while the bound is in flight: %v", c)
+	}
+	release()
+	await(t, raised)
+	if c := r.do(2, collectOf(&pb.CollectRequest{Confirm: bound})).GetCollect(); !c.Confirmed {
+		t.Errorf("not confirmed once the bound is applied: %v", c)
+	}
+}
+
 // TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory
 // and on disk.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {

@@ -205,6 +205,42 @@ func TestValidateAfterLocks(t *testing.T) {
 	}
 }
 
+// TestValidateAgain: a primary's commit that is answered with COMMIT_TS_TOO_LOW is sent with a
+// later timestamp only if nothing that the transaction validates has changed up to there.
+// Catches BROKEN=validate_once.
+func TestValidateAgain(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		w := newWorld(t)
+		c, p := w.client(txn.Config{})
+		other, _ := w.client(txn.Config{})
+		w.set(c, "on", "a", "z")
+		one := w.skewed(c, "a", "z", (*txn.Txn).Validate)
+		two := w.skewed(other, "z", "a", unguarded)
+		var once sync.Once
+		p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			if commit := req.GetCommit(); commit != nil {
+				once.Do(func() {
+					commit.CommitTs = commit.StartTs
+					if !changed {
+						return
+					}
+					if _, err := two.Commit(w.ctx); err != nil {
+						t.Errorf("the other one, which met no lock: %v", err)
+					}
+				})
+			}
+			return txntest.Fault{}
+		})
+		_, err := one.Commit(w.ctx)
+		if !changed && err != nil {
+			t.Errorf("nothing has changed: %v", err)
+		}
+		if changed && !errors.Is(err, txn.ErrConflict) {
+			t.Errorf("SKEW: what was validated has changed, and the commit ended with %v", err)
+		}
+	}
+}
+
 // TestValidateNeverWaits: a lock of a transaction that is alive ends the commit at once, and
 // nothing is left of it.
 func TestValidateNeverWaits(t *testing.T) {
