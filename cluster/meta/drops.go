@@ -190,6 +190,25 @@ func IsDropped(c *pb.Catalogue, id uint32) bool {
 		})
 }
 
+// Unused reports whether the catalogue has every table of which the tablet can hold rows as
+// dropped. The last tablet is never unused, because the timers are in it.
+func Unused(c *pb.Catalogue, d *pb.TabletDescriptor) bool {
+	end, bounded := wire.EndOf(d)
+	if !bounded {
+		return false
+	}
+	first, last := uint32(wire.StartOf(d).Table), uint32(end.Table)
+	if end.Row == "" { // it ends before that table
+		last--
+	}
+	for id := first; id <= last; id++ {
+		if !IsDropped(c, id) {
+			return false
+		}
+	}
+	return true
+}
+
 // droppedRow returns the row with the last record of a dropped table.
 func droppedRow(id uint32) string { return prefixDropped + strconv.FormatUint(uint64(id), 10) }
 

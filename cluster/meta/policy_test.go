@@ -111,3 +111,51 @@ func TestTabletsAreBounded(t *testing.T) {
 		t.Errorf("beyond the new bound: %v", err)
 	}
 }
+
+// TestDroppedTablesDoNotCount: tables that are dropped give their tablets back at once, but
+// no more of these may wait to be merged than the policy allows tablets.
+func TestDroppedTablesDoNotCount(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, m := newWorld(t)
+	if _, err := m.Policy.Found(ctx, &pb.Policy{SplitMaxTablets: proto.Uint64(4)}); err != nil {
+		t.Fatal(err)
+	}
+	var refused *txn.ServerError
+	for round := range 3 {
+		table, err := m.Schema.CreateTable(ctx, "t", []string{"a", "b"})
+		if round == 2 {
+			if !errors.As(err, &refused) || refused.Code != pb.Error_CODE_OVERLOADED {
+				t.Fatalf("six tablets of dropped tables, and another table: %v", err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := m.Schema.DropTable(ctx, "t", table.Id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestUnused: a tablet is unused if it can hold rows of dropped tables alone.
+func TestUnused(t *testing.T) {
+	c := &pb.Catalogue{DroppedTables: []uint32{20, 23}, Gone: []*pb.TableRange{{First: 21, Last: 22}}}
+	for _, x := range []struct {
+		from, to uint32
+		end      string
+		want     bool
+	}{
+		{20, 21, "", true}, {20, 20, "k", true}, {20, 24, "", true}, {20, 24, "a", false},
+		{19, 21, "", false}, {22, 23, "k", true}, {24, 25, "", false},
+	} {
+		d := &pb.TabletDescriptor{StartTable: x.from, EndTable: x.to, EndRow: []byte(x.end)}
+		if got := Unused(c, d); got != x.want {
+			t.Errorf("from table %d to table %d row %q: %t", x.from, x.to, x.end, got)
+		}
+	}
+	if Unused(c, &pb.TabletDescriptor{StartTable: 20, EndUnbounded: true}) {
+		t.Error("the last tablet, which has the timers, is unused")
+	}
+}

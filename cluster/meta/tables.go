@@ -137,19 +137,31 @@ func (s *Schema) roomForTable(ctx context.Context, name string, splitKeys []stri
 }
 
 // roomForTablets refuses new boundaries at keys in the table with the id if they would
-// make more tablets than the policy allows. A boundary that exists costs nothing. Nodes
-// that make tablets at the same moment do not see each other's: each may exceed the bound
-// by what one request makes.
+// make more tablets than the policy allows. A boundary that exists costs nothing, and a
+// tablet of dropped tables alone does not count: it is merged away. While more of these
+// wait for that than the policy allows tablets, nothing new is made. Nodes that make tablets
+// at the same moment do not see each other's: each may exceed the bound by what one request
+// makes.
 func (s *Schema) roomForTablets(ctx context.Context, id uint32, keys ...string) error {
 	tablets, err := s.tablets.Tablets(ctx)
 	if err != nil {
 		return err
 	}
-	there, at := 0, map[wire.Position]bool{}
+	c, err := s.observers.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	there, unused, at := 0, 0, map[wire.Position]bool{}
 	for _, d := range tablets {
-		if start := wire.StartOf(d); start.Table >= mvcc.FirstUserTable {
+		start := wire.StartOf(d)
+		if start.Table < mvcc.FirstUserTable {
+			continue
+		}
+		at[start] = true
+		if Unused(c, d) {
+			unused++
+		} else {
 			there++
-			at[start] = true
 		}
 	}
 	more := 0
@@ -167,7 +179,13 @@ func (s *Schema) roomForTablets(ctx context.Context, id uint32, keys ...string) 
 	if err != nil {
 		return err
 	}
-	if most := p.GetSplitMaxTablets(); uint64(there+more) > most {
+	most := p.GetSplitMaxTablets()
+	if uint64(unused) > most {
+		return refuse(pb.Error_CODE_OVERLOADED,
+			"%d tablets of dropped tables wait to be merged, and at most %d may: try again later",
+			unused, most)
+	}
+	if uint64(there+more) > most {
 		return refuse(pb.Error_CODE_TOO_LARGE,
 			"there are %d tablets, and at most %d are allowed: %d more would have to be made. "+
 				"`percolator cluster set "+

@@ -20,7 +20,7 @@ const (
 	// there were numbers. It is also what a store's directory of theirs says.
 	Unnumbered Number = 2
 
-	oldest, newest Number = 2, 3
+	oldest, newest Number = 2, 4
 )
 
 // Feature is something on the wire or on disk that not all builds know which this one works
@@ -55,9 +55,15 @@ var Origins = Feature{"waiting for a commit's effects", 3}
 // write there, and fire none.
 var Timers = Feature{"durable timers", 3}
 
+// Merges are the operations and entries that merge two tablets into one. A node that does not
+// know them cannot read such an entry, and would go on with a tablet that is gone.
+var Merges = Feature{"merging tablets", 4}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
-func Features() []Feature { return []Feature{Backups, Batches, Locks, Origins, Timers} }
+func Features() []Feature {
+	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges}
+}
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
 // them.
