@@ -19,6 +19,9 @@ type ClientConfig struct {
 	// CertFile and KeyFile are this client's certificate, CAFile the authority that
 	// signed the nodes': PEM files.
 	CertFile, KeyFile, CAFile string
+	// Proxy connects through the proxy that the environment names, by HTTPS_PROXY and NO_PROXY;
+	// default: connections are direct, whatever the environment says.
+	Proxy bool
 	// LockTTL is how long others wait for this client's locks after its death; default 10 s.
 	LockTTL time.Duration
 	// Batch tunes how operations for one address are put together; zero fields take the defaults.
@@ -54,7 +57,7 @@ func Dial(ctx context.Context, addrs []string, cfg ClientConfig) (*DB, error) {
 	}
 	transport, err := rpc.Dial(ctx, addrs, rpc.ClientConfig{
 		Insecure: cfg.Insecure, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, CAFile: cfg.CAFile,
-		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger,
+		Batch: rpc.BatchConfig(cfg.Batch), Logger: cfg.Logger, Proxy: cfg.Proxy,
 	})
 	if err != nil {
 		return nil, err

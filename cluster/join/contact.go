@@ -57,7 +57,7 @@ func (c *GRPCContact) client(addr string) (pb.MembershipClient, error) {
 		MinConnectTimeout: callTimeout, // without it a handshake has only the pause before it
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(c.creds),
-		grpc.WithConnectParams(retry))
+		grpc.WithConnectParams(retry), grpc.WithNoProxy()) // nodes are reached directly, whatever HTTPS_PROXY says
 	if err != nil {
 		return nil, fmt.Errorf("join: reach %s: %w", addr, err)
 	}

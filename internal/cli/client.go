@@ -38,6 +38,7 @@ type connector struct {
 	insecure      bool
 	certs         string // a folder of them
 	cert, key, ca string
+	proxy         bool
 	timeout       time.Duration
 	// reached is set once a node has answered: later failures have another reason than
 	// that no node runs.
@@ -56,6 +57,8 @@ func (c *connector) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.key, "key", "", "PEM file with its key")
 	flags.StringVar(&c.ca, "ca", "", "PEM file with the authority that signed the nodes' "+
 		"certificates")
+	flags.BoolVar(&c.proxy, "proxy", false,
+		"connect through the proxy that HTTPS_PROXY names; without it connections are direct")
 	flags.DurationVar(&c.timeout, "timeout", usualTimeout,
 		"give up after this time; a command that may take long connects in it")
 }
@@ -157,7 +160,7 @@ func (c *connector) cutShort(ctx context.Context, err error) error {
 // config decides between certificates and plain text. Plain text needs no flag on
 // loopback addresses.
 func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
-	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca}
+	cfg := rpc.ClientConfig{Insecure: c.insecure, CertFile: c.cert, KeyFile: c.key, CAFile: c.ca, Proxy: c.proxy}
 	files := c.cert != "" || c.key != "" || c.ca != ""
 	switch {
 	case len(c.addrs) == 0:
@@ -169,7 +172,9 @@ func (c *connector) config(cmd *cobra.Command) (rpc.ClientConfig, error) {
 		return cfg, usagef(cmd, "--certs names a folder, --cert, --key and --ca name files: "+
 			"give one or the other")
 	case c.certs != "":
-		return folderConfig(c.certs), nil
+		cfg = folderConfig(c.certs)
+		cfg.Proxy = c.proxy
+		return cfg, nil
 	case files && (c.cert == "" || c.key == "" || c.ca == ""):
 		return cfg, usagef(cmd, "--cert, --key and --ca go together")
 	case files, c.insecure:

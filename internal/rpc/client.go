@@ -38,6 +38,7 @@ type Client struct {
 
 	answerWithin time.Duration // the constant, but for tests
 	awaitStart   bool          // ClientConfig.AwaitStart
+	proxy        bool          // ClientConfig.Proxy
 }
 
 var _ txn.Transport = (*Client)(nil)
@@ -88,9 +89,13 @@ func dial(ctx context.Context, addrs []string, cfg ClientConfig,
 			MinConnectTimeout: connectTimeout,
 		}),
 	}, opts...)
+	// gRPC would take the proxy of the environment, which rarely reaches a cluster's addresses.
+	if !cfg.Proxy {
+		opts = append(opts, grpc.WithNoProxy())
+	}
 	c := &Client{
 		worker: mvcc.Worker{Incarnation: rand.Uint64()}, answerWithin: answerWithin,
-		awaitStart: cfg.AwaitStart,
+		awaitStart: cfg.AwaitStart, proxy: cfg.Proxy,
 	}
 	c.rpc = pb.NewPercolatorClient(unary{c})
 	for _, addr := range addrs {
@@ -131,7 +136,7 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 				return nil
 			}
 			text, clear := Diagnose(status.Convert(err).Message())
-			last = fmt.Errorf("%s: %s%w", l.addr, text, txn.Plain(fromStatus(err)))
+			last = fmt.Errorf("%s: %s%w%s", l.addr, text, txn.Plain(fromStatus(err)), proxyNote(l.addr, c.proxy))
 			allRefused = allRefused && clear
 			// Somebody is there and refuses: asking the others would only hide why.
 			var refusal *txn.ServerError

@@ -94,6 +94,9 @@ type ClientConfig struct {
 	Batch                     BatchConfig
 	DialTimeout               time.Duration // until some address has answered; default 10 s
 	Logger                    *slog.Logger
+	// Proxy connects through the proxy that HTTPS_PROXY and NO_PROXY name for an address.
+	// Without it connections are direct, whatever the environment says.
+	Proxy bool
 	// AwaitStart has an address where nothing listens tried until DialTimeout, for a node that
 	// is being started may take that long to listen.
 	AwaitStart bool
