@@ -148,7 +148,7 @@ named by --config.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{cmd: cmd, err: err}
+		return &usageError{cmd: cmd, err: dashHint(err)}
 	})
 	root.PersistentFlags().StringVar(&c.config, "config", "",
 		"YAML file with settings; keys are the flags' names")

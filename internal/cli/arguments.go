@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -121,6 +122,17 @@ func unquote(arg string) (string, error) {
 		arg = rest
 	}
 	return string(text), nil
+}
+
+// dashHint adds to the error about an unknown -x how an argument is written that begins with a
+// dash.
+func dashHint(err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() == "" {
+		return err
+	}
+	return fmt.Errorf("%w: write -- before an argument that begins with a dash: -- -%s", err,
+		unknown.GetSpecifiedShortnames())
 }
 
 // limitFlag is a flag that limits the entries of a listing.

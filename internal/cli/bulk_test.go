@@ -174,7 +174,10 @@ func TestBadLines(t *testing.T) {
 		`{"row":"r","columns":{"a":{"base64":"YQ==","base64":"Yg=="}}}`: `comes twice`,
 		`{"row":"r","columns":{"a":"1"},"base64_columns":{"YQ==":"2"}}`: `a comes twice`,
 		`{"Row":"r","columns":{"a":"1"}}`:                               `Row is not known here`,
-		`[]`:                                                            `not an object`,
+		`[]`:                                                            "`jq -c '.[]' FILE`",
+		`[{"row":"r","columns":{"a":"1"}}`:                              "`jq -c '.[]' FILE`",
+		`{`:                                                             "`jq -c . FILE`",
+		`  {"row": "r",`:                                                "`jq -c . FILE`",
 		`"x"`:                                                           `not an object`,
 		`{"row":"` + strings.Repeat("x", 5000) +
 			`","columns":{"a":"1"}}`: "row of 5000 bytes",
@@ -205,6 +208,19 @@ func TestBadLines(t *testing.T) {
 		if got := b.export(); strings.Count(got, "\n") != 2 {
 			t.Errorf("%.80s: passed over, there is\n%s", line, got)
 		}
+	}
+}
+
+// TestByteOrderMark: a mark at the beginning of the file is passed over, and counted where a
+// load goes on; elsewhere it is a fault.
+func TestByteOrderMark(t *testing.T) {
+	const mark, line = "\ufeff", `{"row":"r","columns":{"a":"1"}}` + "\n"
+	b := newBulk(t)
+	b.file("in", mark+line+mark+line)
+	b.must(ExitFailed, "line 2: bad line: ", "load", "t", "@in")
+	b.must(ExitDone, "going on after line 1", "load", "t", "@in", "--skip-bad", "1")
+	if got := b.export(); got != line {
+		t.Errorf("loaded %s", got)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,38 +59,27 @@ failure if it was asked for by name.`,
 // addAt adds --at, which reads an earlier snapshot within the history that is kept.
 func addAt(cmd *cobra.Command) *string {
 	return cmd.Flags().String("at", "",
-		"read as of a timestamp, a time (2026-01-31T12:00:00Z) or so long ago (5m)")
+		"read as of a timestamp, a time (2026-01-31T12:00:00Z), an age (5m, 1d) or now")
 }
 
 // openSnapshot opens the snapshot that --at names; an empty at means now.
 func openSnapshot(ctx context.Context, db *percolator.DB, out *printer,
 	at string) (*percolator.Snapshot, error) {
-	if at == "" {
-		return db.Snapshot(ctx)
-	}
-	if ts, err := strconv.ParseUint(at, 10, 64); err == nil {
-		return db.SnapshotAt(ctx, percolator.Timestamp(ts))
-	}
-	if t, err := time.Parse(time.RFC3339Nano, at); err == nil {
-		now, err := oracleNow(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		out.noteAhead(now, time.Now())
-		return db.SnapshotAt(ctx, percolator.Timestamp(mvcc.TimestampAt(t.UnixMilli())))
-	}
-	ago, err := time.ParseDuration(at)
-	if err != nil || ago < 0 {
-		return nil, usagef(nil, "--at %s: neither a timestamp, nor a time such as "+
-			"2026-01-31T12:00:00Z, nor a duration such as 5m", at)
-	}
-	// The oracle's clock counts, not this machine's: go back from a timestamp of now.
-	now, err := oracleNow(ctx, db)
+	parsed, err := parseAt(nil, at)
 	if err != nil {
 		return nil, err
 	}
-	then := mvcc.TimestampAt(now.Millis() - ago.Milliseconds())
-	return db.SnapshotAt(ctx, percolator.Timestamp(then))
+	if parsed == (atTime{}) || parsed.isAge && parsed.age == 0 {
+		return db.Snapshot(ctx)
+	}
+	var now mvcc.Timestamp
+	if parsed.needsNow() {
+		if now, err = oracleNow(ctx, db); err != nil {
+			return nil, err
+		}
+		out.noteAhead(parsed, now, time.Now())
+	}
+	return db.SnapshotAt(ctx, percolator.Timestamp(parsed.timestamp(now)))
 }
 
 // oracleNow returns a fresh timestamp.
@@ -110,9 +98,9 @@ const aheadNoted = 200 * time.Millisecond
 // noteAhead says that a state as of a time by the clock may lack what was committed before
 // that time, if the timestamp, a fresh one, is ahead of the clock: commits have later
 // timestamps than the time at which they were made.
-func (p *printer) noteAhead(now mvcc.Timestamp, clock time.Time) {
+func (p *printer) noteAhead(at atTime, now mvcc.Timestamp, clock time.Time) {
 	ahead := time.Duration(now.Millis()-clock.UnixMilli()) * time.Millisecond
-	if ahead <= aheadNoted {
+	if !at.byClock || ahead <= aheadNoted {
 		return
 	}
 	p.note("--at: the cluster's timestamps are %v ahead of this machine's clock, as after a restart: "+

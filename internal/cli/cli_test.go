@@ -148,7 +148,7 @@ func TestAheadOfTheClock(t *testing.T) {
 	}
 	var warned strings.Builder
 	out := &printer{program: "percolator", stderr: &warned}
-	out.noteAhead(mvcc.TimestampAt(clock.UnixMilli()+50), clock)
+	out.noteAhead(atTime{byClock: true}, mvcc.TimestampAt(clock.UnixMilli()+50), clock)
 	if warned.String() != "" {
 		t.Errorf("clocks differ by some milliseconds anyway: %s", &warned)
 	}
@@ -239,6 +239,9 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 		{nil, "batch: {tablet: {size: 1}}\n", `unknown key "batch-tablet-size"`},
 		{nil, "scanners: [oops\n", "configuration file"},
 		{nil, "timeout: soon\n", `setting "timeout"`},
+		{nil, "insecure: yes\n", `"yes" is neither true nor false`},
+		{[]string{"PERCOLATOR_PORT=7800"}, "", "unknown setting PERCOLATOR_PORT"},
+		{[]string{"PERCOLATOR_SERVICES_HOST=x"}, "", "unknown setting PERCOLATOR_SERVICES_HOST"},
 	} {
 		args := []string{"status"}
 		if tc.file != "" {
@@ -248,6 +251,22 @@ func TestUnknownSettingsAreRefused(t *testing.T) {
 		if code != ExitUsage || !strings.Contains(stderr, tc.says) {
 			t.Errorf("%v %q: exit code %d, %s", tc.environ, tc.file, code, stderr)
 		}
+	}
+}
+
+// TestServiceLinks: what Kubernetes sets for services named percolator and percolator-nodes
+// is no setting.
+func TestServiceLinks(t *testing.T) {
+	environ := []string{
+		"PERCOLATOR_SERVICE_HOST=10.0.0.1", "PERCOLATOR_SERVICE_PORT=7800",
+		"PERCOLATOR_SERVICE_PORT_CLIENTS=7800", "PERCOLATOR_PORT=tcp://10.0.0.1:7800",
+		"PERCOLATOR_PORT_7800_TCP=tcp://10.0.0.1:7800", "PERCOLATOR_PORT_7800_TCP_PROTO=tcp",
+		"PERCOLATOR_PORT_7800_TCP_PORT=7800", "PERCOLATOR_PORT_7800_TCP_ADDR=10.0.0.1",
+		"PERCOLATOR_NODES_SERVICE_HOST=10.0.0.2", "PERCOLATOR_NODES_SERVICE_PORT=7802",
+		"PERCOLATOR_NODES_PORT=udp://10.0.0.2:7802", "PERCOLATOR_NODES_PORT_7802_UDP_ADDR=10.0.0.2",
+	}
+	if code, _, stderr := runApp(t, bankCluster(), environ, "status"); code != ExitDone {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 

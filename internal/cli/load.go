@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -169,9 +170,15 @@ func (l *lineReader) next() ([]byte, error) {
 		if size > l.max+1 {
 			return nil, fmt.Errorf("%w: %d bytes, over --max-line", errBadLine, size)
 		}
+		if l.line == 1 {
+			return trimNewline(bytes.TrimPrefix(l.text, byteOrderMark)), nil
+		}
 		return trimNewline(l.text), nil
 	}
 }
+
+// byteOrderMark begins the files of some programs that write UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // trimNewline removes "\n" or "\r\n" from the end of a line.
 func trimNewline(line []byte) []byte {

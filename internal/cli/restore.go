@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,8 +45,8 @@ gives it up.` + locationHelp,
 	copying.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Backup, "backup", "", "this one of the location's; default: the newest")
-	at := flags.String("at", "", "a timestamp, or a time (2026-01-31T12:00:00Z), that is "+
-		"covered; default: the backup's")
+	at := flags.String("at", "", "a timestamp, a time (2026-01-31T12:00:00Z) or an age "+
+		"(5m, 1d) that the backup covers; default: the backup's own")
 	tables := flags.StringArray("table", nil, "only this table, as NAME or OLD=NEW; repeatable")
 	noPolicy := flags.Bool("no-policy", false, "leave the cluster's policy as it is")
 	flags.BoolVar(&o.Notify, "notify", false, "have observers run for changes that they had not "+
@@ -57,8 +56,8 @@ gives it up.` + locationHelp,
 		if o.Options, err = copying.options(cmd, m); err != nil {
 			return err
 		}
-		var byClock bool
-		if o.At, byClock, err = parseAt(cmd, *at); err != nil {
+		wanted, err := parseAt(cmd, *at)
+		if err != nil {
 			return err
 		}
 		o.Tables, o.Policy = map[string]string{}, len(*tables) == 0 && !*noPolicy
@@ -73,35 +72,21 @@ gives it up.` + locationHelp,
 			o.Tables[from] = to
 		}
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			if byClock {
-				now, err := s.client.Timestamp(ctx)
-				if err != nil {
+			var now mvcc.Timestamp
+			if wanted.needsNow() {
+				var err error
+				if now, err = s.client.Timestamp(ctx); err != nil {
 					return err
 				}
-				d.out.noteAhead(now, time.Now())
+				d.out.noteAhead(wanted, now, time.Now())
 			}
+			o.At = uint64(wanted.timestamp(now))
 			return atLocation(ctx, backup.Open, args[0], func(l *backup.Location) error {
 				return d.restore(ctx, s, l, o, m)
 			})
 		})
 	}
 	return d.withClient(cmd)
-}
-
-// parseAt reads --at, 0 if it is empty, and whether it is a time by the clock.
-func parseAt(cmd *cobra.Command, at string) (ts uint64, byClock bool, err error) {
-	if at == "" {
-		return 0, false, nil
-	}
-	if ts, err := strconv.ParseUint(at, 10, 64); err == nil && ts > 0 {
-		return ts, false, nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, at)
-	if err != nil || t.UnixMilli() <= 0 {
-		return 0, false, usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
-			"2026-01-31T12:00:00Z", at)
-	}
-	return uint64(mvcc.TimestampAt(t.UnixMilli())), true, nil
 }
 
 // restore runs the restore and prints the result.

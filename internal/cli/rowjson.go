@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -105,7 +106,7 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		return nil, fmt.Errorf(
 			`%w: not UTF-8; bytes that are no text are written {"base64": "…"}`, errBadLine)
 	}
-	if err := checkNames(line); err != nil {
+	if err := cmp.Or(checkLayout(line), checkNames(line)); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadLine, err)
 	}
 	// An unknown field is a typing error or of a later version; either way its data would
@@ -138,6 +139,18 @@ func parseRow(line []byte, limits mvcc.Limits) (*rowCells, error) {
 		row.add(string(raw), parsed.Base64[name])
 	}
 	return row, row.check(line, limits)
+}
+
+// checkLayout refuses JSON that is not one object a line, and says how to make it so.
+func checkLayout(line []byte) error {
+	switch line = bytes.TrimSpace(line); {
+	case len(line) > 0 && line[0] == '[':
+		return errors.New("a JSON array: write one object per line, as `jq -c '.[]' FILE` does")
+	case len(line) > 0 && line[0] == '{' && line[len(line)-1] != '}':
+		return errors.New("the object does not end on its line: write each object on one line, " +
+			"as `jq -c . FILE` does")
+	}
+	return nil
 }
 
 // add adds a column; no value deletes it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 	}
 	delete(env, "config")
 	for _, key := range slices.Sorted(maps.Keys(env)) {
-		if !known[key] {
+		if !known[key] && !serviceLink(key, env[key]) {
 			return fmt.Errorf("environment: unknown setting %s%s", envName(key),
 				suggestion(key, known))
 		}
@@ -47,6 +48,9 @@ func (c *commandLine) fill(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			if f.Value.Type() == "bool" {
+				err = fmt.Errorf("%q is neither true nor false", value)
+			}
 			fault = fmt.Errorf("setting %q from the environment or the configuration file: %w",
 				f.Name, err)
 			return
@@ -98,6 +102,17 @@ func environment(environ []string) map[string]string {
 		}
 	}
 	return env
+}
+
+var serviceLinkName = regexp.MustCompile(
+	`(^|-)(service-host|service-port(-.+)?|port-[0-9]+-(tcp|udp|sctp)(-(proto|port|addr))?)$`)
+
+// serviceLink reports whether Kubernetes has set the variable: it sets some for each service of
+// a pod's namespace, and those of a service named percolator begin as our settings do
+// (PERCOLATOR_SERVICE_HOST, PERCOLATOR_PORT=tcp://…).
+func serviceLink(key, value string) bool {
+	port := key == "port" || strings.HasSuffix(key, "-port")
+	return serviceLinkName.MatchString(key) || port && strings.Contains(value, "://")
 }
 
 // loadFile adds the file's settings. Nested keys are joined: batch: {tablet: {linger:

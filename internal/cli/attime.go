@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/percolator-go/percolator/internal/mvcc"
+)
+
+// atTime is the value of --at: a timestamp, a time of day, or an age. The zero atTime is the
+// value of an absent flag.
+type atTime struct {
+	ts      mvcc.Timestamp
+	byClock bool          // ts is that of a time of day
+	isAge   bool          // the timestamp is that of now, less age
+	age     time.Duration // at least 0
+}
+
+// Layouts of a time of day. RFC 3339 lets a space stand for the T.
+var (
+	zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00",
+		"2006-01-02T15:04Z07:00", "2006-01-02 15:04Z07:00"}
+	zonelessLayouts = []string{"2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04",
+		"2006-01-02 15:04", time.DateOnly}
+)
+
+// maxMillis is the last millisecond since the Unix epoch that a timestamp can hold.
+const maxMillis = math.MaxUint64 >> mvcc.LogicalBits
+
+// parseAt parses the value of --at. Errors: a usageError that names the accepted forms.
+func parseAt(cmd *cobra.Command, at string) (atTime, error) {
+	if at == "" {
+		return atTime{}, nil
+	}
+	if ts, err := strconv.ParseUint(at, 10, 64); err == nil && ts > 0 {
+		return atTime{ts: mvcc.Timestamp(ts)}, nil
+	}
+	if age, ok := parseAge(at); ok && at != "0" {
+		return atTime{isAge: true, age: age}, nil
+	}
+	for _, layout := range zonedLayouts {
+		t, err := time.Parse(layout, at)
+		switch {
+		case err != nil:
+			continue
+		case t.UnixMilli() <= 0 || t.UnixMilli() > maxMillis:
+			return atTime{}, usagef(cmd, "--at %s: timestamps begin in 1970 and end in 4199", at)
+		}
+		return atTime{ts: mvcc.TimestampAt(t.UnixMilli()), byClock: true}, nil
+	}
+	for _, layout := range zonelessLayouts {
+		if t, err := time.Parse(layout, at); err == nil {
+			return atTime{}, usagef(cmd, "--at %s has no time zone: write %s for UTC, or %s for "+
+				"this machine's zone", at, t.Format(time.RFC3339Nano),
+				time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(),
+					t.Nanosecond(), time.Local).Format(time.RFC3339Nano))
+		}
+	}
+	return atTime{}, usagef(cmd, "--at %s: neither a timestamp, nor a time such as "+
+		"2026-01-31T12:00:00Z, nor an age such as 5m or 1d, nor now", at)
+}
+
+var ageInDays = regexp.MustCompile(`^([0-9]{1,5})d(.*)$`)
+
+// parseAge parses a duration, in which days of 24 hours may come first (1d12h), and "now".
+func parseAge(text string) (age time.Duration, ok bool) {
+	if text == "now" {
+		return 0, true
+	}
+	days, rest := 0, text
+	if m := ageInDays.FindStringSubmatch(text); m != nil {
+		days, _ = strconv.Atoi(m[1])
+		rest = m[2]
+		if rest == "" {
+			rest = "0s"
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, false
+	}
+	return time.Duration(days)*24*time.Hour + d, true
+}
+
+// timestamp returns the timestamp that is meant, given a fresh one. An age counts back from
+// the oracle's clock, not this machine's; one that reaches back beyond 1970 is timestamp 1.
+func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
+	if !a.isAge {
+		return a.ts
+	}
+	if a.age == 0 {
+		return now
+	}
+	return max(1, mvcc.TimestampAt(max(0, now.Millis()-a.age.Milliseconds())))
+}
+
+// needsNow reports whether a fresh timestamp is needed: to compute the one that is meant, or
+// to warn of a clock that is behind.
+func (a atTime) needsNow() bool { return a.isAge || a.byClock }
