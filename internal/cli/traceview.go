@@ -124,6 +124,9 @@ func (t *chainView) details(step *inspect.Step) []string {
 	if step.Changes > 1 {
 		addf("acknowledged %d changes together", step.Changes)
 	}
+	if step.Replay {
+		addf("a replay")
+	}
 	if step.RolledBack > 0 {
 		addf("%d runs rolled back", step.RolledBack)
 	}

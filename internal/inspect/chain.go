@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	percolator "github.com/percolator-go/percolator"
@@ -53,6 +54,7 @@ type Step struct {
 	// Changes of the cell that the run acknowledged together, if several.
 	Changes    int    `json:"changes,omitempty"`
 	RolledBack int    `json:"rolled_back,omitempty"` // runs since the change that left a rollback
+	Replay     bool   `json:"replay,omitempty"`      // it ran for the change again
 	Attempts   uint32 `json:"attempts,omitempty"`
 	ParkedTS   uint64 `json:"parked_ts,omitempty"`
 	Error      string `json:"error,omitempty"`
@@ -358,11 +360,11 @@ func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, e
 		if len(t.Steps)+len(runs) > t.Limit { // no room to show more
 			break
 		}
-		run, err := t.run(ctx, step, w.cell, o)
+		of, err := t.runsOf(ctx, step, w.cell, o)
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, run)
+		runs = append(runs, of...)
 	}
 	for _, e := range found.notified {
 		run := &Step{
@@ -377,10 +379,11 @@ func (t *Chain) runs(ctx context.Context, step *Step, found *traces) ([]*Step, e
 	return runs, nil
 }
 
-// run is the run of a strong observer for a change of a cell: the first one that began
-// after its commit, and so has read it (§2.4). The acknowledgment's start timestamp is the run's.
-func (t *Chain) run(ctx context.Context, step *Step, cell *pb.Cell,
-	o *pb.ObserverInfo) (*Step, error) {
+// runsOf returns the runs of a strong observer for a change of a cell: the first that began
+// after its commit, and so has read it (§2.4), and its replays, which read it again before the
+// cell changed further. An acknowledgment's start timestamp is its run's.
+func (t *Chain) runsOf(ctx context.Context, step *Step, cell *pb.Cell,
+	o *pb.ObserverInfo) ([]*Step, error) {
 	ack := &pb.Cell{
 		Table: cell.Table, Row: cell.Row, Class: uint32(mvcc.ClassAck), Column: []byte(o.Name),
 	}
@@ -389,35 +392,44 @@ func (t *Chain) run(ctx context.Context, step *Step, cell *pb.Cell,
 	if err != nil {
 		return nil, err
 	}
-	run := &Step{State: NotRun, at: cell}
-	var before uint64 // where the acknowledgment stood until then
+	first := &Step{State: NotRun, at: cell}
+	var runs []*Step               // those that committed
+	var before uint64              // where the acknowledgment stood until then
+	next := uint64(math.MaxUint64) // the cell's next change
 	var notify *pb.Notify
 	for _, e := range entries {
 		switch group := mvcc.Group(e.Group); {
 		case IsWrite(e) && SameCell(e.Cell, ack) && e.Write.Kind != pb.Kind_KIND_DELETE:
-			start := e.Write.StartTs
-			if start < step.CommitTS {
-				before = max(before, start)
-			} else if run.State != Committed || start < run.StartTS {
-				run = committedStep(e)
+			if e.Write.StartTs < step.CommitTS {
+				before = max(before, e.Write.StartTs)
+			} else {
+				runs = append(runs, committedStep(e))
 			}
-		case group == mvcc.GroupLock && SameCell(e.Cell, ack) && run.State != Committed &&
+		case IsWrite(e) && SameCell(e.Cell, cell) && e.Write.CommitTs > step.CommitTS:
+			next = min(next, e.Write.CommitTs)
+		case group == mvcc.GroupLock && SameCell(e.Cell, ack) &&
 			e.GetLock().GetStartTs() >= step.CommitTS:
-			run.State, run.StartTS = Committing, e.Lock.StartTs
+			first.State, first.StartTS = Committing, e.Lock.StartTs
 		case group == mvcc.GroupNotify && SameCell(e.Cell, cell):
 			notify = e.Notify
 		}
 	}
-	if run.State == NotRun && notify != nil {
-		run.waits(notify)
+	if first.State == NotRun && notify != nil {
+		first.waits(notify)
 	}
-	run.Observer, run.On = o.Name, NewCell(cell, t.Names)
-	if run.StartTS != 0 {
-		after := millisBetween(step.CommitTS, run.StartTS)
-		run.AfterMS = &after
+	if slices.SortFunc(runs, func(a, b *Step) int { return cmp.Compare(a.StartTS, b.StartTS) }); len(runs) == 0 {
+		runs = []*Step{first}
 	}
-	run.count(entries, ack, cell, before, step.CommitTS)
-	return run, nil
+	runs = slices.DeleteFunc(runs, func(r *Step) bool { return r != runs[0] && r.StartTS >= next })
+	for i, run := range runs {
+		run.Observer, run.On, run.Replay = o.Name, NewCell(cell, t.Names), i > 0
+		if run.StartTS != 0 {
+			after := millisBetween(step.CommitTS, run.StartTS)
+			run.AfterMS = &after
+		}
+	}
+	runs[0].count(entries, ack, cell, before, step.CommitTS)
+	return runs, nil
 }
 
 // count counts the changes of the cell that a run acknowledged with this one, and the runs

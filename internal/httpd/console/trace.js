@@ -55,6 +55,7 @@ function details(step) {
     step.took_ms !== undefined && `took ${step.took_ms} ms`,
     step.rolled_back && element("span", {class: "warning"},
       `${plural(step.rolled_back, "run")} before it conflicted and rolled back`),
+    step.replay && 'a replay',
     step.changes && `acknowledged ${step.changes} changes together`,
     step.same_as && `shown above, as step ${step.same_as}`,
     step.attempts && element("span", {class: "warning"},
