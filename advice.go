@@ -22,7 +22,7 @@ var advice = []struct {
 	{ErrLocked, lockAdvice},
 	{ErrConflict, lockAdvice},
 	{ErrPermission, "use a certificate of the role that this takes (--certs); " +
-		"`cert create-client NAME --role ROLE` makes one"},
+		"`cert create-client NAME --role ROLE --ca-dir CA` makes one"},
 	{ErrManagedTx, "an observer returns nil to commit, and an error to roll back"},
 	{ErrTxDone, "begin another transaction: each commits or rolls back once"},
 	{ErrClosed, "open the node, or dial, again"},

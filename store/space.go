@@ -54,7 +54,7 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 // finished and cleaned up. It costs one load.
 func (s *diskSpace) WriteBlocked() error {
 	if s.blocked.Load() {
-		return fmt.Errorf("%w of %d bytes", ErrDiskFull, s.opts.MinFreeBytes)
+		return fmt.Errorf("%w (the watermark is %d bytes)", ErrDiskFull, s.opts.MinFreeBytes)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *diskSpace) WriteBlocked() error {
 // so that work under way can still be written. It costs one load.
 func (s *diskSpace) Exhausted() error {
 	if s.exhausted.Load() {
-		return fmt.Errorf("%w of %d bytes, and next to none is left", ErrDiskFull,
+		return fmt.Errorf("%w (the watermark is %d bytes, and next to none is left)", ErrDiskFull,
 			s.opts.MinFreeBytes)
 	}
 	return nil
@@ -78,7 +78,7 @@ func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivis
 // that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
 	if free := s.look(); free < s.opts.MinFreeBytes || free-s.opts.MinFreeBytes < bytes {
-		return fmt.Errorf("%w of %d bytes: %d are free, %d more are needed", ErrDiskFull,
+		return fmt.Errorf("%w (the watermark is %d bytes; %d are free, and %d more are needed)", ErrDiskFull,
 			s.opts.MinFreeBytes, free, bytes)
 	}
 	return nil

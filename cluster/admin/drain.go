@@ -2,10 +2,14 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/percolator-go/percolator/actors/placement"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -89,15 +93,35 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// ForgetNode implements pb.AdminServer. A node that this one has heard of is refused, as is
-// one that meta's leader has.
+const (
+	// forgetPatience bounds the wait of ForgetNode; the client's bound on a call is 10 s.
+	forgetPatience = 6 * time.Second
+	forgetPause    = 200 * time.Millisecond
+)
+
+// ForgetNode implements pb.AdminServer. It refuses a node that this one believes alive. For a
+// node that has just stopped it waits until meta's leader has recorded that.
 func (s *Service) ForgetNode(ctx context.Context,
 	req *pb.ForgetNodeRequest) (*pb.ForgetNodeResponse, error) {
-	// Meta's leader may not have noticed yet that the node is back.
 	if m, alive := s.cfg.Members.Member(req.NodeId); alive {
-		return nil, refuse("node %d is alive, at %s: drain and stop it first", m.NodeID, m.Listen)
+		return nil, refuse("node %d is alive, at %s: drain and stop it first; a node that was killed "+
+			"counts as alive for about two more seconds", m.NodeID, m.Listen)
 	}
-	return &pb.ForgetNodeResponse{}, s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
+	return &pb.ForgetNodeResponse{}, onceAway(ctx, func() error {
+		return s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
+	})
+}
+
+// onceAway calls forget again while it returns ErrNotAway, for forgetPatience.
+func onceAway(ctx context.Context, forget func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetPatience)
+	defer cancel()
+	for {
+		err := forget()
+		if !errors.Is(err, meta.ErrNotAway) || txn.Sleep(ctx, forgetPause) != nil {
+			return err
+		}
+	}
 }
 
 // MoveTablet implements pb.AdminServer. The order is in meta when it returns; placement

@@ -21,9 +21,14 @@ const (
 	maxForgotten = 1 << 16
 )
 
-// ErrNodeInUse: the node is not forgotten, for it is alive, or holds replicas. It comes
-// with a txn.ServerError that names the node.
-var ErrNodeInUse = errors.New("meta: the node is in use")
+// Why a node is not forgotten. Both come with a txn.ServerError that names the node.
+var (
+	// ErrNodeInUse: it holds replicas.
+	ErrNodeInUse = errors.New("meta: the node is in use")
+	// ErrNotAway: meta's leader has not recorded it as away. If it has stopped, that follows
+	// within seconds.
+	ErrNotAway = errors.New("meta: the node is not recorded as away")
+)
 
 // notForgotten returns the condition under which a node may get its first record: it has
 // not been forgotten, nor is it until that record is written. Its error is ErrForgotten
@@ -43,7 +48,7 @@ func (t *NodeTable) notForgotten(ctx context.Context, id uint64) (change, error)
 
 // ForgetNode removes the record of a node that meta's leader has recorded as away and
 // that holds no replica. It may be repeated: a node that is forgotten already is no
-// error. Errors: ErrNoNode, ErrNodeInUse.
+// error. Errors: ErrNoNode, ErrNotAway, ErrNodeInUse.
 func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		f, forgotten, err := load[*wire.ForgottenNodes](ctx, t.records, rowForgotten)
@@ -61,9 +66,8 @@ func (t *NodeTable) ForgetNode(ctx context.Context, id uint64) error {
 			return false, refuseAs(ErrNoNode, "there is no node %d", id)
 		// It does not count that this node has not heard of it: the leader of meta decides.
 		case have.GoneSince == 0:
-			return false, refuseAs(ErrNodeInUse,
-				"node %d is not known to be away: stop it, and wait until the node that leads meta has "+
-					"noticed", id)
+			return false, refuseAs(ErrNotAway, "node %d is not recorded as away: stop it; the node that "+
+				"leads meta records it within seconds", id)
 		// Dropping an old id instead would let its directory in again.
 		case len(f.Nodes) >= maxForgotten:
 			return false, refuse(pb.Error_CODE_TOO_LARGE, "%d nodes were forgotten; at most %d",

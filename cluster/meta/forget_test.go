@@ -77,7 +77,7 @@ func TestForgottenIsRefused(t *testing.T) {
 		}
 	}
 	refused("nobody", m.Nodes.ForgetNode(ctx, 4711), ErrNoNode)
-	refused("alive", m.Nodes.ForgetNode(ctx, id), ErrNodeInUse)
+	refused("alive", m.Nodes.ForgetNode(ctx, id), ErrNotAway)
 	if _, err := m.Nodes.SetNodeGone(ctx, id, self.Incarnation, 99); err != nil {
 		t.Fatal(err)
 	}

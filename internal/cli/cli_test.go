@@ -74,7 +74,7 @@ func TestWrongDoor(t *testing.T) {
 		`connection error: desc = "error reading server preface: remote error: tls: bad certificate"`:       "`cert show`",
 		`authentication handshake failed: tls: first record does not look like a TLS handshake`:             "leave --certs out",
 		`authentication handshake failed: tls: failed to verify certificate: x509: signed by unknown`:       "each other's certificates",
-		`its certificate lacks that host: tls: failed to verify certificate: x509: certificate is valid`:    "`cert create-node NAME --host HOST --force`",
+		`its certificate lacks that host: tls: failed to verify certificate: x509: certificate is valid`:    "`cert create-node NAME --host HOST --ca-dir CA --force`",
 		`the certificates do not match: remote error: tls: certificate required`:                            "`cert show`",
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: refused"`: "start a node",
 	} {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,16 +24,19 @@ nodes that are away or do not answer, tablets without a quorum, disks, clocks, c
 observers that are behind, paused, stuck or have parked notifications, old locks. Any node that
 answers will do, also without a quorum.
 
-The exit code is 1 if there is a warning or worse. With -o json each finding is an object; the
+The exit code is 1 if there is a warning or worse; findings of a kind that --ignore names are
+printed and do not count. With -o json each finding is an object; the
 last line sums up.`,
-		Example: "doctor\ndoctor --addr 10.0.0.2 -o json",
+		Example: "doctor\ndoctor --addr 10.0.0.2 -o json\ndoctor --ignore disk-low,versions-mixed",
 	}
+	ignored := cmd.Flags().StringSlice("ignore", nil,
+		"kinds of findings that do not count for the exit code")
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
 		status, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
 		if err != nil {
 			return err
 		}
-		return diagnose(d.out, status)
+		return diagnose(d.out, status, *ignored)
 	})
 }
 
@@ -53,8 +57,9 @@ type clusterJSON struct {
 	Findings int   `json:"findings"`
 }
 
-// diagnose prints the findings and a line that sums up. It fails if there is a warning.
-func diagnose(out *printer, status *pb.ClusterStatusResponse) error {
+// diagnose prints the findings and a line that sums up. It fails if there is a warning or worse
+// of a kind that is not ignored.
+func diagnose(out *printer, status *pb.ClusterStatusResponse, ignored []string) error {
 	sum := clusterJSON{
 		Nodes: len(status.GetNodes()), Survives: status.GetSurvives(),
 		Findings: len(status.GetFindings()),
@@ -67,7 +72,7 @@ func diagnose(out *printer, status *pb.ClusterStatusResponse) error {
 	wrong := 0
 	for _, f := range status.GetFindings() {
 		severity := severityText(f.GetSeverity())
-		if f.GetSeverity() >= pb.Severity_SEVERITY_WARNING {
+		if f.GetSeverity() >= pb.Severity_SEVERITY_WARNING && !slices.Contains(ignored, f.GetKind()) {
 			wrong++
 		}
 		if out.json() {

@@ -32,6 +32,10 @@ func TestDoctor(t *testing.T) {
 	if !strings.HasPrefix(stdout, want) {
 		t.Errorf("printed %q, want %q", stdout, want)
 	}
+	code, stdout, _ = runApp(t, cluster, nil, "doctor", "--ignore", "disk-low,observer-unlinked")
+	if code != ExitDone || !strings.HasPrefix(stdout, want) {
+		t.Errorf("with all ignored: exit code %d, printed %q", code, stdout)
+	}
 	code, stdout, _ = runApp(t, cluster, nil, "doctor", "-o", "json")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != ExitFailed || len(lines) != 2 || !strings.Contains(lines[0], `"severity":"critical"`) ||
@@ -45,7 +49,7 @@ func TestDoctorNamesTheProgram(t *testing.T) {
 	var out bytes.Buffer
 	err := diagnose(&printer{stdout: &out, program: "roster"}, &pb.ClusterStatusResponse{
 		Findings: []*pb.Finding{{Remedy: "Wait (`percolator node ls`): percolator mends it."}},
-	})
+	}, nil)
 	if err != nil || !strings.Contains(out.String(), " Wait (`roster node ls`): percolator mends it.\n") {
 		t.Errorf("printed %q, %v", out.String(), err)
 	}

@@ -150,7 +150,7 @@ func (c *connector) classify(err error) (code int, hint string) {
 			"that is three ports further, unless --http says otherwise"
 	case unavailable && has("its certificate lacks that host"):
 		return ExitUnavailable, "on that node's machine, make its certificate anew with all the " +
-			"names it is reached by: `cert create-node NAME --host HOST --force`; or name it by " +
+			"names it is reached by: `cert create-node NAME --host HOST --ca-dir CA --force`; or name it by " +
 			"one of those in the message"
 	case unavailable && has("server preface") && !has("remote error: tls: "):
 		return ExitUnavailable, "what listens there takes no clients in plain text: a node with " +

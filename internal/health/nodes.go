@@ -46,7 +46,7 @@ func (e *examination) node(r *pb.NodeReport) {
 	for _, c := range r.GetStatus().GetCertificates() {
 		if c.GetProblem() != "" {
 			e.add(warning, CertificateEnding, name, c.GetProblem()+".",
-				fmt.Sprintf("Make a new one, `percolator cert create-node NAME --host %s --force`, and copy it; a "+
+				fmt.Sprintf("Make a new one, `percolator cert create-node NAME --host %s --ca-dir CA --force`, and copy it; a "+
 					"running node takes it up by itself.", hostOf(n)))
 		}
 	}
@@ -226,7 +226,7 @@ func (e *examination) roleless() {
 		e.add(warning, RolelessClient, "certificate "+name, fmt.Sprintf(
 			"It names no role, so whoever has it may do all that operators may: %s.",
 			strings.Join(where[name][:min(len(where[name]), maxNamed)], ", ")),
-			fmt.Sprintf("Replace it: `percolator cert create-client %s --role writer`; or the role reader, observer or "+
+			fmt.Sprintf("Replace it: `percolator cert create-client %s --role writer --ca-dir CA`; or the role reader, observer or "+
 				"operator.", typable(name)))
 	}
 }

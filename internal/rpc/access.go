@@ -210,7 +210,7 @@ func (c Caller) refuse(what string, role certs.Role) *pb.Error {
 	}
 	return &pb.Error{Code: pb.Error_CODE_PERMISSION, Message: fmt.Sprintf(
 		"%s takes the role %s, and the certificate of %q has the role %s: use one that "+
-			"`percolator cert create-client NAME --role %s` has made", what, role, c.Name, c.Role, role)}
+			"`percolator cert create-client NAME --role %s --ca-dir CA` has made", what, role, c.Name, c.Role, role)}
 }
 
 // refuseOperation returns why the caller may not do the operation, nil if it may. It may

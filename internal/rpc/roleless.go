@@ -78,7 +78,7 @@ func (r *Roleless) call(who Caller, logger *slog.Logger, now func() time.Time) (
 		u.warned = u.seen
 		logger.Warn("a client's certificate names no role and counts as an operator's",
 			slog.String("name", who.Name), slog.String("remedy",
-				"replace it by one of `percolator cert create-client NAME --role ROLE`"))
+				"replace it by one of `percolator cert create-client NAME --role ROLE --ca-dir CA`"))
 	}
 	return func() {
 		r.mu.Lock()
