@@ -87,18 +87,28 @@ func parseAge(text string) (age time.Duration, ok bool) {
 	return time.Duration(days)*24*time.Hour + d, true
 }
 
+// resolve returns the timestamp that is meant, and notes what a clock that is behind the
+// cluster's timestamps leaves out. fresh returns a fresh timestamp.
+func (a atTime) resolve(out *printer, fresh func() (mvcc.Timestamp, error)) (mvcc.Timestamp, error) {
+	if !a.isAge && !a.byClock {
+		return a.ts, nil
+	}
+	now, err := fresh()
+	if err != nil {
+		return 0, err
+	}
+	out.noteAhead(a, now, time.Now())
+	return a.timestamp(now), nil
+}
+
 // timestamp returns the timestamp that is meant, given a fresh one. An age counts back from
 // the oracle's clock, not this machine's; one that reaches back beyond 1970 is timestamp 1.
 func (a atTime) timestamp(now mvcc.Timestamp) mvcc.Timestamp {
-	if !a.isAge {
+	switch {
+	case !a.isAge:
 		return a.ts
-	}
-	if a.age == 0 {
+	case a.age == 0:
 		return now
 	}
 	return max(1, mvcc.TimestampAt(max(0, now.Millis()-a.age.Milliseconds())))
 }
-
-// needsNow reports whether a fresh timestamp is needed: to compute the one that is meant, or
-// to warn of a clock that is behind.
-func (a atTime) needsNow() bool { return a.isAge || a.byClock }

@@ -72,14 +72,11 @@ func openSnapshot(ctx context.Context, db *percolator.DB, out *printer,
 	if parsed == (atTime{}) || parsed.isAge && parsed.age == 0 {
 		return db.Snapshot(ctx)
 	}
-	var now mvcc.Timestamp
-	if parsed.needsNow() {
-		if now, err = oracleNow(ctx, db); err != nil {
-			return nil, err
-		}
-		out.noteAhead(parsed, now, time.Now())
+	ts, err := parsed.resolve(out, func() (mvcc.Timestamp, error) { return oracleNow(ctx, db) })
+	if err != nil {
+		return nil, err
 	}
-	return db.SnapshotAt(ctx, percolator.Timestamp(parsed.timestamp(now)))
+	return db.SnapshotAt(ctx, percolator.Timestamp(ts))
 }
 
 // oracleNow returns a fresh timestamp.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,15 +71,11 @@ gives it up.` + locationHelp,
 			o.Tables[from] = to
 		}
 		return d.conn.runLong(cmd, func(ctx context.Context, s *session) error {
-			var now mvcc.Timestamp
-			if wanted.needsNow() {
-				var err error
-				if now, err = s.client.Timestamp(ctx); err != nil {
-					return err
-				}
-				d.out.noteAhead(wanted, now, time.Now())
+			ts, err := wanted.resolve(d.out, func() (mvcc.Timestamp, error) { return s.client.Timestamp(ctx) })
+			if err != nil {
+				return err
 			}
-			o.At = uint64(wanted.timestamp(now))
+			o.At = uint64(ts)
 			return atLocation(ctx, backup.Open, args[0], func(l *backup.Location) error {
 				return d.restore(ctx, s, l, o, m)
 			})
