@@ -42,7 +42,7 @@ func beginNode(what string) func(context.Context, string) (subject, error) {
 
 func (s *onNode) prepare(ctx context.Context) error {
 	transport := handle.Client(s.db).Transport()
-	t, err := transport.CreateTable(ctx, "bench", nil)
+	t, err := transport.CreateTable(ctx, &pb.CreateTableRequest{Name: "bench"})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // transport is the node's own txn.Transport: what the router can do by itself, changes of
@@ -84,15 +85,21 @@ func (t *transport) AdminConn() grpc.ClientConnInterface { return admin.Conn(t.a
 
 // CreateTable implements txn.Transport: when it returns, the table has the observers that
 // programs which run now have for its name, as far as their nodes answer.
-func (t *transport) CreateTable(ctx context.Context, name string,
-	splitKeys []string) (*pb.Table, error) {
-	made, err := t.schema.CreateTable(ctx, name, splitKeys)
+// While tablets are made the node reports them as a job.
+func (t *transport) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
+	if len(req.SplitKeys) > 0 {
+		t.status.reported.Splitting(req.Name)
+	}
+	made, err := t.schema.CreateTableStep(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	if wire.PendingSplits(made, req) > 0 {
+		return made, nil
+	}
 	if err := t.observers.linkAnew(ctx); err != nil {
 		t.logger.Warn("a table was created, but not every node has linked its observers to it yet; each will do so by itself soon",
-			"table", name, "error", err)
+			"table", req.Name, "error", err)
 	}
 	return made, nil
 }

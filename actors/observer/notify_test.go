@@ -283,7 +283,7 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 func TestCoordinatorDies(t *testing.T) {
 	cluster := notifytest.NewCluster()
 	// The primary is in the first tablet that is written: a table created before the observed one.
-	if _, err := cluster.Process(0, 0).CreateTable(t.Context(), "aaa", nil); err != nil {
+	if _, err := cluster.Process(0, 0).CreateTable(t.Context(), &pb.CreateTableRequest{Name: "aaa"}); err != nil {
 		t.Fatal(err)
 	}
 	n := notifytest.Start(t, notifytest.NodeConfig{

@@ -33,17 +33,18 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.ObserversUnavailable = withoutResult(err)
 		}
 	})
-	// A restore that was broken off leaves a table that cannot be opened: a job to show.
-	var restoring []*pb.Table
+	// A restore that was broken off leaves a table that cannot be opened, and a creation one
+	// that lacks tablets: jobs to show.
+	var unfinished []*pb.Table
 	wait.Go(func() {
-		tables, err := s.cfg.Restores.Unfinished(asking)
-		if restoring = tables; err != nil {
+		tables, err := s.cfg.Schema.Unfinished(asking)
+		if unfinished = tables; err != nil {
 			out.RestoresUnavailable = withoutResult(err)
 		}
 	})
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
-		cancel() // the two goroutines above write to out and restoring
+		cancel() // the two goroutines above write to out and unfinished
 		wait.Wait()
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			}
 		}
 	}
-	out.Jobs = jobsOf(out, restoring, s.cfg.Router.All())
+	out.Jobs = jobsOf(out, unfinished, s.cfg.Router.All())
 	// Last, since the ages of locks and notifications are counted from here. The tablet map
 	// has the tablets that no node which answers tells of.
 	out.UnixMs = time.Now().UnixMilli()

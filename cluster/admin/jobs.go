@@ -27,6 +27,7 @@ const (
 	jobBackfill = "backfill"
 	jobDrain    = "drain"
 	jobMove     = "move"
+	jobTable    = "table" // the tablets of a table's split keys
 
 	jobRunning    = "running"
 	jobDone       = "done"
@@ -68,7 +69,19 @@ func (j *Jobs) report(job *pb.Job, now time.Time) error {
 			maxJobText)
 	}
 	// The request's message belongs to the caller, who may be in this process (conn.go).
-	job = proto.CloneOf(job)
+	j.keep(proto.CloneOf(job), now)
+	return nil
+}
+
+// Splitting notes that this node makes the tablets of a table's split keys.
+func (j *Jobs) Splitting(table string) {
+	j.keep(&pb.Job{
+		Kind: jobTable, Id: table, Subject: "table " + table, State: jobRunning, Tables: []string{table},
+	}, time.Now())
+}
+
+// keep keeps a job's newest state.
+func (j *Jobs) keep(job *pb.Job, now time.Time) {
 	job.SeenUnixMs = now.UnixMilli()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -85,7 +98,6 @@ func (j *Jobs) report(job *pb.Job, now time.Time) error {
 	if j.jobs = append(j.jobs, job); len(j.jobs) > maxJobs {
 		j.jobs = j.jobs[1:]
 	}
-	return nil
 }
 
 // All returns the jobs, without those that have ended, or fallen silent, too long ago.
@@ -114,8 +126,9 @@ func (s *Service) ReportJob(_ context.Context,
 }
 
 // jobsOf returns all jobs that the status tells of, those that run first and the newest of
-// them first. restoring are the tables that are being restored, tablets the tablet map.
-func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table,
+// them first. unfinished are the tables that are being restored or have pending split keys,
+// tablets the tablet map.
+func jobsOf(out *pb.ClusterStatusResponse, unfinished []*pb.Table,
 	tablets []*pb.TabletDescriptor) []*pb.Job {
 	var jobs []*pb.Job
 	for _, n := range out.Nodes {
@@ -124,15 +137,15 @@ func jobsOf(out *pb.ClusterStatusResponse, restoring []*pb.Table,
 			jobs = append(jobs, j)
 		}
 	}
-	jobs = latest(jobs)
+	jobs = splitJobs(latest(jobs), unfinished, tablets)
 	// A table that is being restored by nobody who reports: its client has died. A running
 	// restore that names no tables restores all.
-	for _, t := range restoring {
-		if !slices.ContainsFunc(jobs, func(j *pb.Job) bool {
+	for _, t := range unfinished {
+		if t.Restoring != nil && !slices.ContainsFunc(jobs, func(j *pb.Job) bool {
 			all := len(j.Tables) == 0
 			return j.Kind == jobRestore && j.State == jobRunning && (all || slices.Contains(j.Tables, t.Name))
 		}) {
-			jobs = append(jobs, unfinished(t))
+			jobs = append(jobs, unfinishedRestore(t))
 		}
 	}
 	// A back-fill's progress is in its record in meta, whoever runs it.
@@ -179,8 +192,8 @@ func ended(j *pb.Job) int {
 	return 0
 }
 
-// unfinished is a restore that nobody works on: its table can't be opened.
-func unfinished(t *pb.Table) *pb.Job {
+// unfinishedRestore is a restore that nobody works on: its table can't be opened.
+func unfinishedRestore(t *pb.Table) *pb.Job {
 	return &pb.Job{
 		Kind: jobRestore, Id: fmt.Sprintf("table %d", t.Id), Subject: "table " + t.Name,
 		State: jobUnfinished, Tables: []string{t.Name},
@@ -188,6 +201,45 @@ func unfinished(t *pb.Table) *pb.Job {
 			"it up by `percolator table drop`",
 			t.Restoring.GetSource()),
 	}
+}
+
+// splitJobs returns the jobs with those of tables that have pending split keys in place of
+// what nodes report of such tables: the tablet map has the progress.
+func splitJobs(jobs []*pb.Job, tables []*pb.Table, tablets []*pb.TabletDescriptor) []*pb.Job {
+	reports := map[string]*pb.Job{}
+	jobs = slices.DeleteFunc(jobs, func(j *pb.Job) bool {
+		if j.Kind == jobTable {
+			reports[j.Id] = j
+		}
+		return j.Kind == jobTable
+	})
+	starts := map[wire.Position]bool{}
+	for _, d := range tablets {
+		starts[wire.StartOf(d)] = true
+	}
+	for _, t := range tables {
+		if len(t.PendingSplitKeys) == 0 {
+			continue
+		}
+		j := reports[t.Name]
+		if j.GetState() != jobRunning {
+			j = &pb.Job{
+				Kind: jobTable, Id: t.Name, Subject: "table " + t.Name, State: jobUnfinished,
+				Tables: []string{t.Name}, SeenUnixMs: j.GetSeenUnixMs(),
+				Detail: "not all tablets of its split keys are made; run the same `percolator table " +
+					"create` again to go on, or give it up by `percolator table drop`",
+			}
+		}
+		j.Unit, j.Total = "split keys", uint64(len(t.SplitKeys)+len(t.PendingSplitKeys))
+		j.Done = uint64(len(t.SplitKeys))
+		for _, key := range t.PendingSplitKeys {
+			if starts[wire.Position{Table: mvcc.TableID(t.Id), Row: wire.String(key)}] {
+				j.Done++
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
 }
 
 // backfillJob has got as far as the tablets of the table go that it has passed.

@@ -72,7 +72,10 @@ func TestJobs(t *testing.T) {
 				{Kind: jobBackup, Id: "b", State: jobDone, StartedUnixMs: 9}, restore(1, "old"),
 			}}},
 			{Node: &pb.Node{NodeId: 2}, Status: &pb.NodeStatusResponse{
-				Jobs: []*pb.Job{restore(2, "bank")}, Placement: &pb.PlacementStatus{Changing: 2, Moves: 7},
+				Jobs: []*pb.Job{
+					restore(2, "bank"), {Kind: jobTable, Id: "bank", State: jobRunning},
+					{Kind: jobTable, Id: "wide", State: jobSilent}, {Kind: jobTable, Id: "complete", State: jobRunning},
+				}, Placement: &pb.PlacementStatus{Changing: 2, Moves: 7},
 			}},
 			{Node: &pb.Node{NodeId: 3, State: pb.NodeState_NODE_STATE_DRAINING, Blocked: "no room",
 				Replicas: 3, DrainReplicas: 8}},
@@ -85,7 +88,9 @@ func TestJobs(t *testing.T) {
 		},
 	}
 	jobs := jobsOf(status, []*pb.Table{
-		{Id: 16, Name: "bank"}, {Id: 17, Name: "shop", Restoring: &pb.RestoreMark{Source: "x-full"}},
+		{Id: 16, Name: "bank", SplitKeys: [][]byte{{'s'}}, PendingSplitKeys: [][]byte{{'m'}, {'n'}}},
+		{Id: 18, Name: "wide", PendingSplitKeys: [][]byte{{'m'}}},
+		{Id: 17, Name: "shop", Restoring: &pb.RestoreMark{Source: "x-full"}},
 	}, []*pb.TabletDescriptor{
 		{TabletId: 1, EndTable: 16}, {TabletId: 2, StartTable: 16, EndTable: 16, EndRow: []byte("m")},
 		{TabletId: 3, StartTable: 16, StartRow: []byte("m"), EndTable: 16, EndRow: []byte("s")},
@@ -95,13 +100,14 @@ func TestJobs(t *testing.T) {
 	for _, j := range jobs {
 		got += fmt.Sprintf("%s %s %s %d/%d of node %d; ", j.Kind, j.Id, j.State, j.Done, j.Total, j.NodeId)
 	}
-	const want = "restore r running 0/0 of node 2; restore table 17 unfinished 0/0 of node 0; " +
+	const want = "restore r running 0/0 of node 2; table bank running 2/3 of node 2; " +
+		"table wide unfinished 0/1 of node 0; restore table 17 unfinished 0/0 of node 0; " +
 		"backfill index running 1/3 of node 0; move 2 running 7/9 of node 2; " +
 		"drain 3 blocked 5/8 of node 3; backup b done 0/0 of node 1; "
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if detail := jobs[1].Detail; !strings.Contains(detail, "x-full") || !strings.Contains(detail, "table drop") {
+	if detail := jobs[3].Detail; !strings.Contains(detail, "x-full") || !strings.Contains(detail, "table drop") {
 		t.Errorf("an unfinished restore says: %q", detail)
 	}
 }

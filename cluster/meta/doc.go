@@ -11,7 +11,8 @@
 //  1. Table and tablet ids are never used twice: each comes from a counter in meta that
 //     a conditional write raises.
 //
-//  2. A table has a tablet boundary at its start before its name can be looked up.
+//  2. A table has a tablet boundary at its start before its name can be looked up. Its split
+//     keys are pending in its record until a tablet begins at each (ADR 0054).
 //
 //  3. The tablet map follows the tablets: of two descriptors of a tablet, the one with
 //     the higher epoch stands. A crash between a split and its record in meta is repaired

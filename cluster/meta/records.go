@@ -247,12 +247,14 @@ func (r records) readBack(ctx context.Context, changes []change) (done, before b
 	return done && !before, before, nil
 }
 
-// nextID takes the next number from the counter in row; the first one is first. A number
-// that was taken is never given out again, also if its taker crashes.
-func (r records) nextID(ctx context.Context, row string, first uint64) (id uint64, err error) {
+// nextIDs takes the next n numbers from the counter in row, whose first one is first, and
+// returns the lowest of them. A number that was taken is never given out again, also if its
+// taker crashes.
+func (r records) nextIDs(ctx context.Context, row string, first uint64,
+	n int) (id uint64, err error) {
 	err = retry(ctx, func() (bool, error) {
 		var step change
-		if id, step, err = r.counted(ctx, row, first); err != nil {
+		if id, step, err = r.counted(ctx, row, first, n); err != nil {
 			return false, err
 		}
 		return r.swap(ctx, step)
@@ -260,10 +262,10 @@ func (r records) nextID(ctx context.Context, row string, first uint64) (id uint6
 	return id, err
 }
 
-// counted returns the counter's next number and the change that takes it, for a caller
-// that takes it together with other changes.
-func (r records) counted(ctx context.Context, row string,
-	first uint64) (id uint64, step change, err error) {
+// counted returns the counter's next number and the change that takes it and the n-1 behind
+// it, for a caller that takes them together with other changes.
+func (r records) counted(ctx context.Context, row string, first uint64,
+	n int) (id uint64, step change, err error) {
 	old, err := r.get(ctx, row)
 	if err != nil {
 		return 0, change{}, err
@@ -278,7 +280,7 @@ func (r records) counted(ctx context.Context, row string,
 	}
 	// Beside the number something that no other writer writes: so that after a lost
 	// answer nobody takes another's number for his own.
-	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+1), rand.Uint64())
+	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, id+uint64(n)), rand.Uint64())
 	return id, change{row: row, old: old, value: value}, nil
 }
 

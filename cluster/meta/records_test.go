@@ -30,7 +30,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 						}
 					}
 					if rival {
-						if _, err := other.Schema.nextID(ctx, rowNextTable, 16); err != nil {
+						if _, err := other.Schema.nextIDs(ctx, rowNextTable, 16, 1); err != nil {
 							return nil, err
 						}
 					}
@@ -42,7 +42,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 					seen[17] = carriedOut
 				}
 				for range 3 {
-					id, err := mine.Schema.nextID(t.Context(), rowNextTable, 16)
+					id, err := mine.Schema.nextIDs(t.Context(), rowNextTable, 16, 1)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -58,12 +58,6 @@ func (r *Restores) Table(ctx context.Context, name string, mark *pb.RestoreMark)
 	return t.Id, sameMark(t, mark)
 }
 
-// Unfinished returns the tables whose restore has begun and has not ended.
-func (r *Restores) Unfinished(ctx context.Context) ([]*pb.Table, error) {
-	tables, err := r.schema.Tables(ctx)
-	return slices.DeleteFunc(tables, func(t *pb.Table) bool { return t.Restoring == nil }), err
-}
-
 // sameMark refuses another restore's mark.
 func sameMark(t *pb.Table, mark *pb.RestoreMark) error {
 	if have := t.Restoring; !proto.Equal(have, mark) {

@@ -2,9 +2,7 @@ package meta
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -15,11 +13,9 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file makes, splits and drops tables. A table comes into being in three steps that
-// each survive a crash: its name reserves an id, the tablet boundaries are made, the
-// record with the name is written. It owns no state; calls run on the goroutines of
-// clients' requests on any node, one at a time on each node (ddl), and of the splitter
-// beside meta's leader.
+// This file splits and drops tables and holds what creation of tables (create.go) shares
+// with that. It owns no state; calls run on the goroutines of clients' requests on any node,
+// one at a time on each node (ddl), and of the splitter beside meta's leader.
 
 // The rows of tables: the counters of ids, and one row for each table and for each that
 // is being made.
@@ -61,201 +57,13 @@ func (s *Schema) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return list[*pb.Table](ctx, s.records, prefixTable)
 }
 
-// CreateTable creates the table, or adds missing split keys to the one there is, and
-// returns its record. It may be repeated after any failure: the record that gives the
-// name its id is written last, when the tablet boundaries exist; until then the id is
-// reserved.
-func (s *Schema) CreateTable(ctx context.Context, name string,
-	splitKeys []string) (*pb.Table, error) {
-	if name == "" || len(name) > maxTableName {
-		return nil, refuse(pb.Error_CODE_INVALID, "a table's name has 1 to %d bytes, not %d",
-			maxTableName, len(name))
-	}
-	if len(splitKeys) > maxSplitKeys {
-		return nil, refuse(pb.Error_CODE_TOO_LARGE,
-			"%d split keys; at most %d at once: add the others by another request", len(splitKeys),
-			maxSplitKeys)
-	}
-	if err := s.ddl.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer s.ddl.unlock()
-	for {
-		t, err := s.Table(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if t != nil {
-			return t, s.addSplitKeys(ctx, t, splitKeys)
-		}
-		// Before an id is taken: a refusal must leave nothing behind.
-		if err := s.roomForTable(ctx, name, splitKeys); err != nil {
-			return nil, err
-		}
-		reserved, err := s.reserveTable(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		t = &pb.Table{Id: binary.BigEndian.Uint32(reserved), Name: name}
-		if err := s.splitTable(ctx, t, append([]string{""}, splitKeys...)); err != nil {
-			return nil, err
-		}
-		value, err := encode(t)
-		if err != nil {
-			return nil, err
-		}
-		// No copy of this that comes late makes anything: the reservation is gone with
-		// the first, and the id with the drop.
-		made := []change{
-			{row: prefixTable + name, value: value}, {row: prefixCreating + name, old: reserved},
-			{row: droppedRow(t.Id), keep: true},
-		}
-		if done, err := s.swap(ctx, made...); done || err != nil {
-			return t, err
-		}
-	}
-}
-
-// roomForTable is roomForTablets for a table that is yet to be made.
-func (s *Schema) roomForTable(ctx context.Context, name string, splitKeys []string) error {
-	reserved, err := s.get(ctx, prefixCreating+name)
-	if err != nil {
-		return err
-	}
-	keys := append([]string{""}, splitKeys...)
-	// An earlier attempt has made some of the boundaries already; those are not counted
-	// twice.
-	if len(reserved) == 4 {
-		return s.roomForTablets(ctx, binary.BigEndian.Uint32(reserved), keys...)
-	}
-	// The id that it would get now. The counter is not raised.
-	next, _, err := s.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
-	if err != nil {
-		return err
-	}
-	return s.roomForTablets(ctx, uint32(next), keys...)
-}
-
-// roomForTablets refuses new boundaries at keys in the table with the id if they would
-// make more tablets than the policy allows. A boundary that exists costs nothing, and a
-// tablet of dropped tables alone does not count: it is merged away. While more of these
-// wait for that than the policy allows tablets, nothing new is made. Nodes that make tablets
-// at the same moment do not see each other's: each may exceed the bound by what one request
-// makes.
-func (s *Schema) roomForTablets(ctx context.Context, id uint32, keys ...string) error {
-	tablets, err := s.tablets.Tablets(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := s.observers.Catalogue(ctx)
-	if err != nil {
-		return err
-	}
-	there, unused, at := 0, 0, map[wire.Position]bool{}
-	for _, d := range tablets {
-		start := wire.StartOf(d)
-		if start.Table < mvcc.FirstUserTable {
-			continue
-		}
-		at[start] = true
-		if Unused(c, d) {
-			unused++
-		} else {
-			there++
-		}
-	}
-	more := 0
-	for _, key := range keys {
-		if start := (wire.Position{Table: mvcc.TableID(id), Row: key}); !at[start] {
-			at[start] = true
-			more++
-		}
-	}
-	// Nothing is made, so the request is allowed also where the bound was lowered since.
-	if more == 0 {
-		return nil
-	}
-	p, err := s.policy.Read(ctx)
-	if err != nil {
-		return err
-	}
-	most := p.GetSplitMaxTablets()
-	if uint64(unused) > most {
-		return refuse(pb.Error_CODE_OVERLOADED,
-			"%d tablets of dropped tables wait to be merged, and at most %d may: try again later",
-			unused, most)
-	}
-	if uint64(there+more) > most {
-		return refuse(pb.Error_CODE_TOO_LARGE,
-			"there are %d tablets, and at most %d are allowed: %d more would have to be made. "+
-				"`percolator cluster set "+
-				"split-max-tablets=N` allows more", there, most, more)
-	}
-	return nil
-}
-
-// reserveTable returns the id, as four bytes, of a table that is being made. An attempt
-// that timed out, as one with many split keys may, is resumed with the same id; a new id
-// would orphan its tablets.
-func (s *Schema) reserveTable(ctx context.Context, name string) (reserved []byte, err error) {
-	err = retry(ctx, func() (bool, error) {
-		if reserved, err = s.get(ctx, prefixCreating+name); err != nil || len(reserved) == 4 {
-			return true, err
-		}
-		id, step, err := s.counted(ctx, rowNextTable, uint64(mvcc.FirstUserTable))
-		if err != nil {
-			return false, err
-		}
-		old := reserved
-		reserved = binary.BigEndian.AppendUint32(nil, uint32(id))
-		// In one step with the counter, which never has the same value again: a copy of
-		// this that comes when the table was made, and dropped, would reserve the dropped
-		// id.
-		return s.swap(ctx, change{row: prefixCreating + name, old: old, value: reserved}, step)
-	})
-	return reserved, err
-}
-
-// addSplitKeys splits an existing table at the keys it lacks and records them.
-func (s *Schema) addSplitKeys(ctx context.Context, t *pb.Table, keys []string) error {
-	old, err := encode(t)
-	if err != nil {
-		return err
-	}
-	if len(keys) > 0 {
-		if err := s.roomForTablets(ctx, t.Id, keys...); err != nil {
-			return err
-		}
-	}
-	before := len(t.SplitKeys)
-	if err := s.splitTable(ctx, t, keys); err != nil || len(t.SplitKeys) == before {
-		return err
-	}
-	value, err := encode(t)
-	if err != nil {
-		return err
-	}
-	// If another request has changed the record, its keys stand: the boundaries are made in
-	// any case.
-	_, err = s.swap(ctx, change{row: prefixTable + t.Name, old: old, value: value})
-	return err
-}
-
-// splitTable makes a boundary at each key that t does not list, and appends it to
-// t.SplitKeys. The empty key is the table's start, which is not listed.
-func (s *Schema) splitTable(ctx context.Context, t *pb.Table, keys []string) error {
-	for _, key := range keys {
-		if slices.ContainsFunc(t.SplitKeys, func(k []byte) bool { return string(k) == key }) {
-			continue
-		}
-		if err := s.split(ctx, mvcc.TableID(t.Id), key); err != nil {
-			return fmt.Errorf("meta: split table %q at %q: %w", t.Name, key, err)
-		}
-		if key != "" {
-			t.SplitKeys = append(t.SplitKeys, []byte(key))
-		}
-	}
-	return nil
+// Unfinished returns the tables whose restore has begun and has not ended, and those with
+// pending split keys.
+func (s *Schema) Unfinished(ctx context.Context) ([]*pb.Table, error) {
+	tables, err := s.Tables(ctx)
+	return slices.DeleteFunc(tables, func(t *pb.Table) bool {
+		return t.Restoring == nil && len(t.PendingSplitKeys) == 0
+	}), err
 }
 
 // DropTable removes the name of the table with the id and tells all tablets, which then
@@ -307,8 +115,9 @@ func (s *Schema) DropTable(ctx context.Context, name string, id uint32) error {
 	})
 }
 
-// split makes a tablet boundary before (table, row). One that exists is no error.
-func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string) error {
+// split makes a tablet boundary before (table, row). One that exists is no error. id is an
+// unused id for the new tablet; 0: it takes one itself.
+func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string, id uint64) error {
 	return retry(ctx, func() (bool, error) {
 		held, err := s.router.Find(ctx, table, row, 1)
 		// The map in meta lags behind the tablets: look again.
@@ -321,12 +130,14 @@ func (s *Schema) split(ctx context.Context, table mvcc.TableID, row string) erro
 		}
 		// A fresh id for each attempt: if the last one was done after all, its id is in
 		// use.
-		id, err := s.nextID(ctx, rowNextTablet, cluster.FirstFreeTablet)
-		if err != nil {
-			return false, err
+		fresh := id
+		if id = 0; fresh == 0 {
+			if fresh, err = s.nextIDs(ctx, rowNextTablet, cluster.FirstFreeTablet, 1); err != nil {
+				return false, err
+			}
 		}
 		r, err := s.send(ctx, held[0].TabletId, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
-			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: id},
+			Split: &pb.SplitRequest{Table: uint32(table), Row: wire.Bytes(row), NewTabletId: fresh},
 		}})
 		var refused *txn.ServerError
 		// Whether or not it was done, the next attempt finds the tablet as it is then.
@@ -374,8 +185,8 @@ func (s *Schema) SplitAt(ctx context.Context, table mvcc.TableID, row string) er
 		return err
 	}
 	defer s.ddl.unlock()
-	if err := s.roomForTablets(ctx, uint32(table), row); err != nil {
+	if err := s.room(ctx, "", uint32(table), row); err != nil {
 		return err
 	}
-	return s.split(ctx, table, row)
+	return s.split(ctx, table, row, 0)
 }

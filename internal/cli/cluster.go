@@ -64,9 +64,11 @@ func clusterSet(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY=VALUE...",
 		Short: "Change the cluster's policy",
-		Long: `Change settings of the cluster's policy, all at once or none. The keys are flags
-of start, which found a new cluster's policy and change nothing afterwards: a node that was
-given another value says so in its log and its status, and goes by the policy.
+		Long: `Change settings of the cluster's policy, all at once or none. The keys, except
+those of clients, are flags of start, which found a new cluster's policy and change nothing
+afterwards: a node that was given another value says so in its log and its status, and goes by
+the policy. A client is known by the name in its certificate, or in plain text by its host;
+operators and nodes have no bounds.
 
 ` + policyKeys() + `
 It takes effect within a moment: with fewer replicas the others are removed, and with a shorter

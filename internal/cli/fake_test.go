@@ -152,8 +152,8 @@ func (f *fakeCluster) HoldHistory(_ context.Context,
 	req *pb.HoldHistoryRequest) (*pb.HoldHistoryResponse, error) {
 	return &pb.HoldHistoryResponse{TtlMs: req.TtlMs}, f.fail
 }
-func (f *fakeCluster) CreateTable(_ context.Context, name string, _ []string) (*pb.Table, error) {
-	return &pb.Table{Id: 16, Name: name}, f.fail
+func (f *fakeCluster) CreateTable(_ context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
+	return &pb.Table{Id: 16, Name: req.Name}, f.fail
 }
 
 // AdminConn implements txn.Transport.

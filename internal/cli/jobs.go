@@ -17,13 +17,14 @@ import (
 func jobsCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "List what the cluster works on: backups, restores, back-fills, drains, moves",
+		Short: "List what the cluster works on: backups, restores, back-fills, drains, moves, new tables",
 		Long: `List what the cluster and its clients work on, and how far it has come: backups and restores, back-fills of
-observers, drains of nodes, moves of replicas. Those that run come first; backups and restores that have ended are shown
-for an hour, or until the node that they reported to is started anew.
+observers, drains of nodes, moves of replicas, tablets of the split keys of tables. Those that run come first; backups
+and restores that have ended are shown for an hour, or until the node that they reported to is started anew.
 
 A job that has not been heard of for 15 seconds is silent: its process has been ended, or reaches no node. A restore that
-is unfinished keeps its table closed until the same restore is run again, or the table is dropped.`,
+is unfinished keeps its table closed until the same restore is run again, or the table is dropped. A table whose split
+keys are unfinished can be used; the same ` + "`table create`" + ` goes on with them.`,
 		Example: "jobs\njobs -o json",
 	}
 	return d.client(cmd, listJobs)

@@ -24,8 +24,14 @@ func tableCommand(d *deps) *cobra.Command {
 // tableCreate is idempotent, as CreateTable is, so that a script may run twice.
 func tableCreate(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "create NAME [--split ROW]...",
-		Short:   "Create a table; an existing one stays, and gets the splits it lacks",
+		Use:   "create NAME [--split ROW]...",
+		Short: "Create a table; an existing one stays, and gets the splits it lacks",
+		Long: `Create a table. An existing one stays as it is, and gets the splits it lacks.
+
+With many splits the tablets are made one after the other, and ` + "`jobs`" + ` shows how far that has
+come. It takes as long as it takes, unless --timeout is given; it fails if no tablet can be made for
+30 seconds. Whatever ends it, the same command goes on with the tablets that are left; until
+then they count as made for split-max-tablets. ` + "`table drop`" + ` gives them up.`,
 		Example: "table create bank\ntable create bank --split g --split p",
 	}
 	in := addInput(cmd)
@@ -35,7 +41,11 @@ func tableCreate(d *deps) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+		run := d.conn.run
+		if len(keys) > 0 && !cmd.Flags().Changed("timeout") {
+			run = d.conn.runLong
+		}
+		return run(cmd, func(ctx context.Context, s *session) error {
 			spec := percolator.TableSpec{Name: args[0], SplitKeys: keys}
 			if err := s.db.CreateTable(ctx, spec); err != nil {
 				return err

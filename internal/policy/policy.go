@@ -23,7 +23,7 @@ const (
 
 // Setting is one setting of a cluster's policy.
 type Setting struct {
-	Name  string // as a flag of start, without its dashes
+	Name  string // as a flag of start, without its dashes, if there is one
 	Kind  Kind
 	About string
 	least uint64
@@ -75,6 +75,14 @@ var settings = []Setting{
 	number(func(p *pb.Policy) **uint64 { return &p.SplitMaxTablets }, Setting{
 		Name: "split-max-tablets", Kind: Count, About: "the most tablets, however they are made",
 		least: 1, most: 1 << 16,
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.ClientMaxTables }, Setting{
+		Name: "client-max-tables", Kind: Count, most: 1 << 16,
+		About: "tables that one client, by its identity, may have created; 0: no bound",
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.ClientMaxTablets }, Setting{
+		Name: "client-max-tablets", Kind: Count, most: 1 << 16,
+		About: "tablets of the tables that one client has created; 0: no bound",
 	}),
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
@@ -157,7 +165,9 @@ func Default() *pb.Policy {
 		ForgetAfterMs: proto.Uint64(ms(day)),
 		SplitBytes:    proto.Uint64(96 << 20), SplitLoad: proto.Uint64(250_000),
 		SplitMaxTablets: proto.Uint64(1024),
-		NoSplits:        proto.Bool(false), HttpLogin: proto.Bool(false),
+		ClientMaxTables: proto.Uint64(0), ClientMaxTablets: proto.Uint64(0),
+		ClientRate: proto.Uint64(0), ClientTableRate: proto.Uint64(0),
+		NoSplits: proto.Bool(false), HttpLogin: proto.Bool(false),
 	}
 }
 

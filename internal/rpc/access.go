@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -178,6 +179,22 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 		}
 	}
 	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
+}
+
+// boundedAs returns the identity that bounds of clients go by: the name in the certificate or
+// of the token, and in plain text the host that the call comes from. It is empty for operators
+// and nodes, which are not bounded.
+func (c Caller) boundedAs() string {
+	switch {
+	case c.By == ByNothing:
+		if host, _, err := net.SplitHostPort(c.From); err == nil {
+			return host
+		}
+		return c.From
+	case c.Role.Includes(certs.Operator):
+		return ""
+	}
+	return c.Name
 }
 
 // stillSound is an error, and the end of the connection, if the caller's certificate was

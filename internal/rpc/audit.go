@@ -77,9 +77,14 @@ func (g *Guard) Call(ctx context.Context, who Caller, method string, req any,
 		}
 		return nil, &txn.ServerError{Code: refusal.Code, Message: refusal.Message}
 	}
-	// Holds are shared out by who asks for them.
-	if hold, ok := req.(*pb.HoldBackupRequest); ok && hold.Hold != nil {
-		hold.Hold.By = who.Name
+	// Holds are shared out by who asks for them, and tables are bounded by it.
+	switch r := req.(type) {
+	case *pb.HoldBackupRequest:
+		if r.Hold != nil {
+			r.Hold.By = who.Name
+		}
+	case *pb.CreateTableRequest:
+		r.Owner = who.boundedAs()
 	}
 	resp, err = g.made(ctx, who, method, req, do)
 	if err != nil || resp == nil {

@@ -220,13 +220,8 @@ func (c *Client) Locate(ctx context.Context, table mvcc.TableID, row string,
 	return resp.GetTablets(), err
 }
 
-// CreateTable creates a table or adds split keys to it.
-func (c *Client) CreateTable(ctx context.Context, name string,
-	splitKeys []string) (*pb.Table, error) {
-	req := &pb.CreateTableRequest{Name: name}
-	for _, k := range splitKeys {
-		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
-	}
+// CreateTable implements txn.Transport.
+func (c *Client) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	resp, err := c.rpc.CreateTable(ctx, req)
 	return resp.GetTable(), err
 }

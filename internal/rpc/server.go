@@ -191,11 +191,11 @@ func (s *service) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.Locate
 // CreateTable creates a table or adds split keys to it.
 func (s *service) CreateTable(ctx context.Context,
 	req *pb.CreateTableRequest) (*pb.CreateTableResponse, error) {
-	keys := make([]string, len(req.SplitKeys))
-	for i, k := range req.SplitKeys {
-		keys[i] = wire.String(k)
+	t, err := s.transport.CreateTable(ctx, req)
+	// A client of an earlier build takes an answer for the end.
+	for err == nil && !req.Stepwise && wire.PendingSplits(t, req) > 0 {
+		t, err = s.transport.CreateTable(ctx, req)
 	}
-	t, err := s.transport.CreateTable(ctx, req.Name, keys)
 	if err == nil {
 		s.tables.learn(t.GetId()) // its first operations follow
 	}

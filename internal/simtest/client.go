@@ -212,10 +212,9 @@ func (t *Client) Locate(ctx context.Context, table mvcc.TableID, row string,
 }
 
 // CreateTable implements txn.Transport.
-func (t *Client) CreateTable(ctx context.Context, name string,
-	splitKeys []string) (*pb.Table, error) {
+func (t *Client) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	return ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.Table, error) {
-		return to.CreateTable(ctx, name, splitKeys)
+		return to.CreateTable(ctx, req)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
@@ -25,7 +26,7 @@ func (d *dropLost) DropTable(ctx context.Context, name string, id mvcc.TableID) 
 	if d.drops++; d.drops > 1 {
 		return nil
 	}
-	if _, err := d.CreateTable(ctx, name, nil); err != nil {
+	if _, err := d.CreateTable(ctx, &pb.CreateTableRequest{Name: name}); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: the answer was lost", txn.ErrUnavailable)
@@ -53,7 +54,7 @@ func (d *dropRaced) DropTable(ctx context.Context, name string, id mvcc.TableID)
 	if err := d.Process.DropTable(ctx, name, id); err != nil {
 		return err
 	}
-	if _, err := d.CreateTable(ctx, name, nil); err != nil {
+	if _, err := d.CreateTable(ctx, &pb.CreateTableRequest{Name: name}); err != nil {
 		return err
 	}
 	return d.Process.DropTable(ctx, name, id)

@@ -24,6 +24,7 @@ type answers struct {
 	tables    func() []*pb.Table
 	locate    func(table mvcc.TableID, row string) ([]*pb.TabletDescriptor, error)
 	meta      func() error // of every question to meta
+	create    func(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error)
 	// answer, if it returns one, replaces a tablet's answer.
 	answer func(req *pb.TabletRequest) *pb.TabletResponse
 }
@@ -60,8 +61,11 @@ func (a *answers) Tables(ctx context.Context) ([]*pb.Table, error) {
 	return ofMeta(a, func() ([]*pb.Table, error) { return a.Process.Tables(ctx) })
 }
 
-func (a *answers) CreateTable(ctx context.Context, name string, keys []string) (*pb.Table, error) {
-	return ofMeta(a, func() (*pb.Table, error) { return a.Process.CreateTable(ctx, name, keys) })
+func (a *answers) CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
+	if a.create != nil {
+		return a.create(ctx, req)
+	}
+	return ofMeta(a, func() (*pb.Table, error) { return a.Process.CreateTable(ctx, req) })
 }
 
 func (a *answers) SplitTablet(ctx context.Context, table, row string) error {
@@ -304,6 +308,50 @@ func TestTableNamesAreAskedOnce(t *testing.T) {
 		wg.Wait()
 		if asked != 1 {
 			t.Errorf("%d questions", asked)
+		}
+	})
+}
+
+// TestCreateTableGoesOn: a client asks for a table until no split key of its request is pending,
+// also past OperationTimeout while some of the tablets are made. The caller's deadline ends
+// it, and once tablets were made nothing else while that is far, and the error says how far it has come.
+func TestCreateTableGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, a := w.answering(txn.Config{OperationTimeout: 3 * time.Second})
+		keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		pending := len(keys)
+		step := func(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
+			if err := txn.Sleep(ctx, 2*time.Second); err != nil {
+				return nil, err
+			}
+			pending--
+			return &pb.Table{Name: req.Name, PendingSplitKeys: req.SplitKeys[:pending]}, nil
+		}
+		a.create = step
+		if err := c.CreateTable(w.ctx, "t", keys); err != nil || pending > 0 {
+			t.Errorf("%d keys are left: %v", pending, err)
+		}
+		pending = len(keys)
+		ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
+		defer cancel()
+		err := c.CreateTable(ctx, "t", keys)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "6 of the 8 split keys") {
+			t.Errorf("the deadline has come: %v", err)
+		}
+		pending = len(keys)
+		a.create = func(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
+			if pending < len(keys) {
+				return nil, refused(pb.Error_CODE_UNAVAILABLE)
+			}
+			return step(ctx, req)
+		}
+		patient, cancel := context.WithTimeout(w.ctx, 20*time.Second)
+		defer cancel()
+		began := time.Now()
+		err = c.CreateTable(patient, "t", keys)
+		if took := time.Since(began); err == nil || took < 20*time.Second {
+			t.Errorf("given up after %v: %v", took, err)
 		}
 	})
 }

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // maxTableName bounds a table's name in bytes.
@@ -132,11 +134,39 @@ func (m *meta) CreateTable(ctx context.Context, name string, splitKeys []string)
 			return &LimitError{Limit: "split key", Size: len(k), Max: m.cfg.Limits.Row}
 		}
 	}
-	_, err := retry(ctx, m, func() (*pb.Table, error) {
-		return m.transport.CreateTable(ctx, name, splitKeys)
-	})
+	req := &pb.CreateTableRequest{Name: name, Stepwise: true}
+	for _, k := range splitKeys {
+		req.SplitKeys = append(req.SplitKeys, wire.Bytes(k))
+	}
+	err := m.createTable(ctx, req)
 	m.names.forget()
 	return err
+}
+
+// createTable repeats the request until no split key of it is pending. Once a step has
+// succeeded, ctx alone ends the attempts at the next one if it has a deadline; otherwise each
+// step has OperationTimeout.
+func (m *meta) createTable(ctx context.Context, req *pb.CreateTableRequest) error {
+	cfg := *m.cfg
+	pending := 0
+	for {
+		t, err := retryBy(ctx, m, &cfg, func() (*pb.Table, error) {
+			return m.transport.CreateTable(ctx, req)
+		})
+		switch {
+		case err != nil && pending > 0:
+			return fmt.Errorf("%w; %d of the %d split keys of table %q are left: the same CreateTable "+
+				"goes on with them, and dropping the table ends it", err, pending, len(req.SplitKeys), req.Name)
+		case err != nil:
+			return err
+		}
+		if pending = wire.PendingSplits(t, req); pending == 0 {
+			return nil
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			cfg.OperationTimeout = max(cfg.OperationTimeout, time.Until(deadline))
+		}
+	}
 }
 
 // DropTable drops the table that has the name now: the order carries its id, so that
@@ -193,6 +223,12 @@ func (m *meta) Observers(ctx context.Context) ([]*pb.ObserverState, error) {
 // retry repeats an idempotent request to meta until it is answered, ctx ends or
 // OperationTimeout.
 func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error) {
+	return retryBy(ctx, m, m.cfg, ask)
+}
+
+// retryBy is retry with another configuration than the client's.
+func retryBy[T any](ctx context.Context, m *meta, cfg *Config,
+	ask func() (T, error)) (T, error) {
 	var wait patience
 	for {
 		// A closed transport fails like a node that is away, and would be retried for as
@@ -208,7 +244,7 @@ func retry[T any](ctx context.Context, m *meta, ask func() (T, error)) (T, error
 		if err = adminError(err); permanent(err) {
 			return v, err
 		}
-		if err := wait.again(ctx, m.cfg, askLater, err); err != nil {
+		if err := wait.again(ctx, cfg, askLater, err); err != nil {
 			return v, err
 		}
 	}

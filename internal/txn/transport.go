@@ -30,7 +30,9 @@ type Transport interface {
 	// beginning with the one that holds (table, row).
 	Locate(ctx context.Context, table mvcc.TableID, row string, limit int) ([]*pb.TabletDescriptor,
 		error)
-	CreateTable(ctx context.Context, name string, splitKeys []string) (*pb.Table, error)
+	// CreateTable creates a table or adds split keys to it. It may return while split keys of
+	// the request are pending in the table: the caller then asks again.
+	CreateTable(ctx context.Context, req *pb.CreateTableRequest) (*pb.Table, error)
 	// DropTable drops the table with the id, if it has the name; one that is dropped
 	// already is no error. With an id of 0, for callers that saw no table of that name,
 	// it finishes an earlier drop. Otherwise it returns CODE_NO_TABLE.

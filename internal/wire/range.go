@@ -84,3 +84,18 @@ func Spans(d *pb.TabletDescriptor) []mvcc.Span {
 	}
 	return []mvcc.Span{{Table: start.Table, Start: start.Row}}
 }
+
+// PendingSplits returns the number of split keys of the request at which no tablet of the
+// table, which the request has created, is known to begin yet.
+func PendingSplits(t *pb.Table, req *pb.CreateTableRequest) (n int) {
+	asked := map[string]bool{}
+	for _, key := range req.GetSplitKeys() {
+		asked[string(key)] = true
+	}
+	for _, key := range t.GetPendingSplitKeys() {
+		if asked[string(key)] {
+			n++
+		}
+	}
+	return n
+}

@@ -2904,10 +2904,15 @@ type Policy struct {
 	NoSplits        *bool                  `protobuf:"varint,10,opt,name=no_splits,json=noSplits,proto3,oneof" json:"no_splits,omitempty"`                       // tablets are split on request only
 	Grants          []*Grant               `protobuf:"bytes,30,rep,name=grants,proto3" json:"grants,omitempty"`                                                  // changed by SetGrant alone
 	ForgetAfterMs   *uint64                `protobuf:"varint,11,opt,name=forget_after_ms,json=forgetAfterMs,proto3,oneof" json:"forget_after_ms,omitempty"`      // how long a node without replicas may be away before its record goes; 0: for ever
-	HttpLogin       *bool                  `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                    // over HTTP nothing but health is told to who has not logged in
-	Agreed          *ClusterVersion        `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                  // which versions its nodes have agreed on; changed by FinalizeUpgrade alone
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Bounds of one client's identity; 0: none. Operators and nodes have none.
+	ClientMaxTables  *uint64         `protobuf:"varint,20,opt,name=client_max_tables,json=clientMaxTables,proto3,oneof" json:"client_max_tables,omitempty"`    // tables that it has created
+	ClientMaxTablets *uint64         `protobuf:"varint,21,opt,name=client_max_tablets,json=clientMaxTablets,proto3,oneof" json:"client_max_tablets,omitempty"` // tablets of these tables
+	ClientRate       *uint64         `protobuf:"varint,22,opt,name=client_rate,json=clientRate,proto3,oneof" json:"client_rate,omitempty"`                     // cells a second that it reads or writes by one node
+	ClientTableRate  *uint64         `protobuf:"varint,23,opt,name=client_table_rate,json=clientTableRate,proto3,oneof" json:"client_table_rate,omitempty"`    // likewise, in one table
+	HttpLogin        *bool           `protobuf:"varint,13,opt,name=http_login,json=httpLogin,proto3,oneof" json:"http_login,omitempty"`                        // over HTTP nothing but health is told to who has not logged in
+	Agreed           *ClusterVersion `protobuf:"bytes,12,opt,name=agreed,proto3" json:"agreed,omitempty"`                                                      // which versions its nodes have agreed on; changed by FinalizeUpgrade alone
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -3020,6 +3025,34 @@ func (x *Policy) GetGrants() []*Grant {
 func (x *Policy) GetForgetAfterMs() uint64 {
 	if x != nil && x.ForgetAfterMs != nil {
 		return *x.ForgetAfterMs
+	}
+	return 0
+}
+
+func (x *Policy) GetClientMaxTables() uint64 {
+	if x != nil && x.ClientMaxTables != nil {
+		return *x.ClientMaxTables
+	}
+	return 0
+}
+
+func (x *Policy) GetClientMaxTablets() uint64 {
+	if x != nil && x.ClientMaxTablets != nil {
+		return *x.ClientMaxTablets
+	}
+	return 0
+}
+
+func (x *Policy) GetClientRate() uint64 {
+	if x != nil && x.ClientRate != nil {
+		return *x.ClientRate
+	}
+	return 0
+}
+
+func (x *Policy) GetClientTableRate() uint64 {
+	if x != nil && x.ClientTableRate != nil {
+		return *x.ClientTableRate
 	}
 	return 0
 }
@@ -3592,7 +3625,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x0fReplicaChecksum\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x127\n" +
 	"\x06result\x18\x02 \x01(\v2\x1f.percolator.v1.ChecksumResponseR\x06result\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xe8\x05\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xf6\a\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\breplicas\x18\x02 \x01(\x04H\x00R\breplicas\x88\x01\x01\x12\"\n" +
@@ -3609,10 +3642,15 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\tno_splits\x18\n" +
 	" \x01(\bH\bR\bnoSplits\x88\x01\x01\x12,\n" +
 	"\x06grants\x18\x1e \x03(\v2\x14.percolator.v1.GrantR\x06grants\x12+\n" +
-	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01\x12\"\n" +
+	"\x0fforget_after_ms\x18\v \x01(\x04H\tR\rforgetAfterMs\x88\x01\x01\x12/\n" +
+	"\x11client_max_tables\x18\x14 \x01(\x04H\n" +
+	"R\x0fclientMaxTables\x88\x01\x01\x121\n" +
+	"\x12client_max_tablets\x18\x15 \x01(\x04H\vR\x10clientMaxTablets\x88\x01\x01\x12$\n" +
+	"\vclient_rate\x18\x16 \x01(\x04H\fR\n" +
+	"clientRate\x88\x01\x01\x12/\n" +
+	"\x11client_table_rate\x18\x17 \x01(\x04H\rR\x0fclientTableRate\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"http_login\x18\r \x01(\bH\n" +
-	"R\thttpLogin\x88\x01\x01\x125\n" +
+	"http_login\x18\r \x01(\bH\x0eR\thttpLogin\x88\x01\x01\x125\n" +
 	"\x06agreed\x18\f \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreedB\v\n" +
 	"\t_replicasB\r\n" +
 	"\v_history_msB\x0e\n" +
@@ -3624,7 +3662,11 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x12_split_max_tabletsB\f\n" +
 	"\n" +
 	"_no_splitsB\x12\n" +
-	"\x10_forget_after_msB\r\n" +
+	"\x10_forget_after_msB\x14\n" +
+	"\x12_client_max_tablesB\x15\n" +
+	"\x13_client_max_tabletsB\x0e\n" +
+	"\f_client_rateB\x14\n" +
+	"\x12_client_table_rateB\r\n" +
 	"\v_http_login\"?\n" +
 	"\x14ClusterPolicyRequest\x12'\n" +
 	"\x03set\x18\x01 \x01(\v2\x15.percolator.v1.PolicyR\x03set\"w\n" +

@@ -467,14 +467,18 @@ func (x *RestoreMark) GetAt() uint64 {
 }
 
 type Table struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	SplitKeys     [][]byte               `protobuf:"bytes,3,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
-	DroppedTs     uint64                 `protobuf:"varint,4,opt,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`
-	Restoring     *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set: it is being restored, and can't be opened until that is done
-	Restored      *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of the restore that is done; unset: there was none
-	Hidden        bool                   `protobuf:"varint,7,opt,name=hidden,proto3" json:"hidden,omitempty"`      // it has grants, none of them the caller's: only its id is told
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	SplitKeys [][]byte               `protobuf:"bytes,3,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
+	DroppedTs uint64                 `protobuf:"varint,4,opt,name=dropped_ts,json=droppedTs,proto3" json:"dropped_ts,omitempty"`
+	Restoring *RestoreMark           `protobuf:"bytes,5,opt,name=restoring,proto3" json:"restoring,omitempty"` // set: it is being restored, and can't be opened until that is done
+	Restored  *RestoreMark           `protobuf:"bytes,6,opt,name=restored,proto3" json:"restored,omitempty"`   // of the restore that is done; unset: there was none
+	Hidden    bool                   `protobuf:"varint,7,opt,name=hidden,proto3" json:"hidden,omitempty"`      // it has grants, none of them the caller's: only its id is told
+	// Split keys that a CreateTable has asked for and at which no tablet begins yet. The same CreateTable goes on with them.
+	PendingSplitKeys [][]byte `protobuf:"bytes,8,rep,name=pending_split_keys,json=pendingSplitKeys,proto3" json:"pending_split_keys,omitempty"`
+	// The identity of the client that created the table, whose bounds it counts for; empty: it counts for no client.
+	Owner         string `protobuf:"bytes,9,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,10 +562,28 @@ func (x *Table) GetHidden() bool {
 	return false
 }
 
+func (x *Table) GetPendingSplitKeys() [][]byte {
+	if x != nil {
+		return x.PendingSplitKeys
+	}
+	return nil
+}
+
+func (x *Table) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 type CreateTableRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	SplitKeys     [][]byte               `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	SplitKeys [][]byte               `protobuf:"bytes,2,rep,name=split_keys,json=splitKeys,proto3" json:"split_keys,omitempty"`
+	// The node may answer before all tablets are made: the caller asks again while split keys of the request are pending.
+	Stepwise bool `protobuf:"varint,3,opt,name=stepwise,proto3" json:"stepwise,omitempty"`
+	// Set by the node that serves the client, whatever the client sends: its identity, if it is bounded.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,6 +630,20 @@ func (x *CreateTableRequest) GetSplitKeys() [][]byte {
 		return x.SplitKeys
 	}
 	return nil
+}
+
+func (x *CreateTableRequest) GetStepwise() bool {
+	if x != nil {
+		return x.Stepwise
+	}
+	return false
+}
+
+func (x *CreateTableRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type CreateTableResponse struct {
@@ -1507,7 +1543,7 @@ func (x *RolelessCertificate) GetFile() string {
 // Job is work of the cluster, or of a client on all of it, that takes its time.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                            // backup, restore, backfill, drain or move
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                            // backup, restore, backfill, drain, move, or table: the tablets of a table's split keys
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                                                // tells jobs of one kind apart
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`                                      // what it is about, in words
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                                          // running, done, failed; silent: nothing has been heard of it lately; blocked; unfinished: see detail
@@ -2996,7 +3032,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\atablets\x18\x01 \x03(\v2\x1f.percolator.v1.TabletDescriptorR\atablets\"5\n" +
 	"\vRestoreMark\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x01\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xb7\x02\n" +
 	"\x05Table\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3006,11 +3042,15 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"dropped_ts\x18\x04 \x01(\x04R\tdroppedTs\x128\n" +
 	"\trestoring\x18\x05 \x01(\v2\x1a.percolator.v1.RestoreMarkR\trestoring\x126\n" +
 	"\brestored\x18\x06 \x01(\v2\x1a.percolator.v1.RestoreMarkR\brestored\x12\x16\n" +
-	"\x06hidden\x18\a \x01(\bR\x06hidden\"G\n" +
+	"\x06hidden\x18\a \x01(\bR\x06hidden\x12,\n" +
+	"\x12pending_split_keys\x18\b \x03(\fR\x10pendingSplitKeys\x12\x14\n" +
+	"\x05owner\x18\t \x01(\tR\x05owner\"y\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
-	"split_keys\x18\x02 \x03(\fR\tsplitKeys\"A\n" +
+	"split_keys\x18\x02 \x03(\fR\tsplitKeys\x12\x1a\n" +
+	"\bstepwise\x18\x03 \x01(\bR\bstepwise\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"A\n" +
 	"\x13CreateTableResponse\x12*\n" +
 	"\x05table\x18\x01 \x01(\v2\x14.percolator.v1.TableR\x05table\"6\n" +
 	"\x10DropTableRequest\x12\x12\n" +

@@ -129,11 +129,14 @@ func (p *Process) Locate(_ context.Context, table mvcc.TableID, row string,
 }
 
 // CreateTable creates a table.
-func (p *Process) CreateTable(_ context.Context, name string,
-	splitKeys []string) (*pb.Table, error) {
+func (p *Process) CreateTable(_ context.Context, req *pb.CreateTableRequest) (*pb.Table, error) {
 	p.cluster.mu.Lock()
 	defer p.cluster.mu.Unlock()
-	return p.cluster.addTable(name, splitKeys), nil
+	var keys []string
+	for _, key := range req.SplitKeys {
+		keys = append(keys, string(key))
+	}
+	return p.cluster.addTable(req.Name, keys), nil
 }
 
 // DropTable drops a table; one that is dropped already is no error.

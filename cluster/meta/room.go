@@ -1,0 +1,116 @@
+package meta
+
+import (
+	"context"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file bounds tables and tablets by the policy, for the cluster and for each client. It
+// owns no state. Nodes that make tablets at the same moment do not see each other's: each may
+// exceed a bound by what one request makes.
+
+// room refuses new tablets that would begin at keys in the table with the id if the policy
+// does not allow so many. A tablet that exists, or is pending in a table's record, costs
+// nothing, and a tablet of dropped tables alone does not count: it is merged away. While more
+// of these wait for that than the policy allows tablets, nothing new is made. owner is the identity of the client that asks; empty: it is not bounded.
+func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...string) error {
+	tablets, err := s.tablets.Tablets(ctx)
+	if err != nil {
+		return err
+	}
+	tables, err := s.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := s.observers.Catalogue(ctx)
+	if err != nil {
+		return err
+	}
+	unused, used := 0, map[wire.Position]bool{}
+	for _, d := range tablets {
+		start := wire.StartOf(d)
+		if start.Table < mvcc.FirstUserTable {
+			continue
+		}
+		used[start] = true
+		if Unused(c, d) {
+			unused++
+		}
+	}
+	for _, t := range tables {
+		for _, key := range t.PendingSplitKeys {
+			used[wire.Position{Table: mvcc.TableID(t.Id), Row: wire.String(key)}] = true
+		}
+	}
+	there, more := len(used)-unused, 0
+	for _, key := range keys {
+		if !used[wire.Position{Table: mvcc.TableID(id), Row: key}] {
+			more++
+		}
+	}
+	// Nothing is made, so the request is allowed also where a bound was lowered since.
+	if more == 0 {
+		return nil
+	}
+	p, err := s.policy.Read(ctx)
+	if err != nil {
+		return err
+	}
+	most := p.GetSplitMaxTablets()
+	if uint64(unused) > most {
+		return refuse(pb.Error_CODE_OVERLOADED,
+			"%d tablets of dropped tables wait to be merged, and at most %d may: try again later",
+			unused, most)
+	}
+	if uint64(there+more) > most {
+		return refuse(pb.Error_CODE_TOO_LARGE,
+			"there are %d tablets, and at most %d are allowed: %d more would have to be made. "+
+				"`percolator cluster set "+
+				"split-max-tablets=N` allows more", there, most, more)
+	}
+	if owner == "" {
+		return nil
+	}
+	return clientRoom(p, owner, id, more, tables, used)
+}
+
+// clientRoom refuses more tablets of the table with the id to a client that is bounded.
+func clientRoom(p *pb.Policy, owner string, id uint32, more int, tables []*pb.Table,
+	used map[wire.Position]bool) error {
+	maxTables, maxTablets := p.GetClientMaxTables(), p.GetClientMaxTablets()
+	if maxTables == 0 && maxTablets == 0 {
+		return nil
+	}
+	owned, exists := map[mvcc.TableID]bool{}, false
+	for _, t := range tables {
+		exists = exists || t.Id == id
+		if t.Owner == owner {
+			owned[mvcc.TableID(t.Id)] = true
+		}
+	}
+	// Its tablets would count for nobody, or for somebody else.
+	if exists && !owned[mvcc.TableID(id)] {
+		return refuse(pb.Error_CODE_PERMISSION, "clients are bounded, and %q has not created the "+
+			"table: only who has, or an operator, adds split keys to it", owner)
+	}
+	if !exists && maxTables > 0 && uint64(len(owned)) >= maxTables {
+		return refuse(pb.Error_CODE_TOO_LARGE, "%q has created %d tables that exist, and a client may "+
+			"have %d: drop some, or have an operator raise client-max-tables by `percolator cluster set`",
+			owner, len(owned), maxTables)
+	}
+	tablets := 0
+	for start := range used {
+		if owned[start.Table] {
+			tablets++
+		}
+	}
+	if maxTablets > 0 && uint64(tablets+more) > maxTablets {
+		return refuse(pb.Error_CODE_TOO_LARGE, "the tables that %q has created have %d tablets, and a "+
+			"client's may have %d: %d more would have to be made. An operator raises "+
+			"client-max-tablets by `percolator cluster set`", owner, tablets, maxTablets, more)
+	}
+	return nil
+}
