@@ -122,6 +122,33 @@ func TestDebounceUnheard(t *testing.T) {
 	})
 }
 
+// TestDebounceUnheardInBatch: of a batch only the cells run that have rested.
+func TestDebounceUnheardInBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all *runs
+		d, client, runs := debounced(t, time.Second, func(c *Config) {
+			s := &c.Observers[0].Spec
+			s.Func, s.Batch = nil, 10
+			s.BatchFunc = func(ctx context.Context, tx *percolator.Tx,
+				changes []percolator.Notification) error {
+				for _, n := range changes {
+					_ = all.observe(ctx, tx, n)
+				}
+				return nil
+			}
+		})
+		all = runs
+		for _, row := range []string{"a1", "a2", "a3"} {
+			client.change(cellOf(row))
+			offer(t, d, row, nil, nil)
+		}
+		after(900 * time.Millisecond)
+		client.change(cellOf("a1"))
+		after(time.Minute)
+		runs.want(t, "a2 1s", "a3 1s", "a1 1.9s")
+	})
+}
+
 // TestDebounceFound: what a scanner finds waits for the rest of its time alone, by its
 // timestamp, and not at all when it has rested: so nothing waits twice after a restart.
 func TestDebounceFound(t *testing.T) {

@@ -24,6 +24,7 @@ type fakeClient struct {
 	entries map[mvcc.Cell]mvcc.Notify
 	timed   bool // timestamps follow the clock
 	rest    chan struct{}
+	failed  []mvcc.FailNotifyRequest // all that FailNotify was called with
 }
 
 // tick returns the next timestamp.
@@ -72,6 +73,7 @@ func (f *fakeClient) TabletOf(c mvcc.Cell) uint64 { return uint64(c.Row[0]) }
 func (f *fakeClient) FailNotify(_ context.Context, r mvcc.FailNotifyRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.failed = append(f.failed, r)
 	f.entries[r.Cell] = mvcc.Notify{
 		TS: r.TS, Attempts: r.Attempts, ParkedTS: r.ParkedTS, Error: r.Error,
 	}
@@ -336,5 +338,61 @@ func TestSlotIsFreeOnceDecided(t *testing.T) {
 	close(client.rest)
 	if err := <-stopped; err != nil || released.Load() != 2 {
 		t.Errorf("%d released, %v", released.Load(), err)
+	}
+	if got := d.Stats()[0].Running; got != 0 {
+		t.Errorf("SLOT-FREED-TWICE: %d runs are counted after the last", got)
+	}
+}
+
+// TestSuspectsRunAlone: rows during whose last run a process died run one at a time, also while
+// others wait for the free slots. Catches BROKEN=suspects_together.
+func TestSuspectsRunAlone(t *testing.T) {
+	gate, suspects := make(chan struct{}), atomic.Int32{}
+	d, client := probe(t, func(_ context.Context, _ *percolator.Tx,
+		n percolator.Notification) error {
+		if n.Attempt > 0 && suspects.Add(1) > 1 {
+			t.Errorf("SUSPECTS-TOGETHER: %s runs beside another row that may end the process", n.Row)
+		}
+		<-gate
+		return nil
+	}, func(c *Config) { c.Observers[0].Spec.Concurrency = 4 })
+	for _, row := range []string{"s1", "s2", "n1", "n2"} {
+		n := client.change(cellOf(row))
+		if row[0] == 's' {
+			n.Attempts, n.Error = 1, unfinished
+		}
+		if got := offer(t, d, row, n, nil); got != notify.Accepted {
+			t.Fatalf("%s: %v", row, got)
+		}
+	}
+	until(t, "three run", func() bool { return d.Stats()[0].Running >= 3 })
+	if s := d.Stats()[0]; s.Running != 3 || s.Queued != 1 {
+		t.Errorf("SUSPECTS-TOGETHER: %d rows run, %d wait", s.Running, s.Queued)
+	}
+	suspects.Store(-1) // they run one after the other now
+	close(gate)
+	until(t, "all have run", func() bool { return d.Stats()[0].Commits == 4 })
+}
+
+// TestRunOfDroppedTable: a run that fails after its observer was linked to another table is not
+// repeated: nothing is left of what it was for.
+func TestRunOfDroppedTable(t *testing.T) {
+	began, gate := make(chan struct{}, 9), make(chan struct{})
+	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		began <- struct{}{}
+		<-gate
+		return percolator.ErrUnavailable
+	}, func(*Config) {})
+	released := make(chan struct{})
+	offer(t, d, "a", client.change(cellOf("a")), func() { close(released) })
+	<-began
+	if err := d.Relink(t.Context(), map[string]mvcc.TableID{"o": 17}); err != nil {
+		t.Fatal(err)
+	}
+	close(gate)
+	select {
+	case <-released:
+	case <-began:
+		t.Error("it runs again for a row of a table that is gone")
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/notifytest"
+	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
 
 var errUgly = errors.New("too ugly")
@@ -339,5 +341,33 @@ func TestWaitForNamed(t *testing.T) {
 	}
 	if found := p.traces(t); found["row003"] != 1 {
 		t.Errorf("PARTIAL: committed: %v", found)
+	}
+}
+
+// TestWeakClearTellsOfTheRun: what clears a weak notification tells to which commit the run goes
+// back and when it ended, of a batch as of one: by that the tablet knows what a snapshot
+// does not show. Catches BROKEN=end_untold.
+func TestWeakClearTellsOfTheRun(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		p := &partial{weak: true}
+		p.start(t)
+		var mu sync.Mutex
+		var cleared []*pb.ClearNotifyRequest
+		p.node.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
+			if r := req.GetClearNotify(); r != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				cleared = append(cleared, r)
+			}
+			return txntest.Fault{}
+		})
+		at := p.change(t, rows(n))
+		p.traces(t)
+		mu.Lock()
+		last := cleared[len(cleared)-1]
+		mu.Unlock()
+		if last.Origin != uint64(at) || last.Ended <= last.UpTo {
+			t.Errorf("HIDDEN: a batch of %d for the commit at %d is cleared with %v", n, at, last)
+		}
 	}
 }
