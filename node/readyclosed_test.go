@@ -20,8 +20,8 @@ import (
 // stuckOwner has replicas whose actors can't be stopped.
 type stuckOwner struct{ replicas.Owner }
 
-func (stuckOwner) OpenReplica(uint64) error { return nil }
-func (stuckOwner) StopReplica(uint64) error { return errors.New("the disk is full") }
+func (stuckOwner) OpenReplica(uint64, bool) error { return nil }
+func (stuckOwner) StopReplica(uint64) error       { return errors.New("the disk is full") }
 
 // TestClosedReplicaIsSeen: a replica that stays closed is in what /readyz says and in the
 // metrics, until it runs again.

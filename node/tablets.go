@@ -273,6 +273,22 @@ func (t *tablets) Failed(id uint64, err error) {
 // Removed implements tablet.Host: the replica is destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
+// Stale implements tablet.Host: the replica takes no part any more, until its group has
+// removed it.
+func (t *tablets) Stale(id uint64) {
+	t.router.SetFollowing(id, 0)
+	t.replicas.Stale(id)
+}
+
+// stale returns what has been found of stale replicas since the node started; nil: nothing.
+func (t *tablets) stale() *pb.StaleStatus {
+	st := t.replicas.Stats()
+	if st.Found == 0 {
+		return nil
+	}
+	return &pb.StaleStatus{Waiting: uint32(st.Stale), Found: uint32(st.Found)}
+}
+
 // SendRaft implements tablet.Host. On a node that is alone there is nobody to send to.
 func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	if p := t.others.peers; p != nil {
@@ -300,11 +316,11 @@ func (t *tablets) setHint(hint func([]mvcc.Cell)) {
 
 // OpenReplica implements replicas.Owner. The actor may call Host before OpenReplica
 // returns; requests reach it only once it is attached to the router.
-func (t *tablets) OpenReplica(id uint64) error {
+func (t *tablets) OpenReplica(id uint64, stale bool) error {
 	cfg := tablet.Config{
 		Batch: t.cfg.Batch.Tablet, Limits: t.cfg.Limits, Logger: t.cfg.Logger, Dispatcher: t.turns,
 		Snapshots: t.snapshot, Checksums: t.sums, NodeID: t.node, Ticker: t.ticker, Board: &t.board,
-		Metrics: &t.metrics, Traces: t.traces,
+		Metrics: &t.metrics, Traces: t.traces, Stale: stale,
 		Origins: func() bool { return t.gate.Writes(version.Origins) },
 	}
 	// Only meta's leadership counts for the oracle.

@@ -65,7 +65,7 @@ func (w *world) change(f *fakeTablet, list []*pb.ReplicaChange) error {
 		return fmt.Errorf("%w: no leader, or another change is under way", errRefused)
 	}
 	before := proto.CloneOf(f.d)
-	after := &fakeTablet{d: proto.CloneOf(f.d), match: f.match}
+	after := &fakeTablet{d: proto.CloneOf(f.d), match: f.match, stale: f.stale}
 	for _, c := range list {
 		w.sent = append(w.sent, fmt.Sprintf("%d %v %d", f.d.TabletId, c.Kind, c.NodeId))
 		r := wire.ReplicaOn(after.d, c.NodeId)
@@ -126,7 +126,7 @@ func (w *world) check(f, after *fakeTablet) error {
 	voters, _ := after.on()
 	live := func(nodes []uint64) (n int) {
 		for _, v := range nodes {
-			if w.alive[v] {
+			if w.votes(f, v) {
 				n++
 			}
 		}
@@ -139,7 +139,13 @@ func (w *world) check(f, after *fakeTablet) error {
 		w.t.Errorf("QUORUM: tablet %d goes from voters %v to %v, of which %d live", f.d.TabletId,
 			was, voters, live(voters))
 	}
-	if len(voters) < min(w.target, oddFloor(len(was))) {
+	useless := 0
+	for _, v := range without(was, voters...) {
+		if f.stale[wire.ReplicaOn(f.d, v).ReplicaId] {
+			useless++
+		}
+	}
+	if len(voters)+useless < min(w.target, oddFloor(len(was))) {
 		w.t.Errorf("MOVE-UNFENCED: tablet %d goes from voters %v to %v, and ought to have %d",
 			f.d.TabletId, was, voters, w.target)
 	}

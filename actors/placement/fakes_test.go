@@ -53,7 +53,8 @@ type fakeTablet struct {
 	leader     uint64
 	size, load uint64
 	match      map[uint64]uint64
-	joint      int // looks until the joint configuration is left
+	stale      map[uint64]bool // replicas, by id
+	joint      int             // looks until the joint configuration is left
 	next       *pb.TabletDescriptor
 }
 
@@ -308,26 +309,35 @@ func (w *world) Statuses(context.Context) (out []*pb.StatusResponse, err error) 
 		if f.leader == 0 {
 			continue
 		}
-		s := &pb.StatusResponse{
-			Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader,
-			LastIndex: lastIndex, SizeBytes: f.size, Load: f.load,
-		}
-		for _, r := range f.d.Replicas {
-			s.Replicas = append(s.Replicas,
-				&pb.ReplicaProgress{
-					Replica: r, Match: f.match[r.NodeId], Active: w.alive[r.NodeId],
-					Snapshot: f.match[r.NodeId] == 0,
-				})
-		}
-		out = append(out, s)
+		out = append(out, w.statusOf(f))
 	}
 	return out, done()
+}
+
+// statusOf is what the tablet's leader says of it.
+func (w *world) statusOf(f *fakeTablet) *pb.StatusResponse {
+	s := &pb.StatusResponse{
+		Tablet: proto.CloneOf(f.d), Leader: true, Term: 1, NodeId: f.leader,
+		LastIndex: lastIndex, SizeBytes: f.size, Load: f.load,
+	}
+	for _, r := range f.d.Replicas {
+		s.Replicas = append(s.Replicas, &pb.ReplicaProgress{
+			Replica: r, Match: f.match[r.NodeId], Active: w.votes(f, r.NodeId),
+			Stale: f.stale[r.ReplicaId], Snapshot: f.match[r.NodeId] == 0,
+		})
+	}
+	return s
+}
+
+// votes reports whether the replica on the node lives and takes part.
+func (w *world) votes(f *fakeTablet, node uint64) bool {
+	return w.alive[node] && !f.stale[wire.ReplicaOn(f.d, node).GetReplicaId()]
 }
 
 func (w *world) pass(f *fakeTablet) {
 	voters, learners := f.on()
 	for _, n := range learners {
-		if w.alive[n] {
+		if w.alive[n] && !f.stale[wire.ReplicaOn(f.d, n).ReplicaId] {
 			f.match[n] = min(lastIndex, f.match[n]+uint64(lastIndex/w.slow))
 		}
 	}
@@ -336,7 +346,7 @@ func (w *world) pass(f *fakeTablet) {
 		voters, _ = f.on()
 	}
 	f.joint--
-	live := slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return !w.alive[n] })
+	live := slices.DeleteFunc(slices.Clone(voters), func(n uint64) bool { return !w.votes(f, n) })
 	switch {
 	case len(live) <= len(voters)/2:
 		f.leader = 0

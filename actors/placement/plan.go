@@ -189,6 +189,9 @@ func (p *planner) advance(g *target) {
 	if g.joint {
 		return // the tablet completes a joint change by itself
 	}
+	if p.discardStale(g) {
+		return
+	}
 	settled := len(g.goal) == len(g.voters) && len(without(g.goal, g.voters...)) == 0 &&
 		len(g.learners) == 0
 	switch {

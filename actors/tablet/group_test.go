@@ -398,6 +398,8 @@ func (m *member) Changed(d *pb.TabletDescriptor) {
 	}
 }
 
+func (m *member) Stale(uint64) {}
+
 func (m *member) Removed(id uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

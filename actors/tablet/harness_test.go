@@ -234,4 +234,5 @@ func (r *rig) SendRaft(m *wire.RaftMessage) { r.tb.Errorf("a message for another
 
 func (r *rig) Following(uint64, uint64)     {}
 func (r *rig) Changed(*pb.TabletDescriptor) {}
+func (r *rig) Stale(id uint64)              { r.tb.Errorf("tablet %d is stale", id) }
 func (r *rig) Removed(id uint64)            { r.tb.Errorf("tablet %d removed", id) }

@@ -92,11 +92,18 @@ func (t *Tablet) onIncoming(in *group.Incoming) {
 	if t.failed != nil {
 		return
 	}
+	stale := t.group.Stale()
 	// A descriptor says that this replica no longer belongs to its group.
 	if d := t.group.Step(in); d != nil {
 		t.descriptor = d
 		t.remove()
 		return
+	}
+	if !stale && t.group.Stale() {
+		t.cfg.Logger.Error("a replica's log lacks what it has acknowledged: its directory is an older copy, "+
+			"or its disk has lost a synced write; the replica takes no part any more, and is made anew",
+			"tablet", t.id, "replica", t.replica, "leader_node", in.FromNode)
+		t.host.Stale(t.id)
 	}
 	t.ready()
 	t.overlap()

@@ -136,8 +136,8 @@ func (t *Tablet) open() error {
 	log.SetSnapshot(t.snapshotMetadata)
 	t.group, err = group.New(group.Config{
 		Tablet: t.id, Replica: t.replica, Node: t.cfg.NodeID, Descriptor: t.descriptor,
-		ConfState: t.conf,
-		Applied:   t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
+		ConfState: t.conf, Stale: t.cfg.Stale,
+		Applied: t.index, Storage: log, Host: groupHost{t.cfg.Ticker, t.logs, t.store},
 		MaxUncommitted: maxUncommitted, MaxInflight: maxInflight,
 		MaxApply: maxProposalBytes, Logger: t.cfg.Logger,
 	})

@@ -61,6 +61,9 @@ type Host interface {
 	// Removed reports that the replica no longer belongs to its tablet's group and has
 	// stopped. The host destroys it.
 	Removed(tablet uint64)
+	// Stale reports that the replica's log lacks what it has acknowledged. It takes no part in
+	// its group any more. The host makes that durable, and opens it with Config.Stale.
+	Stale(tablet uint64)
 	// SendRaft sends a message to a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)
 }

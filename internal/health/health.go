@@ -23,6 +23,7 @@ const (
 	DiskLow           = "disk-low"           // it soon will be
 	StoreDamaged      = "store-damaged"      // a file of the store is
 	ReplicaFailed     = "replica-failed"     // a replica does not serve
+	OldCopy           = "old-copy"           // a node's replicas lack what they have acknowledged
 	ClockOff          = "clock-off"          // a clock differs from the others'
 	CertificateEnding = "certificate-ending" // or has ended
 	RevokedDiffer     = "revoked-differ"     // nodes go by different lists of revoked certificates

@@ -173,6 +173,15 @@ func nodeKinds() []kindCase {
 		{ReplicaFailed, critical, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Failed = "tablet 3: panic"
 		}, "node 2", "tablet 3: panic", 1},
+		{OldCopy, warning, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Stale = &pb.StaleStatus{Waiting: 2, Found: 3}
+		}, "node 2", "take no part: 2; its directory is an older copy", 1},
+		{OldCopy, info, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Stale = &pb.StaleStatus{Found: 1}
+		}, "node 2", "Replicas made anew", 1},
+		{OldCopy, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Stale = &pb.StaleStatus{Alone: []uint64{3, 4}}
+		}, "node 2", "no other node has tablets 3, 4: what was written", 1},
 		{ClockOff, warning, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = 700 },
 			"node 2", "700ms ahead of", 1},
 		{ClockOff, critical, func(r *pb.ClusterStatusResponse) { r.Nodes[1].ClockAheadMs = -9000 },

@@ -43,6 +43,7 @@ func (e *examination) node(r *pb.NodeReport) {
 			fmt.Sprintf("Add a node, or give the drain up: `percolator node drain %d --undo`.", n.NodeId))
 	}
 	e.disk(n.GetNodeId(), name, r.GetStatus())
+	e.stale(name, r.GetStatus().GetStale())
 	for _, c := range r.GetStatus().GetCertificates() {
 		if c.GetProblem() != "" {
 			e.add(warning, CertificateEnding, name, c.GetProblem()+".",
@@ -53,6 +54,29 @@ func (e *examination) node(r *pb.NodeReport) {
 	for _, differs := range r.GetStatus().GetPolicyDiffers() {
 		e.add(info, SettingsDiffer, name, differs+".",
 			"Take the flag away, or change the policy: `percolator cluster set KEY=VALUE`.")
+	}
+}
+
+// stale tells of replicas that lack what they have acknowledged.
+func (e *examination) stale(name string, s *pb.StaleStatus) {
+	const (
+		why   = "its directory is an older copy, or its disk has lost synced writes"
+		cause = "Never start a node on a restored directory or snapshot of its disk. If nobody has, check " +
+			"that the disk keeps what it has synced."
+	)
+	if len(s.GetAlone()) > 0 {
+		e.add(critical, OldCopy, name, fmt.Sprintf("Its directory is an older copy, and no other node has "+
+			"tablets %s: what was written to them since the copy was made is lost.", list(s.Alone)),
+			"Restore their tables from a backup, or write again what is missing. "+cause)
+	}
+	switch {
+	case s.GetWaiting() > 0:
+		e.add(warning, OldCopy, name, fmt.Sprintf("Replicas that lack what they have acknowledged, and take no part: %d; %s.",
+			s.Waiting, why),
+			"Wait: they are made anew by themselves, where the other replicas are a quorum. "+cause)
+	case s.GetFound() > 0:
+		e.add(info, OldCopy, name, fmt.Sprintf("Replicas made anew because they lacked what they had acknowledged: %d; %s.",
+			s.Found, why), cause)
 	}
 }
 

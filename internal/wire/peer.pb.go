@@ -796,6 +796,8 @@ type RaftMessage struct {
 	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,6,opt,name=tablet,proto3" json:"tablet,omitempty"`    // the sender's, where the receiver may not have the replica yet
 	Message       []byte                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`  // raftpb.Message
 	Quiesce       bool                   `protobuf:"varint,8,opt,name=quiesce,proto3" json:"quiesce,omitempty"` // a heartbeat after which the sender ticks no more: so need not the receiver, if it has everything
+	Match         uint64                 `protobuf:"varint,9,opt,name=match,proto3" json:"match,omitempty"`     // in a leader's heartbeat: the last entry that the receiver has acknowledged to it in this term
+	Stale         bool                   `protobuf:"varint,10,opt,name=stale,proto3" json:"stale,omitempty"`    // the sender's log lacks what it has acknowledged: it does not take part any more, and has to be removed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +884,20 @@ func (x *RaftMessage) GetMessage() []byte {
 func (x *RaftMessage) GetQuiesce() bool {
 	if x != nil {
 		return x.Quiesce
+	}
+	return false
+}
+
+func (x *RaftMessage) GetMatch() uint64 {
+	if x != nil {
+		return x.Match
+	}
+	return 0
+}
+
+func (x *RaftMessage) GetStale() bool {
+	if x != nil {
+		return x.Stale
 	}
 	return false
 }
@@ -1450,7 +1466,7 @@ const file_peer_proto_rawDesc = "" +
 	"\ascanned\x18\x05 \x03(\v2\x1d.percolator.wire.SurveyTargetR\ascanned\"<\n" +
 	"\fSurveyTarget\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\rR\x05table\x12\x16\n" +
-	"\x06column\x18\x02 \x01(\fR\x06column\"\x8f\x02\n" +
+	"\x06column\x18\x02 \x01(\fR\x06column\"\xbb\x02\n" +
 	"\vRaftMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1b\n" +
 	"\tfrom_node\x18\x02 \x01(\x04R\bfromNode\x12!\n" +
@@ -1460,7 +1476,10 @@ const file_peer_proto_rawDesc = "" +
 	"to_replica\x18\x05 \x01(\x04R\ttoReplica\x127\n" +
 	"\x06tablet\x18\x06 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x18\n" +
 	"\amessage\x18\a \x01(\fR\amessage\x12\x18\n" +
-	"\aquiesce\x18\b \x01(\bR\aquiesce\"\xa9\x02\n" +
+	"\aquiesce\x18\b \x01(\bR\aquiesce\x12\x14\n" +
+	"\x05match\x18\t \x01(\x04R\x05match\x12\x14\n" +
+	"\x05stale\x18\n" +
+	" \x01(\bR\x05stale\"\xa9\x02\n" +
 	"\rSnapshotChunk\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1d\n" +
 	"\n" +

@@ -473,8 +473,10 @@ func (x *TabletState) GetSized() *Sized {
 type Tombstone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NextReplicaId uint64                 `protobuf:"varint,1,opt,name=next_replica_id,json=nextReplicaId,proto3" json:"next_replica_id,omitempty"` // lower ones were removed here
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The replica that is here with this id is stale: its log lacks what it has acknowledged. 0: none is known to be.
+	StaleReplicaId uint64 `protobuf:"varint,2,opt,name=stale_replica_id,json=staleReplicaId,proto3" json:"stale_replica_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Tombstone) Reset() {
@@ -510,6 +512,13 @@ func (*Tombstone) Descriptor() ([]byte, []int) {
 func (x *Tombstone) GetNextReplicaId() uint64 {
 	if x != nil {
 		return x.NextReplicaId
+	}
+	return 0
+}
+
+func (x *Tombstone) GetStaleReplicaId() uint64 {
+	if x != nil {
+		return x.StaleReplicaId
 	}
 	return 0
 }
@@ -644,9 +653,10 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
 	"conf_state\x18\t \x01(\fR\tconfState\x12,\n" +
 	"\x05sized\x18\n" +
-	" \x01(\v2\x16.percolator.wire.SizedR\x05sized\"3\n" +
+	" \x01(\v2\x16.percolator.wire.SizedR\x05sized\"]\n" +
 	"\tTombstone\x12&\n" +
-	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\"\xc1\x01\n" +
+	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\x12(\n" +
+	"\x10stale_replica_id\x18\x02 \x01(\x04R\x0estaleReplicaId\"\xc1\x01\n" +
 	"\n" +
 	"Installing\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x1d\n" +

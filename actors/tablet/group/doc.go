@@ -10,7 +10,8 @@
 //     its election timeout, and when it asks the others for a leader (rest.go);
 //   - how a change of the replicas goes, entry by entry (change.go, members.go);
 //   - who takes the leadership over (transfer.go);
-//   - how much of the log is kept (retention.go).
+//   - how much of the log is kept (retention.go);
+//   - when a replica has forgotten what it acknowledged, and takes no part (stale.go).
 //
 // testdata holds transcripts of whole groups, in the manner of etcd raft's: they show what
 // each of these rules does, message by message.
@@ -25,6 +26,8 @@
 //  4. A replica goes to rest only with all entries that its leader has, and is told to only
 //     then.
 //  5. The log is never truncated beyond the checkpoint.
+//  6. A replica whose log is shorter than what its leader has of it as acknowledged neither
+//     votes, leads nor acknowledges any more, and says so to the others.
 //
 // A crash takes all of a Group. It is made anew from its storage, as of the last
 // checkpoint, and is handed the entries behind that once more.

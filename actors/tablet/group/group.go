@@ -56,6 +56,7 @@ type Config struct {
 	Descriptor            *pb.TabletDescriptor
 	ConfState             *raftpb.ConfState
 	Applied               uint64 // the last entry in the state that the replica begins with
+	Stale                 bool   // see Group.Stale
 	Storage               Storage
 	Host                  Host
 	MaxUncommitted        uint64 // bytes of entries proposed and not yet applied
@@ -91,6 +92,9 @@ type Group struct {
 	transferTicks     int    // since a transfer of the leadership began; 0: there is none
 	dropHeartbeatResp bool
 
+	stale  bool            // see Stale
+	stales map[uint64]bool // other replicas of the group that have said so of themselves
+
 	heard    map[uint64]hearing  // of other replicas
 	messages []*wire.RaftMessage // to be sent with the next Ready
 	reads    []Read              // of the last Ready
@@ -101,7 +105,7 @@ type Group struct {
 func New(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
-		heard:    map[uint64]hearing{},
+		heard: map[uint64]hearing{}, stales: map[uint64]bool{}, stale: cfg.Stale,
 		quiesced: true, visible: cfg.Applied,
 	}
 	first, err := cfg.Storage.FirstIndex()

@@ -1,6 +1,8 @@
 package group
 
 import (
+	"maps"
+
 	"go.etcd.io/raft/v3/raftpb"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -37,6 +39,7 @@ func (g *Group) Reconfigure(d *pb.TabletDescriptor) {
 // configuration, to be written together with the descriptor.
 func (g *Group) ApplyConfChange(c *raftpb.ConfChangeV2, d *pb.TabletDescriptor) *raftpb.ConfState {
 	g.members = newMembers(g.cfg.Replica, d, g.raft.ApplyConfChange(c))
+	maps.DeleteFunc(g.stales, func(id uint64, _ bool) bool { return g.nodes[id] == 0 })
 	return g.conf
 }
 
@@ -44,12 +47,12 @@ func (g *Group) ApplyConfChange(c *raftpb.ConfChangeV2, d *pb.TabletDescriptor) 
 func (g *Group) Single() bool { return g.single }
 
 // hasQuorum reports whether enough voters for a decision are on nodes that are not
-// believed dead.
+// believed dead, and not stale.
 func (g *Group) hasQuorum() bool {
 	for _, voters := range [][]uint64{g.conf.GetVoters(), g.conf.GetVotersOutgoing()} {
 		alive := 0
 		for _, id := range voters {
-			if id == g.cfg.Replica || !g.cfg.Host.Down(g.nodes[id]) {
+			if id == g.cfg.Replica || !g.cfg.Host.Down(g.nodes[id]) && !g.stales[id] {
 				alive++
 			}
 		}

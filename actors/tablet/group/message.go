@@ -38,11 +38,11 @@ type hearing struct{ node, at uint64 }
 // maxHeard bounds the replicas that this one remembers to have heard of, beside the group's.
 const maxHeard = 64
 
-// active reports whether the other replica has been heard of lately, and its node is not
-// believed dead.
+// active reports whether the other replica has been heard of lately, is not stale, and its
+// node is not believed dead.
 func (g *Group) active(replica uint64) bool {
 	h, ok := g.heard[replica]
-	return ok && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
+	return ok && !g.stales[replica] && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
 }
 
 // hear notes where the message has come from. Those that are of the group no more make room.
@@ -68,7 +68,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 		WasRemoved(d, g.cfg.Replica) {
 		return d // the entry that says so may never have reached this replica
 	}
-	if !g.forUs(in) || in.Raft == nil || !g.sound(in.Raft) {
+	if !g.forUs(in) || in.Raft == nil || g.sitsOut(in) || !g.sound(in.Raft) {
 		return nil
 	}
 	g.hear(in)
@@ -95,13 +95,16 @@ func (g *Group) forUs(in *Incoming) bool {
 	switch {
 	case in.ToReplica != g.cfg.Replica:
 		return false
-	case in.Raft == nil && len(in.Message) == 0:
-		g.Wake()
-		return false
-	case WasRemoved(g.descriptor, in.FromReplica):
+	case WasRemoved(g.descriptor, in.FromReplica) && (in.Stale || len(in.Message) > 0):
 		out := g.envelope(in.FromReplica)
 		out.ToNode, out.Tablet = in.FromNode, g.descriptor
 		g.messages = append(g.messages, out)
+		return false
+	case in.Raft == nil && len(in.Message) == 0:
+		if in.Stale && g.nodes[in.FromReplica] != 0 {
+			g.stales[in.FromReplica] = true
+		}
+		g.Wake()
 		return false
 	}
 	return in.Raft == nil || (in.Raft.GetFrom() == in.FromReplica &&
@@ -160,6 +163,9 @@ func (g *Group) unwritable(m *raftpb.Message) bool {
 // transmit has a message sent to another replica's node. It may be lost. A snapshot is
 // the caller's to send.
 func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
+	if g.stale {
+		return s
+	}
 	switch m.GetType() {
 	case raftpb.MsgSnap:
 		return g.beginSnapshot(m)
@@ -187,6 +193,9 @@ func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	}
 	out := g.envelope(m.GetTo())
 	out.Message, out.Quiesce = data, quiesce
+	if m.GetType() == raftpb.MsgHeartbeat {
+		out.Match = g.match(m.GetTo())
+	}
 	if _, heard := g.heard[m.GetTo()]; !heard {
 		out.Tablet = g.descriptor
 	}
@@ -202,7 +211,7 @@ func (g *Group) envelope(to uint64) *wire.RaftMessage {
 	}
 	return &wire.RaftMessage{
 		TabletId: g.cfg.Tablet, FromNode: g.cfg.Node, FromReplica: g.cfg.Replica, ToNode: node,
-		ToReplica: to,
+		ToReplica: to, Stale: g.stale,
 	}
 }
 

@@ -37,6 +37,10 @@ const (
 // from. All others listen first.
 func (g *Group) Start(boost bool) {
 	g.Wake()
+	if g.stale {
+		g.wakeOthers()
+		return
+	}
 	if boost {
 		g.electionBoost = boostTicks
 	}
@@ -100,6 +104,12 @@ func (g *Group) wakeOthers() {
 // leadership has come to nothing.
 func (g *Group) Tick() (transferFailed bool) {
 	g.clock++
+	if g.stale {
+		if g.clock%seekTicks == 0 {
+			g.wakeOthers()
+		}
+		return false
+	}
 	if g.elected || !g.cfg.Host.Full() { // a follower that cannot write cannot be elected
 		g.raft.Tick()
 	}
@@ -190,6 +200,9 @@ func (g *Group) answeredAtRest(m *raftpb.Message) bool {
 // asks for votes at once, the rest when that has come to nothing. A leader at rest that is
 // left without a quorum wakes: it is to find out and to lead no more.
 func (g *Group) NodeDown(node uint64) {
+	if g.stale {
+		return
+	}
 	if g.elected && !g.hasQuorum() {
 		g.Wake()
 	}
@@ -239,7 +252,7 @@ func (g *Group) Progress() []*pb.ReplicaProgress {
 		if r := Replica(g.descriptor, id); r != nil {
 			out = append(out, &pb.ReplicaProgress{
 				Replica: r, Match: p.Match, Active: id == g.cfg.Replica || g.active(id),
-				Snapshot: p.State == tracker.StateSnapshot,
+				Snapshot: p.State == tracker.StateSnapshot, Stale: g.stales[id],
 			})
 		}
 	})

@@ -37,6 +37,7 @@ const firstTablet = 1
 //	transfer 1 to=2                     hands the leadership over
 //	split 1 into=2                      proposes that tablet 1 is split
 //	crash 1, restart 1, checkpoint 1    a crash leaves what is durable
+//	copy 1, old-copy 1                  remembers what is durable, and restarts with that
 //	cut 1 …, heal                       nodes that nobody reaches
 //	down 3, up 3                        a node is believed dead, by all
 //	full 1, room 1                      a node's disk
@@ -185,6 +186,8 @@ func (w *world) status() {
 			role = "leads"
 		case g.Elected():
 			role = "elected"
+		case g.stale:
+			role = "is stale"
 		case g.leader == 0:
 			role = "knows no leader"
 		}
@@ -200,7 +203,7 @@ func (w *world) status() {
 // run carries out one command for one replica.
 func (r *replica) run(t *testing.T, td *datadriven.TestData, c command) {
 	t.Helper()
-	if r.group == nil && td.Cmd != "restart" {
+	if r.group == nil && td.Cmd != "restart" && td.Cmd != "old-copy" {
 		t.Fatalf("%s: node %d has crashed", td.Pos, r.node)
 	}
 	switch td.Cmd {
@@ -254,6 +257,11 @@ func (r *replica) run(t *testing.T, td *datadriven.TestData, c command) {
 		r.start(false)
 	case "checkpoint":
 		r.checkpoint = r.state
+	case "copy":
+		r.copy()
+	case "old-copy":
+		r.log, r.checkpoint = r.copied.log, r.copied.checkpoint
+		r.start(false)
 	case "seek":
 		r.group.SeekLeader()
 	case "wake":

@@ -33,6 +33,8 @@ type replica struct {
 	tablet, id, node uint64
 	log              *memoryLog
 	checkpoint       state
+	stale            bool
+	copied           *replica // as it was at the command copy
 
 	w       *world
 	group   *Group // nil: it has crashed, or has ended
@@ -119,12 +121,36 @@ func (r *replica) start(boost bool) {
 	r.group, err = New(Config{
 		Tablet: r.tablet, Replica: r.id, Node: r.node, Descriptor: r.state.descriptor,
 		ConfState: r.state.conf,
-		Applied:   r.state.index, Storage: r.log, Host: host{r.w, r.node},
+		Applied:   r.state.index, Storage: r.log, Host: host{r.w, r.node}, Stale: r.stale,
 		MaxUncommitted: 1 << 20, MaxInflight: 1 << 20, MaxApply: 1 << 20,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	must(err)
 	r.group.Start(boost)
+}
+
+// copy remembers what is durable of the replica now.
+func (r *replica) copy() {
+	r.copied = &replica{checkpoint: r.checkpoint}
+	r.copied.log = &memoryLog{raft.NewMemoryStorage(), r}
+	first, err := r.log.FirstIndex()
+	must(err)
+	last, err := r.log.LastIndex()
+	must(err)
+	before := first - 1
+	term, err := r.log.Term(before)
+	must(err)
+	must(r.copied.log.ApplySnapshot(&raftpb.Snapshot{
+		Metadata: &raftpb.SnapshotMetadata{Index: &before, Term: &term, ConfState: r.checkpoint.conf},
+	}))
+	if last > before {
+		entries, err := r.log.Entries(first, last+1, 1<<20)
+		must(err)
+		must(r.copied.log.Append(entries))
+	}
+	hard, _, err := r.log.InitialState()
+	must(err)
+	must(r.copied.log.SetHardState(proto.CloneOf(hard)))
 }
 
 func must(err error) {
@@ -191,10 +217,13 @@ func (w *world) deliver(m *wire.RaftMessage) {
 		// others
 		r.ready()
 	}
-	rested := r.group.Quiesced()
+	rested, stale := r.group.Quiesced(), r.group.Stale()
 	if removedBy := r.group.Step(Decode(m)); removedBy != nil {
 		r.end()
 		return
+	}
+	if r.stale = r.group.Stale(); r.stale != stale {
+		w.printf("%s is stale", r.name())
 	}
 	if r.group.Quiesced() != rested {
 		w.printf("%s %s", r.name(), map[bool]string{true: "rests", false: "wakes"}[!rested])
@@ -396,6 +425,9 @@ func describe(m *wire.RaftMessage) string {
 	in := Decode(m)
 	if in.Raft == nil {
 		what := "are you awake?"
+		if m.Stale {
+			what = "I am stale"
+		}
 		if m.Tablet != nil {
 			what = fmt.Sprintf("you were removed before epoch %d", m.Tablet.Epoch)
 		}

@@ -95,12 +95,12 @@ func (x *arrivals) take(c *wire.SnapshotChunk,
 }
 
 // takes reports whether pieces of snapshots are taken, and whether the replica is here
-// that this one is for.
+// that this one is for, and not stale.
 func (s *Set) takes(c *wire.SnapshotChunk) (running, here bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.held[c.TabletId]
-	return s.running, h != nil && h.id == c.ToReplica
+	return s.running, h != nil && h.id == c.ToReplica && !h.stale
 }
 
 // beginLocked makes place for a snapshot's first piece, and has it looked at. A snapshot of

@@ -21,11 +21,18 @@ import (
 // open starts a replica's actor, of the id that the store has. It may be heard of before
 // this returns, so the record comes first.
 func (s *Set) open(tablet, id uint64) error {
+	stale, err := snapshot.IsStale(s.store, tablet, id)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	h := s.holdLocked(tablet)
 	h.id, h.heard, h.closed = id, time.Now(), nil
+	if stale {
+		s.setStaleLocked(h)
+	}
 	s.mu.Unlock()
-	return s.owner.OpenReplica(tablet)
+	return s.owner.OpenReplica(tablet, stale)
 }
 
 // stop ends the actor, and returns when all that it wrote is in the store: after that a task

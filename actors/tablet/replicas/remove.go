@@ -61,7 +61,8 @@ func (s *Set) destroy(id, replica uint64) error {
 	s.arrivals.forget(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[id].id, s.held[id].closed = 0, nil
+	h := s.held[id]
+	h.id, h.closed, h.stale = 0, nil, false
 	return nil
 }
 

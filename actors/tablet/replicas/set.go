@@ -23,8 +23,9 @@ import (
 // Owner is what a Set needs of its node. Its methods may wait, except Deliver. Those of
 // one tablet are called one at a time, again except for Deliver.
 type Owner interface {
-	// OpenReplica starts the actor of a replica that the store has.
-	OpenReplica(tablet uint64) error
+	// OpenReplica starts the actor of a replica that the store has. A stale one lacks what
+	// it has acknowledged, and must take no part in its group.
+	OpenReplica(tablet uint64, stale bool) error
 	// StopReplica ends the actor, if it runs; its callers are answered.
 	StopReplica(tablet uint64) error
 	// Destroyed reports that nothing is left of the tablet's replica.
@@ -59,6 +60,8 @@ type Set struct {
 	held    map[uint64]*replica // by tablet
 	refused map[name]time.Time  // when a replica was not made that a message asked for
 	running bool                // from when Start knows what the store has until Close
+	began   map[uint64]uint64   // the replicas that Start has found, by tablet
+	found   int                 // replicas that have turned out to be stale since New
 }
 
 // replica is what is known of a tablet's replica here, guarded by the Set's mutex. It is
@@ -70,6 +73,7 @@ type replica struct {
 	heard   time.Time
 	asked   time.Time // when meta was asked about it
 	closed  error     // why its actor does not run: an installation was not brought to its end
+	stale   bool      // see stale.go
 }
 
 type name struct{ tablet, replica uint64 }
@@ -99,7 +103,7 @@ func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 		owner: owner, store: st, logs: logs, installer: snapshot.NewInstaller(st, logs),
 		node: node, logger: logger, queue: newQueue(),
 		ranges: &ranges{store: st, reserved: map[uint64]*pb.TabletDescriptor{}},
-		held:   map[uint64]*replica{}, refused: map[name]time.Time{},
+		held:   map[uint64]*replica{}, refused: map[name]time.Time{}, began: map[uint64]uint64{},
 	}
 	s.arrivals = &arrivals{set: s, under: map[uint64]*arrival{}, last: map[uint64]string{}}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -127,6 +131,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	// All under one lock: what a message asks for comes behind these.
 	s.mu.Lock()
 	for _, r := range stored {
+		s.began[r.Tablet] = r.ReplicaID
 		s.enqueueLocked(r.Tablet, func() { opened <- s.openStored(r) })
 	}
 	s.running = true
@@ -317,6 +322,8 @@ type Stats struct {
 	Refused   uint64 // pieces of snapshots that were refused; the sender ends with the first
 	Closed    int    // replicas that stay closed because a snapshot could not be installed
 	Why       error  // why the one of them with the lowest tablet does; nil if none
+	Stale     int    // replicas here that take no part in their groups; see Stale
+	Found     int    // of those and of those removed since: how many have been found since New
 }
 
 // ErrClosed is wrapped by Stats.Why. Such a replica is tried again every inspectInterval.
@@ -328,7 +335,11 @@ func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := uint64(0)
+	out.Found = s.found
 	for id, h := range s.held {
+		if h.stale {
+			out.Stale++
+		}
 		if h.closed == nil {
 			continue
 		}

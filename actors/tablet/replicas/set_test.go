@@ -30,6 +30,7 @@ type owner struct {
 	store *store.Store
 	mu    sync.Mutex
 	runs  map[uint64]bool
+	stale map[uint64]bool // as they were opened last
 	got   map[uint64][]*wire.RaftMessage
 	meta  map[uint64]*pb.TabletDescriptor
 	news  *sync.Cond
@@ -41,7 +42,7 @@ type owner struct {
 	opens func(id uint64)
 }
 
-func (o *owner) OpenReplica(id uint64) error {
+func (o *owner) OpenReplica(id uint64, stale bool) error {
 	if o.opens != nil {
 		o.opens(id)
 	}
@@ -57,7 +58,7 @@ func (o *owner) OpenReplica(id uint64) error {
 	if _, err := o.store.OpenLog(id); err != nil {
 		return err
 	}
-	o.runs[id] = true
+	o.runs[id], o.stale[id] = true, stale
 	o.news.Broadcast()
 	return nil
 }
@@ -142,7 +143,7 @@ func newStoppedRig(t *testing.T, options store.Options, held ...*pb.TabletDescri
 		t.Fatal(err)
 	}
 	o := &owner{
-		t: t, store: st, runs: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{},
+		t: t, store: st, runs: map[uint64]bool{}, stale: map[uint64]bool{}, got: map[uint64][]*wire.RaftMessage{},
 		meta: map[uint64]*pb.TabletDescriptor{},
 	}
 	o.news = sync.NewCond(&o.mu)

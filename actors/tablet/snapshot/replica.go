@@ -111,18 +111,60 @@ func (i *Installer) Create(tablet, replica uint64) error {
 	return i.write("create", b)
 }
 
+// tombstone returns the tablet's record of replicas that were removed here or are stale.
+func tombstone(snap *store.Snap, tablet uint64) (*wire.Tombstone, error) {
+	t := &wire.Tombstone{}
+	record, ok, err := snap.Tombstone(tablet)
+	if !ok || err != nil {
+		return t, err
+	}
+	if err := proto.Unmarshal(record, t); err != nil {
+		return nil, fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+	}
+	return t, nil
+}
+
+func putTombstone(b *store.Batch, tablet uint64, t *wire.Tombstone) error {
+	record, err := proto.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+	}
+	b.PutTombstone(tablet, record)
+	return nil
+}
+
 // NextReplica returns the lowest id that a replica of the tablet may have here. Those
 // with lower ids were removed.
 func NextReplica(snap *store.Snap, tablet uint64) (uint64, error) {
-	record, ok, err := snap.Tombstone(tablet)
-	if !ok || err != nil {
-		return 0, err
+	t, err := tombstone(snap, tablet)
+	return t.GetNextReplicaId(), err
+}
+
+// IsStale reports whether the replica was marked by MarkStale.
+func IsStale(st *store.Store, tablet, replica uint64) (bool, error) {
+	snap := st.Snap()
+	defer snap.Close()
+	t, err := tombstone(snap, tablet)
+	return t.GetStaleReplicaId() == replica, err
+}
+
+// MarkStale records durably, for all at once, that the logs of these replicas lack what they
+// have acknowledged.
+func (i *Installer) MarkStale(replicas []Replica) error {
+	snap := i.store.Snap()
+	defer snap.Close()
+	b := &store.Batch{}
+	for _, r := range replicas {
+		t, err := tombstone(snap, r.Tablet)
+		if err != nil {
+			return err
+		}
+		t.StaleReplicaId = r.ReplicaID
+		if err := putTombstone(b, r.Tablet, t); err != nil {
+			return err
+		}
 	}
-	t := &wire.Tombstone{}
-	if err := proto.Unmarshal(record, t); err != nil {
-		return 0, fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
-	}
-	return t.NextReplicaId, nil
+	return i.write("stale replicas", b)
 }
 
 // Destroy removes the tablet's replica with all that it holds, and makes sure that none
@@ -145,11 +187,10 @@ func (i *Installer) Destroy(tablet, next uint64) error {
 		return err
 	}
 	b := &store.Batch{}
-	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: max(before, next)})
+	err = putTombstone(b, tablet, &wire.Tombstone{NextReplicaId: max(before, next)})
 	if err != nil {
-		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+		return err
 	}
-	b.PutTombstone(tablet, record)
 	// Nothing to clear: the tombstone alone keeps the replica from being made.
 	if !ok {
 		return i.write("tombstone", b)

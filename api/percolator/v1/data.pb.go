@@ -4881,6 +4881,7 @@ type ReplicaProgress struct {
 	Match         uint64                 `protobuf:"varint,2,opt,name=match,proto3" json:"match,omitempty"`       // the last entry that it is known to have
 	Active        bool                   `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`     // heard of lately
 	Snapshot      bool                   `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // it needs one, or is being sent one
+	Stale         bool                   `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`       // its log lacks what it has acknowledged: it takes no part, and is made anew under another id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4939,6 +4940,13 @@ func (x *ReplicaProgress) GetActive() bool {
 func (x *ReplicaProgress) GetSnapshot() bool {
 	if x != nil {
 		return x.Snapshot
+	}
+	return false
+}
+
+func (x *ReplicaProgress) GetStale() bool {
+	if x != nil {
+		return x.Stale
 	}
 	return false
 }
@@ -6533,12 +6541,13 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\aapplied\x18\x06 \x01(\x04R\aapplied\x12\x1c\n" +
 	"\tcomputing\x18\a \x01(\bR\tcomputing\"4\n" +
 	"\rStatusRequest\x12#\n" +
-	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\x8d\x01\n" +
+	"\rmeasure_above\x18\x01 \x01(\x04R\fmeasureAbove\"\xa3\x01\n" +
 	"\x0fReplicaProgress\x120\n" +
 	"\areplica\x18\x01 \x01(\v2\x16.percolator.v1.ReplicaR\areplica\x12\x14\n" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x1a\n" +
-	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\"\xdc\x06\n" +
+	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\x12\x14\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\"\xdc\x06\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +

@@ -1140,6 +1140,7 @@ type NodeStatusResponse struct {
 	// day, and beside its own.
 	Roleless      []*RolelessCertificate `protobuf:"bytes,61,rep,name=roleless,proto3" json:"roleless,omitempty"`
 	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"` // unset: it is of an earlier build, or in plain text
+	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`     // unset: no replica has been found to be stale since the process started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1426,6 +1427,76 @@ func (x *NodeStatusResponse) GetRevoked() *RevokedStatus {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetStale() *StaleStatus {
+	if x != nil {
+		return x.Stale
+	}
+	return nil
+}
+
+// StaleStatus is about a node's replicas whose logs lack what they have acknowledged, since its directory is an older copy,
+// or its disk has lost synced writes.
+type StaleStatus struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Waiting uint32                 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"` // that take no part in their groups, and wait to be removed and made anew
+	Found   uint32                 `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`     // since the process started
+	// Tablets of an older copy that have no other replica, which nothing can be made anew from; they are served as they are.
+	Alone         []uint64 `protobuf:"varint,3,rep,packed,name=alone,proto3" json:"alone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StaleStatus) Reset() {
+	*x = StaleStatus{}
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StaleStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StaleStatus) ProtoMessage() {}
+
+func (x *StaleStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StaleStatus.ProtoReflect.Descriptor instead.
+func (*StaleStatus) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StaleStatus) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *StaleStatus) GetFound() uint32 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
+func (x *StaleStatus) GetAlone() []uint64 {
+	if x != nil {
+		return x.Alone
+	}
+	return nil
+}
+
 // RevokedStatus is the list of revoked certificates that a node goes by.
 type RevokedStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1437,7 +1508,7 @@ type RevokedStatus struct {
 
 func (x *RevokedStatus) Reset() {
 	*x = RevokedStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1520,7 @@ func (x *RevokedStatus) String() string {
 func (*RevokedStatus) ProtoMessage() {}
 
 func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[22]
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1533,7 @@ func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedStatus.ProtoReflect.Descriptor instead.
 func (*RevokedStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevokedStatus) GetCount() uint32 {
@@ -1491,7 +1562,7 @@ type RolelessCertificate struct {
 
 func (x *RolelessCertificate) Reset() {
 	*x = RolelessCertificate{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1574,7 @@ func (x *RolelessCertificate) String() string {
 func (*RolelessCertificate) ProtoMessage() {}
 
 func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1587,7 @@ func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolelessCertificate.ProtoReflect.Descriptor instead.
 func (*RolelessCertificate) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RolelessCertificate) GetName() string {
@@ -1564,7 +1635,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1647,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1660,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Job) GetKind() string {
@@ -1715,7 +1786,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1798,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1811,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -1814,7 +1885,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1897,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1910,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 type ObserversResponse struct {
@@ -1851,7 +1922,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1934,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +1947,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1898,7 +1969,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1981,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +1994,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -1959,7 +2030,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2042,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2055,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -2027,7 +2098,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2110,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2123,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -2141,7 +2212,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2224,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2237,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Backfill) GetName() string {
@@ -2232,7 +2303,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2315,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2328,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2299,7 +2370,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2382,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2395,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2377,7 +2448,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2460,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2473,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2567,7 +2638,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2650,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2663,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2655,7 +2726,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2738,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2751,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2761,7 +2832,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2844,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2857,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -2831,7 +2902,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2914,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2927,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -2911,7 +2982,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +2994,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3007,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3071,7 +3142,7 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xac\v\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xde\v\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3112,7 +3183,12 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06splits\x18, \x01(\v2\x1b.percolator.v1.SplitsStatusR\x06splits\x12&\n" +
 	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\x12>\n" +
 	"\broleless\x18= \x03(\v2\".percolator.v1.RolelessCertificateR\broleless\x126\n" +
-	"\arevoked\x18> \x01(\v2\x1c.percolator.v1.RevokedStatusR\arevoked\"=\n" +
+	"\arevoked\x18> \x01(\v2\x1c.percolator.v1.RevokedStatusR\arevoked\x120\n" +
+	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\"S\n" +
+	"\vStaleStatus\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\rR\x05found\x12\x14\n" +
+	"\x05alone\x18\x03 \x03(\x04R\x05alone\"=\n" +
 	"\rRevokedStatus\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\"_\n" +
@@ -3292,7 +3368,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3316,96 +3392,98 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*SplitTabletRequest)(nil),  // 19: percolator.v1.SplitTabletRequest
 	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
 	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
-	(*RevokedStatus)(nil),       // 22: percolator.v1.RevokedStatus
-	(*RolelessCertificate)(nil), // 23: percolator.v1.RolelessCertificate
-	(*Job)(nil),                 // 24: percolator.v1.Job
-	(*LogStatus)(nil),           // 25: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 26: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 27: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 28: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 29: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 30: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 31: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 32: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 33: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 34: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 35: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 36: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 37: percolator.v1.BackupHold
-	(*SplitsStatus)(nil),        // 38: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 39: percolator.v1.PlacementStatus
-	nil,                         // 40: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 41: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 42: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 43: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 44: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 45: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 46: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 47: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 48: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 49: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 50: percolator.v1.SplitResponse
+	(*StaleStatus)(nil),         // 22: percolator.v1.StaleStatus
+	(*RevokedStatus)(nil),       // 23: percolator.v1.RevokedStatus
+	(*RolelessCertificate)(nil), // 24: percolator.v1.RolelessCertificate
+	(*Job)(nil),                 // 25: percolator.v1.Job
+	(*LogStatus)(nil),           // 26: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 27: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 28: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 29: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 30: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 31: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 32: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 33: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 34: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 35: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 36: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 37: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 38: percolator.v1.BackupHold
+	(*SplitsStatus)(nil),        // 39: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 40: percolator.v1.PlacementStatus
+	nil,                         // 41: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 42: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 43: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 44: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 45: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 46: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 47: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 48: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 49: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 50: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 51: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	41, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	42, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	42, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	43, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	43, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	44, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	44, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	45, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	34, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	36, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	39, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	29, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	28, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	25, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	46, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	47, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	38, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
-	24, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	23, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
-	22, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
-	30, // 23: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	48, // 24: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	34, // 25: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	31, // 26: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	35, // 27: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	37, // 28: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	40, // 29: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 30: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 31: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 32: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 33: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 34: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 35: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 36: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 37: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 38: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 39: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	26, // 40: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	32, // 41: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 42: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 43: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 44: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 45: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 46: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 47: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	49, // 48: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 49: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	50, // 50: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 51: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	27, // 52: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	33, // 53: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	42, // [42:54] is the sub-list for method output_type
-	30, // [30:42] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	45, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	46, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	35, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	37, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	40, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	30, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	29, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	26, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	47, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	48, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	39, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	25, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	24, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	23, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
+	22, // 23: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
+	31, // 24: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	49, // 25: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	35, // 26: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	32, // 27: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	36, // 28: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	38, // 29: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	41, // 30: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 31: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 32: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 33: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 34: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 35: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 36: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 37: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 38: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 39: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 40: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	27, // 41: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	33, // 42: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 43: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 44: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 45: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 46: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 47: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 48: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	50, // 49: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 50: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	51, // 51: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 52: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	28, // 53: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	34, // 54: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	43, // [43:55] is the sub-list for method output_type
+	31, // [31:43] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3420,7 +3498,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

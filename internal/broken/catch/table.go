@@ -152,6 +152,8 @@ var properties = []property{
 		assertion: "WELCOME-FORGOTTEN: .*"},
 	{tag: "lone_judged", pkg: "actors/oracle", test: "^TestJudgedAsVotersJoin$",
 		assertion: "LONE-JUDGED: .*"},
+	{tag: "forgotten_ack", pkg: "actors/tablet/group", test: "^TestOldCopyDoesNotVote$",
+		assertion: "LOST-ENTRY: .*"},
 	{tag: "unconfirmed_start", pkg: "cluster/join", test: "^TestOldCopyWaits$",
 		assertion: "UNCONFIRMED-START: .*"},
 	{tag: "ahead_clock", pkg: "actors/oracle", test: "^TestClockAheadDeclines$",

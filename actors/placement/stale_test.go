@@ -1,0 +1,46 @@
+package placement
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestReplacesStale: a replica that its leader calls stale is removed and made anew, on its node
+// if there is no other, whether it votes or learns. Where the others have no quorum nothing is
+// done, and placement says so.
+func TestReplacesStale(t *testing.T) {
+	for _, nodes := range []int{3, 4, 5} {
+		w := newWorld(t, nodes)
+		for range 3 {
+			w.add(1, 2, 3)
+		}
+		w.add(1, 2, 3).d.Replicas[2].Learner = true
+		for _, f := range w.tablets {
+			f.stale = map[uint64]bool{3: true}
+		}
+		w.turns(newTest(t, w))
+		w.checkVoters(3)
+		for _, f := range w.tablets {
+			for _, r := range f.d.Replicas {
+				if f.stale[r.ReplicaId] || r.Learner {
+					t.Errorf("%d nodes: tablet %d keeps %v", nodes, f.d.TabletId, r)
+				}
+			}
+		}
+	}
+	w := newWorld(t, 3)
+	f := w.add(1, 2, 3)
+	f.stale, w.alive[2] = map[uint64]bool{3: true}, false
+	p := newTest(t, w)
+	w.turns(p)
+	if f.d.Epoch != 1 {
+		t.Errorf("without a quorum its replicas have become %v", f.d.Replicas)
+	}
+	s := &State{Replicas: 3, Nodes: []Node{{ID: 1, Alive: true}, {ID: 2}, {ID: 3, Alive: true}}}
+	f.leader = 1
+	s.Tablets = []Tablet{{D: f.d, Status: w.statusOf(f)}}
+	if plan := Make(s); len(plan.Steps) > 0 || !strings.Contains(strings.Join(plan.Blocked, "\n"),
+		"the replica on node 3 is stale, and only 1 of the voters on nodes [1 2 3] are live") {
+		t.Errorf("%+v", plan)
+	}
+}

@@ -1,0 +1,57 @@
+package group
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// This file has stale replicas: those whose log lacks what they have acknowledged, because
+// their directory was restored from an older copy, or their disk has lost a synced write.
+// Such a replica has forgotten entries that others count on, and perhaps votes. It must
+// neither vote nor acknowledge anything again, and Raft would never bring it up to date: a
+// leader's Match does not go back. So it falls silent, tells the others, and is removed
+// from the group and made anew under another id (package placement). A replica that is
+// stale stays so.
+//
+// The leader sends with each heartbeat what the follower has acknowledged to it in its term,
+// and the follower compares that with its log. No message that is late or doubled misleads
+// it: in one term its log never becomes shorter than what it has acknowledged.
+
+// Stale reports whether this replica's log lacks what it has acknowledged. The caller makes
+// that durable, and gives it back by Config.Stale when it makes the group anew.
+func (g *Group) Stale() bool { return g.stale }
+
+// sitsOut reports whether this replica takes no part in the group, and tells the sender.
+func (g *Group) sitsOut(in *Incoming) bool {
+	if !g.stale && g.forgot(in) {
+		g.stale = true
+		g.Wake()
+		g.wakeOthers()
+	}
+	if g.stale {
+		out := g.envelope(in.FromReplica)
+		out.ToNode = in.FromNode
+		g.messages = append(g.messages, out)
+	}
+	return g.stale
+}
+
+// forgot reports whether a leader's heartbeat shows that this replica has acknowledged more
+// than its log has.
+func (g *Group) forgot(in *Incoming) bool {
+	return in.Raft.GetType() == raftpb.MsgHeartbeat && in.Raft.GetTerm() >= g.term &&
+		!g.elected && g.nodes[in.FromReplica] != 0 && in.Match > g.last
+}
+
+// match returns the last entry that the replica has acknowledged to this leader.
+func (g *Group) match(replica uint64) (index uint64) {
+	if g.elected {
+		g.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+			if id == replica {
+				index = p.Match
+			}
+		})
+	}
+	return index
+}

@@ -1,0 +1,117 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
+)
+
+// This file has stale replicas, whose log lacks what they have acknowledged (package group).
+// That a replica is stale is durable before it can be forgotten: in the tablet's tombstone,
+// until the replica is destroyed as any that its group has removed. Its rows stay until then,
+// for they may be the best that is left if the others are lost. Stale may be called by any
+// goroutine; what it does is a task of the tablet. Discard runs on its caller's goroutine.
+
+// Stale records that the tablet's replica here is stale. Its actor calls it, and has fallen
+// silent.
+func (s *Set) Stale(tablet uint64) {
+	r := snapshot.Replica{Tablet: tablet, ReplicaID: s.current(tablet)}
+	s.enqueue(tablet, func() {
+		if err := s.markStale(r); err != nil {
+			s.logger.Error("it could not be recorded that a replica is stale", "tablet", tablet,
+				"error", err)
+		}
+	})
+}
+
+// Discard makes stale the replicas that Start has found, or is going to find: this node's
+// directory is an older copy. It leaves out those that have no other replica anywhere, for
+// nobody could fill them anew, and returns their tablets. The rest is durable when it
+// returns; those that run are opened again. It waits for the disk.
+func (s *Set) Discard() (alone []uint64, err error) {
+	s.mu.Lock()
+	running := s.running
+	s.mu.Unlock()
+	if !running {
+		// What a crash has cut short may become a replica yet.
+		if err := s.installer.Recover(); err != nil {
+			return nil, fmt.Errorf("replicas: finish the installation of replicas: %w", err)
+		}
+	}
+	stored, err := snapshot.StoredReplicas(s.store)
+	if err != nil {
+		return nil, fmt.Errorf("replicas: %w", err)
+	}
+	var old []snapshot.Replica
+	for _, r := range stored {
+		switch {
+		case r.Marked || running && !s.hasBegun(r):
+		case len(r.Descriptor.GetReplicas()) == 1 && group.Replica(r.Descriptor, r.ReplicaID) != nil:
+			alone = append(alone, r.Tablet)
+		default:
+			old = append(old, r)
+		}
+	}
+	if !running {
+		return alone, s.installer.MarkStale(old)
+	}
+	return alone, s.reopenStale(old)
+}
+
+// hasBegun reports whether Start has found the replica.
+func (s *Set) hasBegun(r snapshot.Replica) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.began[r.Tablet] == r.ReplicaID
+}
+
+// reopenStale marks replicas that run, and opens them again, in tasks of their tablets for
+// which it waits.
+func (s *Set) reopenStale(replicas []snapshot.Replica) error {
+	done := make(chan error, len(replicas))
+	for _, r := range replicas {
+		s.enqueue(r.Tablet, func() {
+			err := s.markStale(r)
+			if err == nil {
+				err = s.reopen(r.Tablet)
+			}
+			done <- err
+		})
+	}
+	var errs []error
+	for range replicas {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-s.life.Done():
+			return context.Cause(s.life)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// markStale records that the replica is stale, unless it is here no more. It is called in a
+// task of the tablet.
+func (s *Set) markStale(r snapshot.Replica) error {
+	if r.ReplicaID == 0 || s.current(r.Tablet) != r.ReplicaID {
+		return nil
+	}
+	if err := s.installer.MarkStale([]snapshot.Replica{r}); err != nil {
+		return fmt.Errorf("replicas: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setStaleLocked(s.held[r.Tablet])
+	return nil
+}
+
+// setStaleLocked takes note that the replica is stale.
+func (s *Set) setStaleLocked(h *replica) {
+	if !h.stale {
+		h.stale = true
+		s.found++
+	}
+}
