@@ -173,12 +173,12 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 	head := &p.Manifest
 	if head.Incremental() != m.options.Incremental ||
 		!slices.Equal(chosen(head), sortedSet(m.options.Tables)) {
-		return fmt.Errorf("backup: %s was interrupted and is another backup than this one: run its command again, or begin anew with --restart",
-			head.Name)
+		return fmt.Errorf("%w: %s is not the backup that is asked for: run its command again, or start over with --restart",
+			ErrInterrupted, head.Name)
 	}
 	if m.options.Hold && head.Hold == "" {
-		return fmt.Errorf("backup: %s was begun without --hold: run it without, or begin anew with --restart",
-			head.Name)
+		return fmt.Errorf("%w: %s was begun without --hold: run it without, or start over with --restart",
+			ErrInterrupted, head.Name)
 	}
 	m.plan, m.done = p, map[int]File{}
 	for _, at := range []uint64{head.At, head.Since} {

@@ -178,6 +178,9 @@ func (l *Location) list(ctx context.Context, prefix, delimiter string) ([]string
 // remove removes objects of which none is needed any more.
 func (l *Location) remove(ctx context.Context, names []string) error {
 	for _, name := range names {
+		if err := ctx.Err(); err != nil { // the driver for directories does not look
+			return err
+		}
 		err := l.bucket.Delete(ctx, name)
 		if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 			return fmt.Errorf("backup: remove %s: %w", name, err)

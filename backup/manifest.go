@@ -26,6 +26,8 @@ var (
 	ErrDamaged = errors.New("backup: damaged")
 	// ErrNotFound: the location has no such backup, or none that goes so far.
 	ErrNotFound = errors.New("backup: not found")
+	// ErrInterrupted: the location has an unfinished backup that another command began.
+	ErrInterrupted = errors.New("backup: another backup was interrupted")
 	// ErrHistoryGone: history that the backup needs has been collected.
 	ErrHistoryGone = errors.New("backup: history that it needs has been collected")
 	// ErrNotEmpty: a table that is to be restored is there and holds something.

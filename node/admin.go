@@ -57,6 +57,9 @@ func (n *adminNode) Restore(ctx context.Context, records []mvcc.RestoredCell) er
 	return n.client.Restore(ctx, records)
 }
 
+// WakeBackups implements admin.Node.
+func (n *adminNode) WakeBackups() { n.jobs.wakeArchiver() }
+
 // WakeBackfills implements admin.Node.
 func (n *adminNode) WakeBackfills() { n.observers.wakeBackfills() }
 

@@ -91,7 +91,8 @@ func timeline(before, after scrape) string {
 	var b strings.Builder
 	for instance, all := range after {
 		for name, to := range all {
-			if strings.HasPrefix(name, "percolator_certs_expiry") { // promtool's clock begins at 0
+			if strings.HasPrefix(name, "percolator_certs_expiry") ||
+				strings.HasPrefix(name, "percolator_backup_last_success") { // promtool's clock begins at 0
 				to -= float64(time.Now().Unix())
 			}
 			from, there := before[instance][name]
@@ -260,6 +261,7 @@ var scenes = []struct {
 	{"PercolatorClockOff", setClock},
 	{"PercolatorCertificateExpires", expireSoon},
 	{"PercolatorOverloaded", overload},
+	{"PercolatorBackupLate", failBackup},
 	{"PercolatorStoreStalled PercolatorReplicaClosed", pretend},
 }
 

@@ -100,6 +100,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 	m.collectHistory(out, status)
 	m.collectPlacement(out, status.Placement)
 	m.collectTimers(out, &m.status.jobs.timers)
+	m.collectBackups(out)
 	m.collectObservers(out, status.Observers)
 	m.collectCluster(out)
 	exposition.Transactions(out, m.client)

@@ -321,7 +321,7 @@ func (n *Node) openParts() {
 	t.admin = admin.New(admin.Config{
 		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
-		History: n.meta.History, Tokens: n.meta.Tokens, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
+		History: n.meta.History, Tokens: n.meta.Tokens, Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
 		Members: n.others.members, Jobs: &n.status.reported, Gate: n.gate,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,

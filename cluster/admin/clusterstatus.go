@@ -42,9 +42,12 @@ func (s *Service) ClusterStatus(ctx context.Context,
 			out.RestoresUnavailable = withoutResult(err)
 		}
 	})
+	wait.Go(func() { // meta that does not answer is found below
+		out.Schedules, _ = s.cfg.Schedules.List(asking)
+	})
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
-		cancel() // the two goroutines above write to out and unfinished
+		cancel() // the goroutines above write to out and unfinished
 		wait.Wait()
 		return nil, err
 	}

@@ -34,6 +34,7 @@ type Config struct {
 	History   *meta.History
 	Restores  *meta.Restores
 	Tokens    *meta.Tokens
+	Schedules *meta.Schedules
 	Schema    *meta.Schema
 	// Where tablets are, and the way to one replica; who is alive, by gossip.
 	Router  *route.Router
@@ -58,6 +59,9 @@ type Node interface {
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
 	// Place has placement look at the cluster soon, if this node leads meta.
 	Place()
+	// WakeBackups has this node look for backups that are due, if it leads meta. Without it that
+	// follows within seconds.
+	WakeBackups()
 	// WakeBackfills has whoever leads meta look for back-fills soon. It is a hint.
 	WakeBackfills()
 	// ApplyCatalogue returns when every node that is alive has applied the newest catalogue

@@ -28,6 +28,7 @@ type Meta struct {
 	Schema    *Schema
 	Restores  *Restores
 	Tokens    *Tokens
+	Schedules *Schedules
 }
 
 // New returns a Meta that reaches the meta tablet by send and finds user tablets by
@@ -44,6 +45,7 @@ func New(send route.Sender, router *route.Router) *Meta {
 		Tablets: tablets, Nodes: nodes, Moves: &Moves{records: r, nodes: nodes}, Policy: policy,
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
 		Schema: schema, Restores: &Restores{schema}, Tokens: &Tokens{r},
+		Schedules: &Schedules{r},
 	}
 }
 

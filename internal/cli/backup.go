@@ -23,13 +23,15 @@ import (
 
 // backupCommand holds the commands about backups.
 func backupCommand(d *deps) *cobra.Command {
-	return group("backup", "Make, list and verify backups, and end what they hold",
+	return group("backup", "Make, list, verify and remove backups, by hand or by the clock",
 		"backup create /backups\n"+
 			"backup create /backups --incremental\n"+
 			"backup ls /backups\n"+
 			"backup verify /backups\n"+
+			"backup prune /backups --keep 30d --yes\n"+
+			"backup schedule set nightly /mnt/backups --every 24h --keep 30d\n"+
 			"backup release 20261122T221500.123Z-full",
-		backupCreate(d), backupList(d), backupVerify(d), backupRelease(d))
+		backupCreate(d), backupList(d), backupVerify(d), backupPrune(d), backupSchedule(d), backupRelease(d))
 }
 
 // locationHelp ends the help of commands that take LOCATION.

@@ -47,12 +47,13 @@ type fakeCluster struct {
 	// scanned answers a scan; nil: none is expected.
 	scanned func(*pb.ScanRequest) *pb.ScanResponse
 	// verified answers the comparison of a tablet's replicas; nil: they are equal.
-	verified func(tablet uint64) (*pb.VerifyTabletResponse, error)
-	wide     bool  // rows have more than an answer holds, unless it is asked for cells
-	fail     error // every method returns it
-	whole    *pb.ClusterStatusResponse
-	noMeta   string // why meta does not answer; empty: it does
-	hang     bool   // NodeStatus answers when its context ends
+	verified  func(tablet uint64) (*pb.VerifyTabletResponse, error)
+	wide      bool  // rows have more than an answer holds, unless it is asked for cells
+	fail      error // every method returns it
+	whole     *pb.ClusterStatusResponse
+	schedules []*pb.BackupSchedule
+	noMeta    string // why meta does not answer; empty: it does
+	hang      bool   // NodeStatus answers when its context ends
 }
 
 func (f *fakeCluster) Send(_ context.Context, _ *pb.TabletDescriptor,
@@ -248,6 +249,12 @@ func (f fakeAdmin) MoveTablet(_ context.Context,
 	return &pb.MoveTabletResponse{}, f.fail
 }
 
+func (f fakeAdmin) BackupSchedules(_ context.Context,
+	req *pb.BackupSchedulesRequest) (*pb.BackupSchedulesResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.BackupSchedulesResponse{Schedules: f.schedules}, f.fail
+}
+
 func (f fakeAdmin) ClusterPolicy(_ context.Context,
 	req *pb.ClusterPolicyRequest) (*pb.ClusterPolicyResponse, error) {
 	f.sent = append(f.sent, req)
@@ -275,6 +282,16 @@ func (f fakeAdmin) ForgetNode(_ context.Context,
 // bankCluster is a cluster of one node with the table bank, split at row m, and two observers.
 func bankCluster() *fakeCluster {
 	return &fakeCluster{
+		schedules: []*pb.BackupSchedule{
+			{
+				Name: "hourly", Location: "/mnt/b", FirstUnixMs: 1769860800000, EveryMs: 3600_000, FullEveryMs: 86400_000,
+				KeepMs: 30 * 86400_000, Error: "no room",
+			},
+			{
+				Name: "nightly", Location: "s3://b", FirstUnixMs: 1769860800000, EveryMs: 86400_000, Rate: 8 << 20,
+				SuccessUnixMs: 1769860801000, TriedUnixMs: 1769860800500, Backup: "20260131T120001.000Z-full",
+			},
+		},
 		tables: []*pb.Table{{Id: 16, Name: "bank", SplitKeys: [][]byte{[]byte("m")}}},
 		nodes: []*pb.Node{
 			{

@@ -38,6 +38,7 @@ const (
 	PlacementBlocked  = "placement-blocked"  // replicas cannot be put where they ought to be
 	HistoryHeld       = "history-held"       // old versions are not collected
 	BackupHeld        = "backup-held"        // they are, for the next increment of a backup
+	BackupLate        = "backup-late"        // a schedule's backups fail, or are not made
 	RestoreUnfinished = "restore-unfinished" // a table can't be opened, and nobody restores it
 	LockOld           = "lock-old"           // a lock that nobody has resolved
 	ObserverUnlinked  = "observer-unlinked"  // work waits, and no process runs it
@@ -120,6 +121,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.placement()
 	e.history()
 	e.restores()
+	e.schedules()
 	e.locks()
 	for _, o := range status.GetObservers() {
 		e.observer(o)

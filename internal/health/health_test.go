@@ -212,6 +212,22 @@ func clusterKinds() []kindCase {
 				n.Status.Agreed = &pb.ClusterVersion{Minimum: 2, Active: 2}
 			}
 		}, "cluster", "all nodes know version 3, and the cluster is at 2. Refused until then: backup", 1},
+		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
+			r.Schedules = []*pb.BackupSchedule{
+				{Name: "new", FirstUnixMs: now - 7200_000, EveryMs: 3600_000},
+				{Name: "nightly", SuccessUnixMs: now - 7200_001, EveryMs: 3600_000},
+			}
+		}, "backup schedule nightly", "in time: the newest is 2h0m0s old. The node", 1},
+		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
+			r.Schedules = []*pb.BackupSchedule{
+				{Name: "nightly", FirstUnixMs: now, EveryMs: 3600_000, Error: "no room"},
+			}
+		}, "backup schedule nightly", "failed (there is none): no room. Mend", 1},
+		{BackupLate, warning, func(r *pb.ClusterStatusResponse) {
+			r.Schedules = []*pb.BackupSchedule{
+				{Name: "nightly", SuccessUnixMs: now, EveryMs: 3600_000, PruneError: "denied"},
+			}
+		}, "backup schedule nightly", "removed: denied.", 1},
 		{SettingsDiffer, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.PolicyDiffers = []string{"--replicas 5"}
 		}, "node 2", "--replicas 5", 1},

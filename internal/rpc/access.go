@@ -85,6 +85,8 @@ var calls = map[string]access{
 	// the next one.
 	pb.Admin_ReportJob_FullMethodName:  {role: certs.Reader},
 	pb.Admin_HoldBackup_FullMethodName: {role: certs.Operator, asks: asksHold, audited: true},
+
+	pb.Admin_BackupSchedules_FullMethodName: {role: certs.Operator, asks: asksSchedules},
 }
 
 func asksBackfill(req any) bool {
@@ -98,6 +100,11 @@ func asksHold(req any) bool {
 	return ok && !slices.ContainsFunc(r.GetRelease(), func(h *pb.BackupHold) bool {
 		return len(h.GetToken()) == 0
 	})
+}
+
+func asksSchedules(req any) bool {
+	r, ok := req.(*pb.BackupSchedulesRequest)
+	return ok && r.Set == nil && r.Remove == "" && r.Run == ""
 }
 
 func asksPolicy(req any) bool {

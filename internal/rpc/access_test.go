@@ -39,6 +39,7 @@ var leastRoles = map[string]certs.Role{
 	"SetGrant": certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
+	"BackupSchedules": certs.Reader,
 }
 
 // roleClients returns a client of each role of a server over certificates, the one of
@@ -142,6 +143,10 @@ func TestEachCallTakesItsRole(t *testing.T) {
 		checkAccess(t, role, certs.Observer, "Backfill", err)
 		_, err = admin(c).ClusterPolicy(t.Context(), &pb.ClusterPolicyRequest{Set: &pb.Policy{}})
 		checkAccess(t, role, certs.Operator, "ClusterPolicy", err)
+		for _, req := range []*pb.BackupSchedulesRequest{{Set: &pb.BackupSchedule{}}, {Remove: "s"}, {Run: "s"}} {
+			_, err = admin(c).BackupSchedules(t.Context(), req)
+			checkAccess(t, role, certs.Operator, "BackupSchedules", err)
+		}
 		_, err = admin(c).HoldBackup(t.Context(), &pb.HoldBackupRequest{
 			Hold: &pb.BackupHold{Backup: "b"}, Release: []*pb.BackupHold{{Backup: "a", Token: []byte("t")}},
 		})

@@ -1242,9 +1242,10 @@ type ClusterStatusResponse struct {
 	ObserversUnavailable string                 `protobuf:"bytes,6,opt,name=observers_unavailable,json=observersUnavailable,proto3" json:"observers_unavailable,omitempty"` // why they are missing; empty: they are not
 	Findings             []*Finding             `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`                                                     // what is wrong; the worst comes first
 	// How many more nodes may fail, whichever they are, with every tablet still having a quorum; -1: some have none now.
-	Survives            int32  `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
-	Jobs                []*Job `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // what the cluster and its clients work on: those that run first
-	RestoresUnavailable string `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // why tables that are being restored could not be read from meta; empty: they were
+	Survives            int32             `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
+	Jobs                []*Job            `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // what the cluster and its clients work on: those that run first
+	RestoresUnavailable string            `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // why tables that are being restored could not be read from meta; empty: they were
+	Schedules           []*BackupSchedule `protobuf:"bytes,14,rep,name=schedules,proto3" json:"schedules,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1347,6 +1348,13 @@ func (x *ClusterStatusResponse) GetRestoresUnavailable() string {
 		return x.RestoresUnavailable
 	}
 	return ""
+}
+
+func (x *ClusterStatusResponse) GetSchedules() []*BackupSchedule {
+	if x != nil {
+		return x.Schedules
+	}
+	return nil
 }
 
 type ReportJobRequest struct {
@@ -3265,6 +3273,312 @@ func (x *HoldBackupResponse) GetBound() uint64 {
 	return 0
 }
 
+// BackupSchedule has the node that leads meta make backups by the clock. Its first fields are an operator's, the others are
+// set by whoever runs it. Times are by the clocks of the nodes that led meta.
+type BackupSchedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Location      string                 `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`                             // a directory that every node has, or the URL of a bucket
+	FirstUnixMs   int64                  `protobuf:"varint,3,opt,name=first_unix_ms,json=firstUnixMs,proto3" json:"first_unix_ms,omitempty"` // backups are due then, and every_ms after each other
+	EveryMs       int64                  `protobuf:"varint,4,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	FullEveryMs   int64                  `protobuf:"varint,5,opt,name=full_every_ms,json=fullEveryMs,proto3" json:"full_every_ms,omitempty"`        // backups less than that after the last full one are incremental; 0: all are full
+	KeepMs        int64                  `protobuf:"varint,6,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`                         // backups are removed that no restore of a time since then needs; 0: none
+	Tables        []string               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`                                        // empty: all
+	Rate          uint64                 `protobuf:"varint,8,opt,name=rate,proto3" json:"rate,omitempty"`                                           // most bytes of rows and values a second; 0: no limit
+	Run           bool                   `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`                                             // an operator has asked for a backup now
+	TriedUnixMs   int64                  `protobuf:"varint,10,opt,name=tried_unix_ms,json=triedUnixMs,proto3" json:"tried_unix_ms,omitempty"`       // the begin of the last attempt
+	Error         string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`                                         // why it failed; empty: it did not
+	SuccessUnixMs int64                  `protobuf:"varint,12,opt,name=success_unix_ms,json=successUnixMs,proto3" json:"success_unix_ms,omitempty"` // the timestamp of the last backup; 0: there was none
+	FullUnixMs    int64                  `protobuf:"varint,13,opt,name=full_unix_ms,json=fullUnixMs,proto3" json:"full_unix_ms,omitempty"`          // the same of the last full one
+	Backup        string                 `protobuf:"bytes,14,opt,name=backup,proto3" json:"backup,omitempty"`                                       // the name of the last backup
+	PruneError    string                 `protobuf:"bytes,15,opt,name=prune_error,json=pruneError,proto3" json:"prune_error,omitempty"`             // why old backups could not be removed after it; empty: they were
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedule) Reset() {
+	*x = BackupSchedule{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedule) ProtoMessage() {}
+
+func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
+func (*BackupSchedule) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *BackupSchedule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetFirstUnixMs() int64 {
+	if x != nil {
+		return x.FirstUnixMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetFullEveryMs() int64 {
+	if x != nil {
+		return x.FullEveryMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetKeepMs() int64 {
+	if x != nil {
+		return x.KeepMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetTables() []string {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *BackupSchedule) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetRun() bool {
+	if x != nil {
+		return x.Run
+	}
+	return false
+}
+
+func (x *BackupSchedule) GetTriedUnixMs() int64 {
+	if x != nil {
+		return x.TriedUnixMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetSuccessUnixMs() int64 {
+	if x != nil {
+		return x.SuccessUnixMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetFullUnixMs() int64 {
+	if x != nil {
+		return x.FullUnixMs
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetBackup() string {
+	if x != nil {
+		return x.Backup
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetPruneError() string {
+	if x != nil {
+		return x.PruneError
+	}
+	return ""
+}
+
+type BackupScheduleRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // in the order of names
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupScheduleRecord) Reset() {
+	*x = BackupScheduleRecord{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupScheduleRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupScheduleRecord) ProtoMessage() {}
+
+func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
+func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
+	if x != nil {
+		return x.Schedules
+	}
+	return nil
+}
+
+type BackupSchedulesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Set           *BackupSchedule        `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`       // makes or replaces the schedule of that name; what it has done stays
+	Remove        string                 `protobuf:"bytes,2,opt,name=remove,proto3" json:"remove,omitempty"` // the schedule of that name; its backups stay
+	Run           string                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`       // the schedule of that name makes a backup now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedulesRequest) Reset() {
+	*x = BackupSchedulesRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedulesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedulesRequest) ProtoMessage() {}
+
+func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
+func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *BackupSchedulesRequest) GetRemove() string {
+	if x != nil {
+		return x.Remove
+	}
+	return ""
+}
+
+func (x *BackupSchedulesRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+type BackupSchedulesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schedules     []*BackupSchedule      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // all, in the order of names
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedulesResponse) Reset() {
+	*x = BackupSchedulesResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedulesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedulesResponse) ProtoMessage() {}
+
+func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
+func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
+	if x != nil {
+		return x.Schedules
+	}
+	return nil
+}
+
 type FinalizeUpgradeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3273,7 +3587,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3599,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3612,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -3311,7 +3625,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3637,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3650,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -3362,7 +3676,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3688,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3701,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3405,7 +3719,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3731,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3744,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -3500,7 +3814,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\tR\x05level\"-\n" +
 	"\x13SetLogLevelResponse\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\"\x16\n" +
-	"\x14ClusterStatusRequest\"\xc3\x03\n" +
+	"\x14ClusterStatusRequest\"\x80\x04\n" +
 	"\x15ClusterStatusResponse\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12/\n" +
@@ -3511,7 +3825,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\bfindings\x18\a \x03(\v2\x16.percolator.v1.FindingR\bfindings\x12\x1a\n" +
 	"\bsurvives\x18\b \x01(\x05R\bsurvives\x12&\n" +
 	"\x04jobs\x18\f \x03(\v2\x12.percolator.v1.JobR\x04jobs\x121\n" +
-	"\x14restores_unavailable\x18\r \x01(\tR\x13restoresUnavailable\"8\n" +
+	"\x14restores_unavailable\x18\r \x01(\tR\x13restoresUnavailable\x12;\n" +
+	"\tschedules\x18\x0e \x03(\v2\x1d.percolator.v1.BackupScheduleR\tschedules\"8\n" +
 	"\x10ReportJobRequest\x12$\n" +
 	"\x03job\x18\x01 \x01(\v2\x12.percolator.v1.JobR\x03job\"\x13\n" +
 	"\x11ReportJobResponse\"\xd0\x01\n" +
@@ -3677,7 +3992,34 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x04hold\x18\x01 \x01(\v2\x19.percolator.v1.BackupHoldR\x04hold\x123\n" +
 	"\arelease\x18\x02 \x03(\v2\x19.percolator.v1.BackupHoldR\arelease\"*\n" +
 	"\x12HoldBackupResponse\x12\x14\n" +
-	"\x05bound\x18\x01 \x01(\x04R\x05bound\"\x18\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\"\xb7\x03\n" +
+	"\x0eBackupSchedule\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x12\"\n" +
+	"\rfirst_unix_ms\x18\x03 \x01(\x03R\vfirstUnixMs\x12\x19\n" +
+	"\bevery_ms\x18\x04 \x01(\x03R\aeveryMs\x12\"\n" +
+	"\rfull_every_ms\x18\x05 \x01(\x03R\vfullEveryMs\x12\x17\n" +
+	"\akeep_ms\x18\x06 \x01(\x03R\x06keepMs\x12\x16\n" +
+	"\x06tables\x18\a \x03(\tR\x06tables\x12\x12\n" +
+	"\x04rate\x18\b \x01(\x04R\x04rate\x12\x10\n" +
+	"\x03run\x18\t \x01(\bR\x03run\x12\"\n" +
+	"\rtried_unix_ms\x18\n" +
+	" \x01(\x03R\vtriedUnixMs\x12\x14\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x12&\n" +
+	"\x0fsuccess_unix_ms\x18\f \x01(\x03R\rsuccessUnixMs\x12 \n" +
+	"\ffull_unix_ms\x18\r \x01(\x03R\n" +
+	"fullUnixMs\x12\x16\n" +
+	"\x06backup\x18\x0e \x01(\tR\x06backup\x12\x1f\n" +
+	"\vprune_error\x18\x0f \x01(\tR\n" +
+	"pruneError\"S\n" +
+	"\x14BackupScheduleRecord\x12;\n" +
+	"\tschedules\x18\x01 \x03(\v2\x1d.percolator.v1.BackupScheduleR\tschedules\"s\n" +
+	"\x16BackupSchedulesRequest\x12/\n" +
+	"\x03set\x18\x01 \x01(\v2\x1d.percolator.v1.BackupScheduleR\x03set\x12\x16\n" +
+	"\x06remove\x18\x02 \x01(\tR\x06remove\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\tR\x03run\"V\n" +
+	"\x17BackupSchedulesResponse\x12;\n" +
+	"\tschedules\x18\x01 \x03(\v2\x1d.percolator.v1.BackupScheduleR\tschedules\"\x18\n" +
 	"\x16FinalizeUpgradeRequest\"j\n" +
 	"\x17FinalizeUpgradeResponse\x125\n" +
 	"\x06agreed\x18\x01 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12\x18\n" +
@@ -3689,7 +4031,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xff\x0f\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xe1\x10\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -3706,7 +4048,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Q\n" +
 	"\n" +
-	"HoldBackup\x12 .percolator.v1.HoldBackupRequest\x1a!.percolator.v1.HoldBackupResponse\x12Z\n" +
+	"HoldBackup\x12 .percolator.v1.HoldBackupRequest\x1a!.percolator.v1.HoldBackupResponse\x12`\n" +
+	"\x0fBackupSchedules\x12%.percolator.v1.BackupSchedulesRequest\x1a&.percolator.v1.BackupSchedulesResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
 	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
 	"\vSetLogLevel\x12!.percolator.v1.SetLogLevelRequest\x1a\".percolator.v1.SetLogLevelResponse\x12N\n" +
@@ -3732,7 +4075,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -3791,24 +4134,28 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*ClusterPolicyResponse)(nil),    // 54: percolator.v1.ClusterPolicyResponse
 	(*HoldBackupRequest)(nil),        // 55: percolator.v1.HoldBackupRequest
 	(*HoldBackupResponse)(nil),       // 56: percolator.v1.HoldBackupResponse
-	(*FinalizeUpgradeRequest)(nil),   // 57: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),  // 58: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),        // 59: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 60: percolator.v1.ForgetNodeResponse
-	nil,                              // 61: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 62: percolator.v1.ObserverState
-	(*Job)(nil),                      // 63: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 64: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 65: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 66: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 67: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 68: percolator.v1.Backfill
-	(NodeState)(0),                   // 69: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 70: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 71: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 72: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),           // 73: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),               // 74: percolator.v1.BackupHold
+	(*BackupSchedule)(nil),           // 57: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),     // 58: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),   // 59: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),  // 60: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),   // 61: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),  // 62: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),        // 63: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 64: percolator.v1.ForgetNodeResponse
+	nil,                              // 65: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 66: percolator.v1.ObserverState
+	(*Job)(nil),                      // 67: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 68: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 69: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 70: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 71: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 72: percolator.v1.Backfill
+	(NodeState)(0),                   // 73: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 74: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 75: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 76: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),           // 77: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),               // 78: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -3817,91 +4164,97 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	28, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	62, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	66, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	29, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	63, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	63, // 9: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	38, // 10: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	64, // 11: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 12: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	65, // 13: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	65, // 14: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	66, // 15: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	67, // 16: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 17: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	68, // 18: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	61, // 19: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	69, // 20: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	38, // 21: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	41, // 22: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	38, // 23: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	70, // 24: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	70, // 25: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	48, // 26: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	71, // 27: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	51, // 28: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	72, // 29: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 30: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	73, // 31: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	52, // 32: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	52, // 33: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	74, // 34: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	74, // 35: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	74, // 36: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	73, // 37: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	34, // 38: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	36, // 39: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	39, // 40: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	42, // 41: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	44, // 42: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	46, // 43: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	49, // 44: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	59, // 45: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	53, // 46: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	57, // 47: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	30, // 48: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	32, // 49: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	55, // 50: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	24, // 51: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 52: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 53: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	26, // 54: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 55: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 56: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 57: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 58: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 59: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 60: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 61: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	35, // 62: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	37, // 63: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	40, // 64: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	43, // 65: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	45, // 66: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	47, // 67: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	50, // 68: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	60, // 69: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	54, // 70: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	58, // 71: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	31, // 72: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	33, // 73: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	56, // 74: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	25, // 75: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 76: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 77: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	27, // 78: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 79: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 80: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 81: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 82: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 83: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 84: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 85: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	62, // [62:86] is the sub-list for method output_type
-	38, // [38:62] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	67, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	57, // 9: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	67, // 10: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	38, // 11: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	68, // 12: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 13: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	69, // 14: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	69, // 15: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	70, // 16: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	71, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 18: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	72, // 19: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	65, // 20: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	73, // 21: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	38, // 22: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	41, // 23: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	38, // 24: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	74, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	74, // 26: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	48, // 27: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	75, // 28: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	51, // 29: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	76, // 30: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 31: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	77, // 32: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	52, // 33: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	52, // 34: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	78, // 35: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	78, // 36: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	78, // 37: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	57, // 38: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	57, // 39: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	57, // 40: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	77, // 41: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	34, // 42: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	36, // 43: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	39, // 44: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	42, // 45: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	44, // 46: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	46, // 47: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	49, // 48: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	63, // 49: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	53, // 50: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	61, // 51: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	30, // 52: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	32, // 53: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	55, // 54: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	59, // 55: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	24, // 56: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 57: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 58: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	26, // 59: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 60: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 61: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 62: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 63: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 64: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 65: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 66: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	35, // 67: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	37, // 68: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	40, // 69: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	43, // 70: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	45, // 71: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	47, // 72: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	50, // 73: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	64, // 74: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	54, // 75: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	62, // 76: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	31, // 77: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	33, // 78: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	56, // 79: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	60, // 80: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	25, // 81: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 82: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 83: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	27, // 84: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 85: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 86: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 87: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 88: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 89: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 90: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 91: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	67, // [67:92] is the sub-list for method output_type
+	42, // [42:67] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -3919,7 +4272,7 @@ func file_percolator_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   59,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
 	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
 	Admin_HoldBackup_FullMethodName      = "/percolator.v1.Admin/HoldBackup"
+	Admin_BackupSchedules_FullMethodName = "/percolator.v1.Admin/BackupSchedules"
 	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
 	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
 	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
@@ -78,6 +79,8 @@ type AdminClient interface {
 	RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error)
 	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
 	HoldBackup(ctx context.Context, in *HoldBackupRequest, opts ...grpc.CallOption) (*HoldBackupResponse, error)
+	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
+	BackupSchedules(ctx context.Context, in *BackupSchedulesRequest, opts ...grpc.CallOption) (*BackupSchedulesResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error)
@@ -242,6 +245,16 @@ func (c *adminClient) HoldBackup(ctx context.Context, in *HoldBackupRequest, opt
 	return out, nil
 }
 
+func (c *adminClient) BackupSchedules(ctx context.Context, in *BackupSchedulesRequest, opts ...grpc.CallOption) (*BackupSchedulesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupSchedulesResponse)
+	err := c.cc.Invoke(ctx, Admin_BackupSchedules_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminClient) ClusterStatus(ctx context.Context, in *ClusterStatusRequest, opts ...grpc.CallOption) (*ClusterStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClusterStatusResponse)
@@ -385,6 +398,8 @@ type AdminServer interface {
 	RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error)
 	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
 	HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error)
+	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
+	BackupSchedules(context.Context, *BackupSchedulesRequest) (*BackupSchedulesResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
 	// too, within some seconds.
 	ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error)
@@ -457,6 +472,9 @@ func (UnimplementedAdminServer) RestoreCells(context.Context, *RestoreCellsReque
 }
 func (UnimplementedAdminServer) HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldBackup not implemented")
+}
+func (UnimplementedAdminServer) BackupSchedules(context.Context, *BackupSchedulesRequest) (*BackupSchedulesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackupSchedules not implemented")
 }
 func (UnimplementedAdminServer) ClusterStatus(context.Context, *ClusterStatusRequest) (*ClusterStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClusterStatus not implemented")
@@ -746,6 +764,24 @@ func _Admin_HoldBackup_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_BackupSchedules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupSchedulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).BackupSchedules(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_BackupSchedules_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).BackupSchedules(ctx, req.(*BackupSchedulesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ClusterStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ClusterStatusRequest)
 	if err := dec(in); err != nil {
@@ -1002,6 +1038,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HoldBackup",
 			Handler:    _Admin_HoldBackup_Handler,
+		},
+		{
+			MethodName: "BackupSchedules",
+			Handler:    _Admin_BackupSchedules_Handler,
 		},
 		{
 			MethodName: "ClusterStatus",

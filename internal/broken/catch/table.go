@@ -335,4 +335,8 @@ var properties = []property{
 	{tag: "backup_unchecked", pkg: "backup", test: "^TestDamage$", assertion: "UNNOTICED: .*"},
 	{tag: "backup_now", pkg: "backup", test: "^TestRestoredUnderLoad$",
 		assertion: "DIFFERENT: .*|damaged: .* has the timestamps"},
+	{tag: "prune_needed", pkg: "backup", test: "^TestPrune$", assertion: "PRUNED: .*"},
+	{tag: "prune_parents_first", pkg: "backup", test: "^TestPruneCutShort$", assertion: "ORPHANED: .*"},
+	{tag: "archiver_notes_interrupted", pkg: "actors/archiver", test: "^TestInterruptedBackupStaysDue$",
+		assertion: "INTERRUPTED: .*"},
 }

@@ -1,0 +1,94 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+)
+
+// This file has the actor and its configuration. Its turns never overlap; one lasts as long as
+// the backups that it makes.
+
+// DefaultPause is the default of Config.Pause.
+const DefaultPause = 10 * time.Second
+
+// Schedules are the records in meta. *meta.Schedules implements it.
+type Schedules interface {
+	List(ctx context.Context) ([]*pb.BackupSchedule, error)
+	// Note changes one record; fn may be called several times.
+	Note(ctx context.Context, name string, fn func(*pb.BackupSchedule)) error
+}
+
+// Made is a backup that was made.
+type Made struct {
+	Name string
+	At   time.Time // of its timestamp
+	Full bool
+	// PruneErr is why old backups could not be removed afterwards.
+	PruneErr error
+}
+
+// Config configures a Job. Schedules and Make are required; other zero fields take their defaults.
+type Config struct {
+	Schedules Schedules
+	// Make makes one backup, or goes on with one that was interrupted, and then removes those
+	// that the retention does not need. Where no increment can be made it makes a full backup.
+	Make func(ctx context.Context, s *pb.BackupSchedule, incremental bool) (Made, error)
+	// Pause is the time between two looks at the schedules. Defaults to DefaultPause.
+	Pause  time.Duration
+	Now    func() time.Time // defaults to time.Now
+	Logger *slog.Logger
+}
+
+// ErrInvalid reports a configuration that lacks a required field.
+var ErrInvalid = errors.New("archiver: Schedules and Make are required")
+
+// Job is the running actor. Its methods may be called concurrently.
+type Job struct {
+	*actorkit.Turns
+	work *work
+}
+
+// Spawn starts the actor. It fails with ErrInvalid, or if its name is taken.
+func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
+	if cfg.Schedules == nil || cfg.Make == nil {
+		return nil, ErrInvalid
+	}
+	if cfg.Pause <= 0 {
+		cfg.Pause = DefaultPause
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &work{cfg: cfg}
+	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{Name: "archiver", Turn: w.turn})
+	if err != nil {
+		return nil, err
+	}
+	return &Job{turns, w}, nil
+}
+
+// Last returns the schedules as they were read last; the caller must not change them.
+func (j *Job) Last() []*pb.BackupSchedule {
+	j.work.mu.Lock()
+	defer j.work.mu.Unlock()
+	return j.work.last
+}
+
+// work is what the actor keeps between its turns.
+type work struct {
+	cfg Config
+
+	mu   sync.Mutex
+	last []*pb.BackupSchedule
+}

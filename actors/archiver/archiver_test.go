@@ -1,0 +1,139 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// world is the records in meta, and a log of the backups that are made. Only the actor calls
+// its methods.
+type world struct {
+	schedules []*pb.BackupSchedule
+	fail      error
+	block     bool // until the context ends
+	made      []string
+	began     time.Time
+}
+
+func (w *world) List(context.Context) ([]*pb.BackupSchedule, error) {
+	var out []*pb.BackupSchedule
+	for _, s := range w.schedules {
+		out = append(out, proto.CloneOf(s))
+	}
+	return out, nil
+}
+
+func (w *world) Note(_ context.Context, name string, fn func(*pb.BackupSchedule)) error {
+	for _, s := range w.schedules {
+		if s.Name == name {
+			fn(s)
+		}
+	}
+	return nil
+}
+
+func (w *world) make(ctx context.Context, s *pb.BackupSchedule, incremental bool) (Made, error) {
+	kind := "full"
+	if incremental {
+		kind = "incremental"
+	}
+	w.made = append(w.made, time.Since(w.began).Round(time.Minute).String()+" "+s.Name+" "+kind)
+	if w.block {
+		<-ctx.Done()
+		return Made{}, ctx.Err()
+	}
+	return Made{Name: "b", At: time.Now(), Full: !incremental}, w.fail
+}
+
+// run runs the job for d of virtual time.
+func (w *world) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	system := actor.NewActorSystem()
+	job, err := Spawn(system, Config{Schedules: w, Make: w.make})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(d)
+	if err := job.Stop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	system.Shutdown()
+}
+
+func schedule(name string, first time.Time, every, full time.Duration) *pb.BackupSchedule {
+	return &pb.BackupSchedule{
+		Name: name, FirstUnixMs: first.UnixMilli(), EveryMs: every.Milliseconds(), FullEveryMs: full.Milliseconds(),
+	}
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.made, want) {
+		t.Errorf("made %q, want %q", w.made, want)
+	}
+	w.made = nil
+}
+
+func TestByTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{began: time.Now()}
+		w.schedules = []*pb.BackupSchedule{
+			schedule("hourly", w.began.Add(30*time.Minute), time.Hour, 3*time.Hour),
+			schedule("later", w.began.Add(5*time.Hour), time.Hour, 0),
+		}
+		w.run(t, 5*time.Hour-time.Minute)
+		w.expect(t, "30m0s hourly full", "1h30m0s hourly incremental", "2h30m0s hourly incremental",
+			"3h30m0s hourly full", "4h30m0s hourly incremental")
+		// Nobody leads meta for hours: one backup makes up for them, at once.
+		time.Sleep(4*time.Hour + 10*time.Minute)
+		w.run(t, 10*time.Minute)
+		w.expect(t, "9h9m0s hourly full", "9h9m0s later full")
+		w.schedules[1].Run = true
+		w.run(t, time.Minute)
+		w.expect(t, "9h19m0s later full")
+		if s := w.schedules[0]; s.Backup != "b" || s.SuccessUnixMs == 0 || s.FullUnixMs != s.SuccessUnixMs {
+			t.Errorf("noted %v", s)
+		}
+	})
+}
+
+// TestFailureIsRetried: a backup that fails is made again after some minutes, and another
+// schedule's is not held up.
+func TestFailureIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{began: time.Now(), fail: errors.New("no room")}
+		w.schedules = []*pb.BackupSchedule{
+			schedule("a", w.began, 24*time.Hour, 0), schedule("b", w.began, 2*time.Minute, 0),
+		}
+		w.run(t, 6*time.Minute-time.Second)
+		w.expect(t, "0s a full", "0s b full", "2m0s b full", "4m0s b full", "5m0s a full")
+		if s := w.schedules[0]; s.Error != "no room" || s.SuccessUnixMs != 0 {
+			t.Errorf("noted %v", s)
+		}
+	})
+}
+
+// TestInterruptedBackupStaysDue: what the loss of meta's leadership cuts short is noted by
+// nobody, and so the next leader makes it.
+func TestInterruptedBackupStaysDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{began: time.Now(), block: true}
+		w.schedules = []*pb.BackupSchedule{schedule("a", w.began, time.Hour, 0)}
+		w.run(t, time.Minute)
+		if s := w.schedules[0]; s.TriedUnixMs != 0 || s.Error != "" {
+			t.Errorf("INTERRUPTED: noted %v", s)
+		}
+		w.block = false
+		w.run(t, time.Minute)
+		w.expect(t, "0s a full", "1m0s a full")
+	})
+}

@@ -1,0 +1,117 @@
+package archiver
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file has what a turn does. It runs on the actor's goroutine.
+
+const (
+	// retryPause is the time between two attempts at a backup that fails.
+	retryPause = 5 * time.Minute
+	// listTimeout and noteTimeout bound the calls to meta.
+	listTimeout = 5 * time.Second
+	noteTimeout = 30 * time.Second
+)
+
+// turn makes the backups that are due, one after the other.
+func (w *work) turn(ctx context.Context) time.Duration {
+	all, err := w.list(ctx)
+	if err != nil {
+		return w.cfg.Pause // the log says by other means that meta does not answer
+	}
+	for _, s := range all {
+		if ctx.Err() == nil && due(s, w.cfg.Now()) {
+			w.make(ctx, s)
+		}
+	}
+	return w.cfg.Pause
+}
+
+// list reads the schedules.
+func (w *work) list(ctx context.Context) ([]*pb.BackupSchedule, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	all, err := w.cfg.Schedules.List(ctx)
+	if err == nil {
+		w.mu.Lock()
+		w.last = all
+		w.mu.Unlock()
+	}
+	return all, err
+}
+
+// make makes one backup and notes what has come of it.
+func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
+	began, log := w.cfg.Now(), w.cfg.Logger.With("schedule", s.Name, "location", s.Location)
+	made, err := w.cfg.Make(ctx, s, incremental(s, began))
+	if ctx.Err() != nil {
+		return // another leader of meta goes on with it
+	}
+	if err != nil {
+		log.Warn("archiver: the backup failed; it is tried again", "error", err)
+	} else {
+		log.Info("archiver: made a backup", "backup", made.Name, "took", w.cfg.Now().Sub(began))
+	}
+	if made.PruneErr != nil {
+		log.Warn("archiver: old backups could not be removed", "error", made.PruneErr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+	defer cancel()
+	if err := w.cfg.Schedules.Note(ctx, s.Name, func(have *pb.BackupSchedule) {
+		note(have, began, made, err)
+	}); err != nil {
+		log.Warn("archiver: could not note the outcome of a backup, which will be made again", "error", err)
+	}
+	_, _ = w.list(ctx) // for Last
+}
+
+// note writes the outcome of an attempt into the schedule's record.
+func note(s *pb.BackupSchedule, began time.Time, made Made, err error) {
+	s.TriedUnixMs, s.Run = began.UnixMilli(), false
+	s.Error, s.PruneError = text(err), text(made.PruneErr)
+	if err != nil {
+		return
+	}
+	s.SuccessUnixMs, s.Backup = made.At.UnixMilli(), made.Name
+	if made.Full {
+		s.FullUnixMs = s.SuccessUnixMs
+	}
+}
+
+// maxText bounds the text of an error in a record, in bytes.
+const maxText = 1024
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	t := err.Error()
+	return t[:min(len(t), maxText)]
+}
+
+// due reports whether a backup is to be made now.
+func due(s *pb.BackupSchedule, now time.Time) bool {
+	elapsed := now.UnixMilli() - s.FirstUnixMs
+	if s.Run {
+		return true
+	}
+	if elapsed < 0 || s.EveryMs <= 0 {
+		return false
+	}
+	slot := now.UnixMilli() - elapsed%s.EveryMs // the last time at which one was due
+	if s.TriedUnixMs < slot {
+		return true
+	}
+	return s.Error != "" && now.UnixMilli()-s.TriedUnixMs >= min(retryPause.Milliseconds(), s.EveryMs)
+}
+
+// incremental reports whether the backup that begins now is to be made upon the last one. Half
+// of an interval is allowed for backups that begin late or early.
+func incremental(s *pb.BackupSchedule, now time.Time) bool {
+	return s.FullEveryMs > 0 && s.FullUnixMs > 0 &&
+		now.UnixMilli()-s.FullUnixMs < s.FullEveryMs-s.EveryMs/2
+}

@@ -1,0 +1,35 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+// This file has the findings about backups by the clock.
+
+// lateIntervals is the number of intervals of a schedule after which its newest backup is late.
+const lateIntervals = 2
+
+// schedules finds the schedules whose last attempt failed, or whose newest backup is late.
+func (e *examination) schedules() {
+	for _, s := range e.status.GetSchedules() {
+		subject := "backup schedule " + s.GetName()
+		age := time.UnixMilli(e.status.GetUnixMs()).Sub(time.UnixMilli(max(s.SuccessUnixMs, s.FirstUnixMs)))
+		newest := "there is none"
+		if s.SuccessUnixMs != 0 {
+			newest = fmt.Sprintf("the newest is %s old", span(age))
+		}
+		run := fmt.Sprintf("`percolator backup schedule run %s` tries at once.", typable(s.GetName()))
+		switch {
+		case s.GetError() != "":
+			e.add(warning, BackupLate, subject, fmt.Sprintf("Its last backup failed (%s): %s.", newest, s.GetError()),
+				"Mend what the error names; it is tried again every few minutes. "+run)
+		case age > lateIntervals*time.Duration(s.GetEveryMs())*time.Millisecond:
+			e.add(warning, BackupLate, subject, "Backups are not made in time: "+newest+".",
+				"The node that leads meta makes them: look into its log, and at `percolator jobs`. "+run)
+		case s.GetPruneError() != "":
+			e.add(warning, BackupLate, subject, "Old backups could not be removed: "+s.GetPruneError()+".",
+				"Mend what the error names; it is tried again after the next backup.")
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/percolator-go/percolator/actors/archiver"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/backup"
+)
+
+// This file has backups by the clock, which the node that leads meta makes, and their metrics.
+
+// startArchiver starts the job that makes backups by the clock. The worker of changes calls it.
+func (l *leaderJobs) startArchiver() error {
+	j, err := archiver.Spawn(l.system, archiver.Config{
+		Schedules: l.meta.Schedules, Make: l.makeBackup, Logger: l.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("node: backups by the clock: %w", err)
+	}
+	l.began(j, func() { l.archiver = j })
+	return nil
+}
+
+// wakeArchiver makes the archiver look for backups that are due at once, if it runs here.
+func (l *leaderJobs) wakeArchiver() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.archiver != nil {
+		l.archiver.Wake()
+	}
+}
+
+// schedules returns the schedules of backups as the archiver read them last; nil if it does not
+// run here.
+func (l *leaderJobs) schedules() []*pb.BackupSchedule {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.archiver == nil {
+		return nil
+	}
+	return l.archiver.Last()
+}
+
+// makeBackup makes one backup of a schedule, and removes those that its retention does not need.
+func (l *leaderJobs) makeBackup(ctx context.Context, s *pb.BackupSchedule,
+	incremental bool) (made archiver.Made, err error) {
+	location, err := backup.OpenNew(ctx, s.Location)
+	if err != nil {
+		return made, err
+	}
+	defer func() { err = errors.Join(err, location.Close()) }()
+	options := backup.CreateOptions{
+		Options:     backup.Options{Rate: int64(s.Rate), By: "schedule " + s.Name},
+		Incremental: incremental, Tables: s.Tables, Hold: s.FullEveryMs > 0,
+	}
+	m, err := l.createBackup(ctx, location, options)
+	if err != nil {
+		return made, err
+	}
+	made = archiver.Made{Name: m.Name, At: m.Time, Full: !m.Incremental()}
+	if s.KeepMs > 0 {
+		_, made.PruneErr = backup.Prune(ctx, location, backup.PruneOptions{
+			Keep: time.Duration(s.KeepMs) * time.Millisecond, Now: m.Time,
+			Cluster: m.Cluster, Tables: s.Tables,
+		})
+	}
+	return made, nil
+}
+
+// createBackup makes the backup, a full one where no increment can be made. A backup that was
+// interrupted before the schedule asked for this one is given up.
+func (l *leaderJobs) createBackup(ctx context.Context, location *backup.Location,
+	o backup.CreateOptions) (*backup.Manifest, error) {
+	for {
+		m, err := backup.Create(ctx, l.client, location, o)
+		switch {
+		case errors.Is(err, backup.ErrInterrupted) && !o.Restart:
+			o.Restart = true
+		case o.Incremental && (errors.Is(err, backup.ErrHistoryGone) || errors.Is(err, backup.ErrNotFound)):
+			o.Incremental = false
+		default:
+			return m, err
+		}
+	}
+}
+
+// The schedules of backups, on the node that leads meta, as of its last look at them.
+var (
+	backupSuccess = gaugeFamily("backup_last_success_timestamp_seconds",
+		"Time of the newest backup of a schedule, in seconds since the Unix epoch; without one, when the first is due. Only the node that leads meta exports it.",
+		"schedule")
+	backupInterval = gaugeFamily("backup_interval_seconds",
+		"Time between two backups of a schedule. Only the node that leads meta exports it.", "schedule")
+	backupFailing = gaugeFamily("backup_failing",
+		"1: the last attempt at a backup of a schedule, or at removing old ones, failed. Only the node that leads meta exports it.",
+		"schedule")
+)
+
+// collectBackups exports the schedules.
+func (m exporter) collectBackups(out chan<- prometheus.Metric) {
+	for _, s := range m.status.jobs.schedules() {
+		send(out, backupSuccess, float64(max(s.SuccessUnixMs, s.FirstUnixMs))/1000, s.Name)
+		send(out, backupInterval, float64(s.EveryMs)/1000, s.Name)
+		send(out, backupFailing, oneIf(s.Error != "" || s.PruneError != ""), s.Name)
+	}
+}
