@@ -3,12 +3,12 @@ package archiver
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -54,19 +54,20 @@ func (w *world) make(ctx context.Context, s *pb.BackupSchedule, incremental bool
 	return Made{Name: "b", At: time.Now(), Full: !incremental}, w.fail
 }
 
-// run runs the job for d of virtual time.
+// run lets the turns follow each other for d of virtual time, as the actor does.
 func (w *world) run(t *testing.T, d time.Duration) {
 	t.Helper()
-	system := actor.NewActorSystem()
-	job, err := Spawn(system, Config{Schedules: w, Make: w.make})
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	turns := &work{cfg: Config{
+		Schedules: w, Make: w.make, Pause: DefaultPause, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}}
+	for ctx.Err() == nil {
+		select {
+		case <-time.After(turns.turn(ctx)):
+		case <-ctx.Done():
+		}
 	}
-	time.Sleep(d)
-	if err := job.Stop(context.Background()); err != nil {
-		t.Error(err)
-	}
-	system.Shutdown()
 }
 
 func schedule(name string, first time.Time, every, full time.Duration) *pb.BackupSchedule {
@@ -94,7 +95,7 @@ func TestByTheClock(t *testing.T) {
 		w.expect(t, "30m0s hourly full", "1h30m0s hourly incremental", "2h30m0s hourly incremental",
 			"3h30m0s hourly full", "4h30m0s hourly incremental")
 		// Nobody leads meta for hours: one backup makes up for them, at once.
-		time.Sleep(4*time.Hour + 10*time.Minute)
+		<-time.After(4*time.Hour + 10*time.Minute)
 		w.run(t, 10*time.Minute)
 		w.expect(t, "9h9m0s hourly full", "9h9m0s later full")
 		w.schedules[1].Run = true
