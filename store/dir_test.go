@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/dgraph-io/badger/v4"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -88,7 +90,8 @@ func damagedOrOther() []dirCase {
 		}},
 		{name: "a later version", want: &store.VersionError{}, make: func(t *testing.T, dir string) {
 			makeStore(t, dir)
-			write(t, dir, "VERSION", strings.Replace(versionText, "format 2", "format 4", 1))
+			write(t, dir, "VERSION", strings.Replace(versionText, "format 2",
+				fmt.Sprintf("format %d", version.Known().Newest+1), 1))
 		}},
 		{name: "the format before", want: &store.VersionError{},
 			make: func(t *testing.T, dir string) {

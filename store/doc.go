@@ -57,6 +57,8 @@
 //  15. A lock that stands is in Badger or in the Writer's memory. What a checkpoint covers, and
 //     what a SnapWithLocks shows, is in Badger; another Snap refuses to read locks (locks.go,
 //     docs/adr/0049).
+//  16. A compaction creates a table only while enough files can be created, and what it has
+//     written is compared with what it has read (gate.go, lost.go, docs/adr/0056).
 //
 // # What a crash does
 //
@@ -78,5 +80,6 @@
 // small things. Badger writes through memory maps, where a full disk is a SIGBUS:
 // Store.WriteBlocked says when to refuse new writes, Store.Exhausted when to accept
 // nothing at all, and Commit itself refuses before the last reserve is used. It accepts
-// the same batches when there is room.
+// the same batches when there is room. The same holds for what its files take: inodes, file
+// descriptors and memory maps.
 package store

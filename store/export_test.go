@@ -23,7 +23,7 @@ func Compact(s *Store) error {
 func Flatten(s *Store) error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
-	return s.state.db.Flatten(numCompactors)
+	return s.gate.unlessDeserted(func() error { return s.state.db.Flatten(numCompactors) })
 }
 
 // Versions counts the versions of a key that Badger still holds.
@@ -133,4 +133,17 @@ func (b *Batch) PutMutation(m *mvcc.Mutation) {
 // Tombstones iterates the tombstones of all tablets by id.
 func (s *Snap) Tombstones() iter.Seq2[TabletStateEntry, error] {
 	return s.ownRecords(tombstonePrefix)
+}
+
+// FreeOf is how much of a resource is free; memory maps are counted anew.
+func FreeOf(s *Store, what Resource) uint64 {
+	s.files.mu.Lock()
+	s.files.pause = 0
+	s.files.mu.Unlock()
+	for _, a := range s.opts.amounts(&s.files) {
+		if a.what == what {
+			return a.free
+		}
+	}
+	return 0
 }

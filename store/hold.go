@@ -11,7 +11,8 @@ import (
 // checksums, and deletes them. Badger offers no way to compare the checksums before. So the
 // tables are held by an open iterator, which keeps their files, and those that a compaction
 // has replaced are verified before they are released: their bytes are still in the page
-// cache, and are those that were copied. If one is damaged the store is given up for good.
+// cache, and are those that were copied. That nothing was left out is verified as well
+// (lost.go). If one is damaged, or something is missing, the store is given up for good.
 //
 // The worker calls checkReplaced every second; Reclaim, Compact and VerifyRows call it too.
 // A table that was created and replaced between two calls is not verified, nor is one that
@@ -30,7 +31,8 @@ type heldTables struct {
 	seq uint64
 	txn *badger.Txn
 	it  *badger.Iterator
-	ids map[uint64]bool
+	// tables are those that the iterator reads, by id.
+	tables map[uint64]badger.TableInfo
 }
 
 // hold holds all present tables. It returns nil if the database cannot be read.
@@ -41,16 +43,16 @@ func (d *database) hold() (h *heldTables) {
 		}
 	}()
 	seq := d.seq.hold()
-	before := tableIDs(d.db)
+	before := tables(d.db)
 	txn := d.db.NewTransactionAt(seq, false)
 	it := txn.NewIterator(badger.IteratorOptions{})
-	ids := tableIDs(d.db)
-	for id := range ids {
-		if !before[id] {
-			delete(ids, id) // it may be younger than the iterator
+	held := tables(d.db)
+	for id := range held {
+		if _, had := before[id]; !had {
+			delete(held, id) // it may be younger than the iterator
 		}
 	}
-	return &heldTables{seq: seq, txn: txn, it: it, ids: ids}
+	return &heldTables{seq: seq, txn: txn, it: it, tables: held}
 }
 
 func (h *heldTables) release() {
@@ -58,16 +60,17 @@ func (h *heldTables) release() {
 	h.txn.Discard()
 }
 
-func tableIDs(db *badger.DB) map[uint64]bool {
-	ids := map[uint64]bool{}
+func tables(db *badger.DB) map[uint64]badger.TableInfo {
+	all := map[uint64]badger.TableInfo{}
 	for _, t := range db.Tables() {
-		ids[t.ID] = true
+		all[t.ID] = t
 	}
-	return ids
+	return all
 }
 
 // checkReplaced verifies the tables that compactions have replaced since the last call,
-// releases them, and holds the present ones. It returns a *DamagedError if one is damaged.
+// releases them, and holds the present ones. It returns a *DamagedError if one is damaged, or if
+// rows of theirs are missing. After another error they stay held until the next call.
 func (d *database) checkReplaced() error {
 	if d.db.Opts().InMemory {
 		return nil
@@ -80,7 +83,10 @@ func (d *database) checkReplaced() error {
 	}
 	var damage error
 	if old != nil {
-		damage = d.verifyReplaced(old.ids, now.ids)
+		if damage = d.verifyReplaced(old, now); scarce(damage) {
+			now.release()
+			return damage
+		}
 		old.release()
 	}
 	d.holder.held = now
@@ -89,16 +95,22 @@ func (d *database) checkReplaced() error {
 }
 
 // verifyReplaced verifies the tables of old that are not in now.
-func (d *database) verifyReplaced(old, now map[uint64]bool) error {
-	for id := range old {
-		if now[id] {
+func (d *database) verifyReplaced(old, now *heldTables) error {
+	var keys [][]byte
+	for id := range old.tables {
+		if _, has := now.tables[id]; has {
 			continue
 		}
-		if _, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true); err != nil {
+		if _, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true, func(t *table.Table) {
+			keys = append(keys, probes(t)...)
+		}); err != nil {
 			return err
 		}
 	}
-	return nil
+	if len(keys) == 0 {
+		return nil
+	}
+	return d.findMissing(old, now, keys)
 }
 
 // letGo releases the tables, because the database is to be closed.

@@ -11,20 +11,24 @@ import (
 // badgerLog passes Badger's log lines to slog: information at debug level, the rest as
 // warnings, because what matters of them comes back as an error.
 //
-// It also counts what Badger tells of nowhere else, by the lines' formats.
+// It also counts and controls what Badger offers no other means for, by the lines' formats.
 type badgerLog struct {
 	log    *slog.Logger
 	counts *badgerCounts
+	gate   *gate
 }
 
 // badgerCounts are how often Badger has finished a compaction, and how often its writer has
 // waited for one for over a second.
 type badgerCounts struct{ compactions, stalls atomic.Uint64 }
 
-// The formats of the lines that are counted.
+// The formats of the lines that are recognized. TestCompactionWaitsForFiles fails if
+// Badger changes the last one.
 const (
 	formatCompacted = "[Compactor: %d] Compaction for level: %d DONE"
 	formatStalled   = "L0 was stalled for %s\n"
+	// Of a compactor that has a table's contents and creates its file next.
+	formatTable = "[%d] LOG Compact. Added %d keys. Skipped %d keys. Iteration took: %v"
 )
 
 func (l badgerLog) write(level slog.Level, format string, args []any) {
@@ -52,7 +56,10 @@ func (l badgerLog) Infof(format string, args ...any) {
 
 // Debugf implements badger.Logger. Badger calls it several times per commit: dropped.
 func (l badgerLog) Debugf(format string, _ ...any) {
-	if format == formatCompacted {
+	switch format {
+	case formatTable:
+		l.gate.wait()
+	case formatCompacted:
 		l.counts.compactions.Add(1)
 	}
 }

@@ -20,7 +20,8 @@ const memTableFile = "MEMTABLE"
 
 // fitMemTables ensures that all log files fit into memtables of o.MemTableSize. If those that
 // were left behind may not, it opens them at their former size and writes them to tables.
-func fitMemTables(o Options) error {
+func (s *Store) fitMemTables() error {
+	o := s.opts
 	had, err := memTablesHad(o)
 	if err != nil {
 		return err
@@ -28,7 +29,7 @@ func fitMemTables(o Options) error {
 	if had > o.MemTableSize {
 		larger := o
 		larger.MemTableSize = had
-		if err := writeOut(larger, filepath.Join(o.Dir, stateDirName)); err != nil {
+		if err := s.writeOut(larger, filepath.Join(o.Dir, stateDirName)); err != nil {
 			return err
 		}
 	}
@@ -41,12 +42,12 @@ func fitMemTables(o Options) error {
 
 // writeOut opens and closes the database, so that its memtables become tables. It does
 // nothing if there is no log file.
-func writeOut(o Options, dir string) error {
+func (s *Store) writeOut(o Options, dir string) error {
 	paths, err := memTableFiles(dir)
 	if err != nil || len(paths) == 0 {
 		return err
 	}
-	db, err := openBadger(o.badgerOptions(dir, badgerLog{o.Logger, &badgerCounts{}}))
+	db, err := s.openBadger(o.badgerOptions(dir, s.badgerLog()))
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,9 @@ const (
 	DefaultMemTableSize = 32 << 20
 	// DefaultMinFreeBytes has room for all unflushed memtables and one compaction.
 	DefaultMinFreeBytes = 512 << 20
+	// DefaultMinFreeFiles has room for the files of several compactions that end after writes
+	// were refused.
+	DefaultMinFreeFiles = 512
 
 	// minMemTableSize keeps a chunk below Badger's value threshold, which is 15 % of the
 	// memtable at most.
@@ -66,6 +69,9 @@ type Options struct {
 	// MinFreeBytes is the free disk space below which WriteBlocked refuses; Commit refuses
 	// below a quarter of it.
 	MinFreeBytes uint64
+	// MinFreeFiles is the same for files: inodes, file descriptors and memory maps, of each of
+	// which every file takes one. Compactions wait below an eighth of it.
+	MinFreeFiles uint64
 
 	// ReclaimInterval is the time between two passes of Reclaim, and how long writes must
 	// pause before one compacts; default 1 min. If it is negative there are no passes.
@@ -99,6 +105,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.MemTableSize = max(cmp.Or(o.MemTableSize, sizes.MemTable), minMemTableSize)
 	o.MinFreeBytes = cmp.Or(o.MinFreeBytes, DefaultMinFreeBytes)
+	o.MinFreeFiles = cmp.Or(o.MinFreeFiles, DefaultMinFreeFiles)
 	o.ReclaimInterval = cmp.Or(o.ReclaimInterval, time.Minute)
 	return o
 }

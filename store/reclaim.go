@@ -117,7 +117,19 @@ func (s *Store) worthwhile() bool {
 	}
 	// The new tables are written before the old ones go, and a full disk is a SIGBUS.
 	free, err := s.FreeBytes()
-	return err == nil && free > s.opts.MinFreeBytes+uint64(size)
+	return err == nil && free > s.opts.MinFreeBytes+uint64(size) && s.roomToCompact() == nil
+}
+
+// roomToCompact returns a *ShortError unless all tables can be written anew while the present
+// ones are still there.
+func (s *Store) roomToCompact() error {
+	tables := uint64(len(s.state.db.Tables()))
+	for _, a := range s.opts.amounts(&s.files) {
+		if short := a.short(tables + s.opts.MinFreeFiles/reserveDivisor); short != nil {
+			return short
+		}
+	}
+	return nil
 }
 
 // tableBytes is the size of all tables.
@@ -131,6 +143,9 @@ func (d *database) tableBytes() (n int64) {
 // compact flushes the memtable, for its tombstones, and merges all tables into one level.
 func (s *Store) compact() error {
 	d := s.state
+	if err := s.roomToCompact(); err != nil {
+		return err
+	}
 	dead := d.dead.Load()
 	if !s.opts.InMemory {
 		if err := s.flushMemtable(); err != nil {
@@ -141,7 +156,7 @@ func (s *Store) compact() error {
 	if err := s.condemn(d.verifyTables(nil)); err != nil {
 		return err
 	}
-	if err := d.db.Flatten(1); err != nil {
+	if err := s.gate.unlessDeserted(func() error { return d.db.Flatten(1) }); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
 	}
 	if err := s.checkReplaced(); err != nil {
@@ -167,6 +182,10 @@ func (s *Store) flushMemtable() error {
 	pad.Put([]byte{padLow}, nil)
 	pad.Put([]byte{padHigh}, bytes.Repeat([]byte{0}, chunkBytes))
 	began := d.seq.current()
+	// The first padding goes into a new memtable if the active one is full.
+	if err := d.writer.Commit([]*Batch{pad}); err != nil {
+		return err
+	}
 	before, err := memTableFiles(d.db.Opts().Dir)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -10,13 +11,15 @@ import (
 	"github.com/percolator-go/percolator/store/raftlog"
 )
 
-// diskSpace compares the free space of the store's file systems with the watermarks. The
-// background worker looks at it every second and the writer as it writes; any goroutine
-// may ask. Badger writes through memory maps, so a full disk would kill the process.
+// diskSpace compares the free space of the store's file systems, and what else its files take
+// (files.go), with the watermarks. The background worker looks at it every second and the
+// writer as it writes; any goroutine may ask. Badger writes through memory maps, so a full disk
+// would kill the process.
 type diskSpace struct {
 	opts      Options
-	blocked   atomic.Bool // below MinFreeBytes when last looked at
-	exhausted atomic.Bool // see Exhausted
+	files     files
+	blocked   atomic.Pointer[ShortError] // below the watermark when last looked at
+	exhausted atomic.Pointer[ShortError] // see Exhausted
 }
 
 // spaceCheckBytes is how many bytes the writer commits between two looks at the free space.
@@ -49,37 +52,46 @@ func (o Options) freeBytes(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// WriteBlocked returns ErrDiskFull, wrapped, while the free space is below
-// Options.MinFreeBytes: new writes should be refused, but work under way may still be
-// finished and cleaned up. It costs one load.
-func (s *diskSpace) WriteBlocked() error {
-	if s.blocked.Load() {
-		return fmt.Errorf("%w (the watermark is %d bytes)", ErrDiskFull, s.opts.MinFreeBytes)
-	}
-	return nil
-}
+// WriteBlocked returns a *ShortError while the free space is below Options.MinFreeBytes, or fewer
+// than Options.MinFreeFiles files can be created: new writes should be refused, but work under
+// way may still be finished and cleaned up. It costs one load.
+func (s *diskSpace) WriteBlocked() error { return asError(s.blocked.Load()) }
 
-// Exhausted returns ErrDiskFull, wrapped, while so little space is free that Commit is
-// about to refuse: nothing new should be accepted, not even what finishes and cleans up,
-// so that work under way can still be written. It costs one load.
-func (s *diskSpace) Exhausted() error {
-	if s.exhausted.Load() {
-		return fmt.Errorf("%w (the watermark is %d bytes, and next to none is left)", ErrDiskFull,
-			s.opts.MinFreeBytes)
+// Exhausted returns a *ShortError while so little is free that Commit is about to refuse: nothing
+// new should be accepted, not even what finishes and cleans up, so that work under way can still
+// be written. It costs one load.
+func (s *diskSpace) Exhausted() error { return asError(s.exhausted.Load()) }
+
+// asError returns nil for a nil pointer.
+func asError(short *ShortError) error {
+	if short == nil {
+		return nil
 	}
-	return nil
+	return short
 }
 
 // reserve returns the free space that Commit leaves alone.
 func (s *diskSpace) reserve() uint64 { return s.opts.MinFreeBytes / reserveDivisor }
 
-// Room returns ErrDiskFull, wrapped, unless the store may grow by so many bytes with
-// Options.MinFreeBytes still free. It asks the file system, and is meant for bulk writes
-// that can wait.
+// Room returns a *ShortError unless the store may grow by so many bytes without going below a
+// watermark. It asks the system, and is meant for bulk writes that can wait.
 func (s *diskSpace) Room(bytes uint64) error {
-	if free := s.look(); free < s.opts.MinFreeBytes || free-s.opts.MinFreeBytes < bytes {
-		return fmt.Errorf("%w (the watermark is %d bytes; %d are free, and %d more are needed)", ErrDiskFull,
-			s.opts.MinFreeBytes, free, bytes)
+	free := s.look()
+	if short := s.shortOfFiles(1); short != nil {
+		return short
+	}
+	if least := s.opts.MinFreeBytes; free < least || free-least < bytes {
+		return &ShortError{What: Bytes, Dir: s.opts.Dir, Free: free, Least: least + bytes}
+	}
+	return nil
+}
+
+// shortOfFiles returns a *ShortError if fewer than MinFreeFiles/divisor files can be created.
+func (s *diskSpace) shortOfFiles(divisor uint64) *ShortError {
+	for _, a := range s.opts.amounts(&s.files) {
+		if short := a.short(a.watermark / divisor); short != nil {
+			return short
+		}
 	}
 	return nil
 }
@@ -93,38 +105,48 @@ func (s *diskSpace) roomForSegment(bytes int64) error {
 	if free < s.reserve()+uint64(bytes) {
 		return fmt.Errorf("%w: %d bytes left for a segment of %d", raftlog.ErrDiskFull, free, bytes)
 	}
+	if short := s.shortOfFiles(reserveDivisor); short != nil {
+		return fmt.Errorf("%w: %w", raftlog.ErrDiskFull, short)
+	}
 	return nil
 }
 
-// look reads the free space and returns it. If it cannot be read the disk counts as full.
-func (s *diskSpace) look() uint64 {
-	free, err := s.FreeBytes()
+// look compares what is free with the watermarks and returns the free bytes. If they cannot be
+// read the disk counts as full.
+func (s *diskSpace) look() (bytes uint64) {
+	bytes, err := s.FreeBytes()
 	if err != nil {
 		s.opts.Logger.Warn("store: cannot read the free space", "error", err)
 	}
-	low := free < s.opts.MinFreeBytes
-	switch was := s.blocked.Swap(low); {
-	case low && !was:
-		s.opts.Logger.Warn("store: too little free space: writes are refused", "free", free,
-			"watermark", s.opts.MinFreeBytes)
-	case was && !low:
-		s.opts.Logger.Info("store: enough free space again: writes are accepted", "free", free,
-			"watermark", s.opts.MinFreeBytes)
+	var blocked, exhausted *ShortError
+	for _, a := range append(s.opts.amounts(&s.files), amount{
+		what: Bytes, dir: s.opts.Dir, free: bytes, watermark: s.opts.MinFreeBytes,
+	}) {
+		reserve := a.watermark / reserveDivisor
+		blocked = cmp.Or(blocked, a.short(a.watermark))
+		exhausted = cmp.Or(exhausted, a.short(reserve+reserve/2))
 	}
-	s.exhausted.Store(free < s.reserve()+s.reserve()/2)
-	return free
+	s.exhausted.Store(exhausted)
+	switch was := s.blocked.Swap(blocked); {
+	case blocked != nil && was == nil:
+		s.opts.Logger.Warn("store: writes are refused", "error", blocked)
+	case was != nil && blocked == nil:
+		s.opts.Logger.Info("store: writes are accepted again", "free", bytes)
+	}
+	return bytes
 }
 
-// checkReserve refuses n more bytes if they would use up part of the reserve. mu is held.
+// checkReserve refuses n more bytes if they would use up part of the reserve, and any while a
+// memtable or table might find no file. mu is held.
 func (w *Writer) checkReserve(n int) error {
 	space := &w.store.diskSpace
 	w.unmet += n
-	if w.unmet < spaceCheckBytes && !space.blocked.Load() {
+	if w.unmet < spaceCheckBytes && space.blocked.Load() == nil {
 		return nil
 	}
 	w.unmet = 0
-	if free := space.look(); free < space.reserve()+uint64(n) {
-		return fmt.Errorf("%w: %d bytes left", ErrDiskFull, free)
+	if free, least := space.look(), space.reserve()+uint64(n); free < least {
+		return &ShortError{What: Bytes, Dir: space.opts.Dir, Free: free, Least: least}
 	}
-	return nil
+	return asError(space.shortOfFiles(reserveDivisor))
 }

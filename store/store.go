@@ -26,6 +26,7 @@ type Store struct {
 
 	checkpoints checkpoints
 	badger      badgerCounts
+	gate        gate
 
 	closed  atomic.Bool
 	stop    chan struct{}
@@ -80,7 +81,10 @@ func Open(o Options) (*Store, error) {
 	}
 	s.locks = d.locks
 	s.stamp.version, s.stamp.log = d.version, d.log
-	err = fitMemTables(o)
+	err = s.checkFiles()
+	if err == nil {
+		err = s.fitMemTables()
+	}
 	if err == nil {
 		err = s.openParts(d.log, d.fresh)
 	}
@@ -98,6 +102,7 @@ func newStore(o Options) *Store {
 		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{},
 		suspicion: make(chan struct{}, 1),
 	}
+	s.gate.space, s.gate.closed, s.gate.deserted = &s.diskSpace, s.stop, make(chan struct{})
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -118,8 +123,9 @@ func (s *Store) openState(left *remains) (err error) {
 		if err == nil {
 			return
 		}
+		close(s.stop)
 		if s.state != nil {
-			err = errors.Join(err, s.state.db.Close())
+			err = errors.Join(err, s.gate.unlessDeserted(s.state.db.Close))
 		}
 		err = errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
 	}()
@@ -155,7 +161,7 @@ func (s *Store) openDatabase() (*database, error) {
 			return nil, err
 		}
 	}
-	db, err := openBadger(s.opts.badgerOptions(dir, badgerLog{s.opts.Logger, &s.badger}))
+	db, err := s.openBadger(s.opts.badgerOptions(dir, s.badgerLog()))
 	if err != nil {
 		return nil, err
 	}
@@ -167,10 +173,13 @@ func (s *Store) openDatabase() (*database, error) {
 	return d, nil
 }
 
+// badgerLog returns what Badger logs to.
+func (s *Store) badgerLog() badgerLog { return badgerLog{s.opts.Logger, &s.badger, &s.gate} }
+
 // openBadger opens a database. It tries twice, because an attempt may fail on an empty log
 // file, which Badger refuses ("Create a new file", its issue 2207). A process that is killed
 // between creating such a file and sizing it leaves one behind.
-func openBadger(b badger.Options) (*badger.DB, error) {
+func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 	const attempts = 2
 	var err error
 	for range attempts {
@@ -183,6 +192,10 @@ func openBadger(b badger.Options) (*badger.DB, error) {
 		if db, err = badger.OpenManaged(b); err == nil {
 			return db, nil
 		}
+	}
+	// Badger's errors do not contain the system's, so what is short is asked for.
+	if short := s.shortOfFiles(reserveDivisor); short != nil {
+		return nil, fmt.Errorf("%w: %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
 }
@@ -207,7 +220,7 @@ func (s *Store) Close() error {
 	}
 	errs = append(errs, s.checkReplaced())
 	s.state.letGo()
-	errs = append(errs, s.lastCheckpoint(), s.state.db.Close(), s.checkpoints.closeRoot(),
+	errs = append(errs, s.lastCheckpoint(), s.gate.unlessDeserted(s.state.db.Close), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)

@@ -46,7 +46,7 @@ func checkTables(b badger.Options) error {
 	room := int64(verifyAtOpen)
 	// Maps iterate in random order, so every table is verified completely sooner or later.
 	for id := range manifest.Tables {
-		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0)
+		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0, nil)
 		if err != nil {
 			return err
 		}
@@ -59,10 +59,14 @@ var errUnreadable = errors.New("a block or the index cannot be read")
 
 // verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be
 // read or a checksum is wrong: that of any block, or unless all only of the index and the
-// last block.
-func verifyTable(name string, all bool) (size int64, err error) {
+// last block. An error for which scarce is true says nothing of the table. If visit is not nil
+// it is called with a whole table.
+func verifyTable(name string, all bool, visit func(*table.Table)) (size int64, err error) {
 	defer func() {
-		if err != nil {
+		switch {
+		case scarce(err):
+			err = fmt.Errorf("store: cannot verify %s: %w", name, err)
+		case err != nil:
 			err = &DamagedError{File: name, Err: err}
 		}
 	}()
@@ -80,13 +84,13 @@ func verifyTable(name string, all bool) (size int64, err error) {
 		return 0, fmt.Errorf("map %d bytes: %w", info.Size(), err)
 	}
 	id, _ := table.ParseFileID(name)
-	err = verifyBlocks(data, id, all)
+	err = verifyBlocks(data, id, all, visit)
 	return info.Size(), errors.Join(err, unix.Munmap(data))
 }
 
 // verifyBlocks compares the checksums of a table. Damaged data can lead Badger's reader out of
 // the table's bounds, and a sector that the disk cannot read causes a fault; both panic.
-func verifyBlocks(data []byte, id uint64, all bool) (err error) {
+func verifyBlocks(data []byte, id uint64, all bool, visit func(*table.Table)) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -98,10 +102,13 @@ func verifyBlocks(data []byte, id uint64, all bool) (err error) {
 		mode = options.NoVerification // VerifyChecksum does it, and says where
 	}
 	t, err := table.OpenInMemoryTable(data, id, &table.Options{ChkMode: mode})
-	if err != nil || !all {
-		return err
+	if err == nil && all {
+		err = t.VerifyChecksum()
 	}
-	return t.VerifyChecksum()
+	if err == nil && visit != nil {
+		visit(t)
+	}
+	return err
 }
 
 // verifyTables verifies the tables that pick selects, or all if it is nil. Tables that a
@@ -120,7 +127,10 @@ func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 
 // verifyLive verifies one table, which may be deleted at any time.
 func (d *database) verifyLive(id uint64) error {
-	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true)
+	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true, nil)
+	if scarce(err) {
+		return err
+	}
 	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
 		return t.ID == id
 	}) {

@@ -114,7 +114,8 @@ func (e *examination) disk(id uint64, name string, s *pb.NodeStatusResponse) {
 	switch {
 	case s.GetWriteBlocked() != "":
 		e.add(critical, WritesRefused, name, "It refuses writes: "+s.GetWriteBlocked()+".",
-			"Make room on its disk; it goes on by itself. More nodes take a share of the data.")
+			"Make room, or raise the limit that it names; it accepts writes again by itself. More nodes "+
+				"take a share of the data.")
 	case s.GetDiskFree()+s.GetDiskUsed() > 0 && s.GetDiskFree() < lowDisk:
 		e.add(warning, DiskLow, name, fmt.Sprintf("Its disk has %d MiB left.", s.GetDiskFree()>>20),
 			"Make room, or add a node, before it refuses writes.")

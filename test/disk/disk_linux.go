@@ -33,10 +33,10 @@ var ErrUnable = errors.New("a file system of a test's own needs root, mkfs.ext4 
 
 // New makes a file system of at most size bytes, in a sparse file, which is taken down
 // with the test; or skips the test where that is not allowed: it needs root, mkfs.ext4
-// and loop devices.
-func New(t testing.TB, size int64) *Disk {
+// and loop devices. mkfs are more options of mkfs.ext4.
+func New(t testing.TB, size int64, mkfs ...string) *Disk {
 	t.Helper()
-	d, err := Make(t.TempDir(), size)
+	d, err := Make(t.TempDir(), size, mkfs...)
 	if errors.Is(err, ErrUnable) {
 		t.Skip(err)
 	} else if err != nil {
@@ -51,7 +51,7 @@ func New(t testing.TB, size int64) *Disk {
 }
 
 // Make makes a file system of at most size bytes in a directory, which it creates.
-func Make(dir string, size int64) (*Disk, error) {
+func Make(dir string, size int64, mkfs ...string) (*Disk, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrUnable
 	}
@@ -67,9 +67,8 @@ func Make(dir string, size int64) (*Disk, error) {
 		return nil, err
 	}
 	// All inode tables at once: the kernel would write them in the background of what is measured.
-	mkfs := exec.Command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0",
-		d.image)
-	if out, err := mkfs.CombinedOutput(); err != nil {
+	args := append([]string{"-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"}, mkfs...)
+	if out, err := exec.Command("mkfs.ext4", append(args, d.image)...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: mkfs.ext4: %w: %s", ErrUnable, err, out)
 	}
 	if err := d.Mount(); err != nil {

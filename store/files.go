@@ -1,0 +1,253 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Every table, memtable and segment of the log is a file, which takes an inode, a file
+// descriptor and, in Badger, a memory map. Badger loses a table without an error if it cannot
+// create its file (docs/adr/0056), so all three are counted as free bytes are (space.go), and
+// compactions wait while too few are left (gate.go).
+
+// Resource is what a store can run out of.
+type Resource string
+
+// The resources.
+const (
+	Bytes       Resource = "bytes"
+	Inodes      Resource = "inodes"
+	Descriptors Resource = "file descriptors"
+	Maps        Resource = "memory maps"
+)
+
+// ShortError reports that too little of a resource is free for what was asked. It is
+// ErrDiskFull whatever the resource, because the consequences are the same.
+type ShortError struct {
+	What  Resource
+	Dir   string // whose file system is short of Bytes or Inodes
+	Free  uint64
+	Least uint64 // how many must be free
+	Limit uint64 // of the process, for Descriptors and Maps
+}
+
+// Error implements error.
+func (e *ShortError) Error() string {
+	switch e.What {
+	case Inodes:
+		return fmt.Sprintf("store: %d inodes are free on the file system of %s, %d must be: "+
+			"delete files there, or move the directory to a file system with more inodes",
+			e.Free, e.Dir, e.Least)
+	case Descriptors:
+		return fmt.Sprintf("store: %d of %d file descriptors are free, %d must be: raise the limit "+
+			"(ulimit -n, LimitNOFILE) to %d or more and restart", e.Free, e.Limit, e.Least,
+			e.Limit+e.Least-e.Free)
+	case Maps:
+		return fmt.Sprintf("store: %d of %d memory maps are free, %d must be: "+
+			"sysctl -w vm.max_map_count=%d, or more", e.Free, e.Limit, e.Least,
+			e.Limit+e.Least-e.Free)
+	default:
+		return fmt.Sprintf("%v (%d bytes must be free, %d are)", ErrDiskFull, e.Least, e.Free)
+	}
+}
+
+// Is implements errors.Is.
+func (e *ShortError) Is(target error) bool { return target == ErrDiskFull }
+
+// amount is how much of a resource is free.
+type amount struct {
+	what      Resource
+	dir       string
+	free      uint64
+	limit     uint64
+	watermark uint64
+}
+
+// short returns a *ShortError if less than least is free.
+func (a *amount) short(least uint64) *ShortError {
+	if a.free >= least {
+		return nil
+	}
+	return &ShortError{What: a.what, Dir: a.dir, Free: a.free, Least: least, Limit: a.limit}
+}
+
+// files counts what is free of the resources that a file takes. An unknown count is as good as
+// no limit: without /proc, or on file systems that make inodes as they need them.
+type files struct {
+	mu      sync.Mutex
+	maps    uint64        // of the process when last counted
+	most    uint64        // vm.max_map_count then; 0: unknown
+	counted time.Time     // when that was
+	pause   time.Duration // the least time until they are counted again
+	made    uint64        // tables that were begun since
+}
+
+// Counting memory maps takes the kernel a microsecond for each, so that it is done rarely enough
+// to take a processor mapsShare of its time at most, and at most once in mapsPause.
+const (
+	mapsPause = 500 * time.Millisecond
+	mapsShare = 50
+)
+
+// amounts returns the free inodes of the store's file systems and the free file descriptors and
+// memory maps of the process.
+func (o Options) amounts(f *files) (all []amount) {
+	if o.InMemory {
+		return nil
+	}
+	dirs := []string{o.Dir}
+	if o.LogDir != "" {
+		dirs = append(dirs, o.LogDir)
+	}
+	for _, dir := range dirs {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Files > 0 {
+			all = append(all, amount{what: Inodes, dir: dir, free: st.Ffree})
+		}
+	}
+	if open, limit, ok := descriptors(); ok {
+		all = append(all, amount{what: Descriptors, free: limit - min(open, limit), limit: limit})
+	}
+	if free, most := f.freeMaps(time.Now()); most > 0 {
+		all = append(all, amount{what: Maps, free: free, limit: most})
+	}
+	for i := range all {
+		all[i].watermark = o.MinFreeFiles
+	}
+	return all
+}
+
+// descriptors returns how many file descriptors the process has open, and its limit.
+func descriptors() (open, limit uint64, ok bool) {
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil {
+		return 0, 0, false
+	}
+	const dir = "/proc/self/fd"
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, 0, false
+	}
+	if n := info.Size(); n > 0 { // from Linux 6.2 on
+		return uint64(n), lim.Cur, true
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+		return lim.Cur, lim.Cur, true
+	case err != nil:
+		return 0, 0, false
+	}
+	return uint64(len(entries)), lim.Cur, true
+}
+
+// freeMaps returns how many memory maps the process may still make, and its limit; 0 if that is
+// unknown.
+func (f *files) freeMaps(now time.Time) (free, most uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.counted.IsZero() || now.Sub(f.counted) >= f.pause {
+		maps, limit, err := countMaps()
+		if err == nil {
+			f.maps, f.most, f.made = maps, limit, 0
+		}
+		f.counted = now
+		f.pause = max(mapsPause, mapsShare*time.Since(now))
+	}
+	return f.most - min(f.maps+f.made, f.most), f.most
+}
+
+// begun counts a table that is about to be created.
+func (f *files) begun() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made++
+}
+
+// countMaps returns the number of the process's memory maps and the limit on it.
+func countMaps() (maps, limit uint64, err error) {
+	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	if err != nil {
+		return 0, 0, err
+	}
+	if limit, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {
+		return 0, 0, err
+	}
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := f.Read(buf)
+		maps += uint64(bytes.Count(buf[:n], []byte{'\n'}))
+		if errors.Is(err, io.EOF) {
+			return maps, limit, nil
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+// filesBesides is about how many files an open store has besides its tables: memtables, the
+// manifest, directories, segments of the log.
+const filesBesides = 32
+
+// checkFiles returns a *ShortError if opening the store's tables would leave less than Commit's
+// reserve. The error names what is needed for writes to be accepted too.
+func (s *diskSpace) checkFiles() error {
+	tables, err := filepath.Glob(filepath.Join(s.opts.Dir, stateDirName, "*"+tableExt))
+	if err != nil {
+		return err
+	}
+	need := uint64(len(tables)) + filesBesides
+	for _, a := range s.opts.amounts(&s.files) {
+		if a.what == Inodes {
+			need = filesBesides // its tables have theirs
+		}
+		if a.short(need+s.opts.MinFreeFiles/reserveDivisor) != nil {
+			return a.short(need + s.opts.MinFreeFiles)
+		}
+		need = uint64(len(tables)) + filesBesides
+	}
+	return nil
+}
+
+// tableExt is the extension of tables' files.
+const tableExt = ".sst"
+
+// FreeFiles returns how many more files the store can create, and of which resource there is
+// least. In memory there is no limit.
+func (s *diskSpace) FreeFiles() (n uint64, least Resource) {
+	n = math.MaxUint64
+	for _, a := range s.opts.amounts(&s.files) {
+		if a.free < n {
+			n, least = a.free, a.what
+		}
+	}
+	return n, least
+}
+
+// scarce reports whether an error says that the process or the machine has too little of
+// something, which is no damage to what could therefore not be read.
+func scarce(err error) bool {
+	for _, e := range [...]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

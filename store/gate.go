@@ -1,0 +1,66 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// gate keeps compactions from creating tables while so few files can be created that one might
+// fail, which would lose the table's rows (docs/adr/0056). Badger's compactors cannot be stopped
+// from outside, but each writes a line to the log between the end of a table's contents and the
+// creation of its file, and does not go on before the line is written.
+//
+// A compaction that waits when the store closes stays where it is: to let it go on could lose
+// rows, and all that it has replaced is still there for the next process.
+type gate struct {
+	space  *diskSpace
+	closed <-chan struct{}
+
+	once     sync.Once
+	deserted chan struct{} // closed once a compaction waits for good
+}
+
+// gateDivisor determines the least number of files that must be free for a table to be created,
+// MinFreeFiles/gateDivisor. It is more than all compactions can be creating at the same moment:
+// two of at most eight files beside one for each of their parts, of which there are five at most.
+const gateDivisor = 8
+
+// gatePause is the time between two looks of a compaction that waits.
+const gatePause = 100 * time.Millisecond
+
+// wait returns when a table may be created. Badger's compactors call it, before each.
+func (g *gate) wait() {
+	short := g.space.shortOfFiles(gateDivisor)
+	if short == nil {
+		g.space.files.begun()
+		return
+	}
+	log := g.space.opts.Logger
+	log.Error("store: a compaction waits because a table might be lost", "error", short)
+	tick := time.NewTicker(gatePause)
+	defer tick.Stop()
+	for short != nil {
+		select {
+		case <-g.closed:
+			g.once.Do(func() { close(g.deserted) })
+			select {} // for good
+		case <-tick.C:
+			short = g.space.shortOfFiles(gateDivisor)
+		}
+	}
+	g.space.files.begun()
+	log.Info("store: the compaction goes on")
+}
+
+// unlessDeserted calls f, which waits for compactions, and returns its error; or it returns
+// ErrDeserted, with f still waiting, once one of them never ends.
+func (g *gate) unlessDeserted(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-g.deserted:
+		return ErrDeserted
+	}
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/badger/v4/y"
+)
+
+// A compaction of Badger's that cannot create one of its tables leaves it out, succeeds, and
+// deletes the tables that it has read (docs/adr/0056). The gate keeps it from trying while
+// files are short, but the system can refuse a file for other reasons. Therefore, before the
+// replaced tables are released (hold.go), some of their keys are looked up in them, and in what
+// has replaced them. Both must have the same entry at the key or behind it.
+//
+// A table that was left out is the rest of the compaction behind some other table, or all that
+// there was before the first one, or else some megabytes. So these are looked up: where each
+// replaced table begins, every probeBytes of it, and what follows the end of each new one.
+// Unnoticed can be a table of less than probeBytes that was the last of a part of a compaction,
+// if another level has an entry between the one before and the first of it.
+
+// probeBytes is the distance of the keys that are looked up in a replaced table.
+const probeBytes = 128 << 10
+
+var errRowsMissing = errors.New("rows that it had are missing since a compaction replaced it: " +
+	"too few inodes, file descriptors or memory maps, a quota, or an I/O error may have kept a " +
+	"new table from being created")
+
+// probes returns the keys to look up in a table.
+func probes(t *table.Table) (keys [][]byte) {
+	for _, key := range t.KeySplits(int(t.OnDiskSize()/probeBytes)+1, nil) {
+		keys = append(keys, y.ParseKey([]byte(key)))
+	}
+	return append(keys, bytes.Clone(y.ParseKey(t.Biggest())))
+}
+
+// findMissing looks up the probes, and what follows new tables, in the old tables and in the
+// present ones. It returns a *DamagedError that names a replaced table if they differ.
+func (d *database) findMissing(old, now *heldTables, probes [][]byte) (err error) {
+	defer func() {
+		if recover() != nil { // as in unreadable
+			d.suspect()
+			err = nil
+		}
+	}()
+	for id, t := range now.tables {
+		if _, had := old.tables[id]; !had {
+			probes = append(probes, append(bytes.Clone(y.ParseKey(t.Right)), 0))
+		}
+	}
+	slices.SortFunc(probes, bytes.Compare)
+	txn := d.db.NewTransactionAt(old.seq, false)
+	defer txn.Discard()
+	it := txn.NewIterator(badger.IteratorOptions{})
+	defer it.Close()
+	var found []byte // where the last lookup ended
+	for _, key := range probes {
+		if found != nil && bytes.Compare(key, found) <= 0 {
+			continue // it would end there again
+		}
+		old.it.Seek(key)
+		it.Seek(key)
+		switch {
+		case !old.it.Valid() && !it.Valid():
+			return nil
+		case !old.it.Valid() || !it.Valid() || !sameEntry(old.it.Item(), it.Item()):
+			return &DamagedError{File: d.replacedTable(old, now, key), Err: errRowsMissing}
+		}
+		found = old.it.Item().KeyCopy(found)
+	}
+	return nil
+}
+
+func sameEntry(a, b *badger.Item) bool {
+	return a.Version() == b.Version() && bytes.Equal(a.Key(), b.Key())
+}
+
+// replacedTable returns the name of a replaced table, of the one with the key if there is one.
+func (d *database) replacedTable(old, now *heldTables, key []byte) (name string) {
+	for id, t := range old.tables {
+		if _, has := now.tables[id]; has {
+			continue
+		}
+		name = table.NewFilename(id, d.db.Opts().Dir)
+		if bytes.Compare(y.ParseKey(t.Left), key) <= 0 && bytes.Compare(key, y.ParseKey(t.Right)) <= 0 {
+			return name
+		}
+	}
+	return name
+}
