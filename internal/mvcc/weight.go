@@ -47,18 +47,29 @@ func (c Cell) PrewriteWeight(n int, primary Cell) int {
 // DecisionWeight is that of committing, resolving or rolling back the cell: the lock's
 // end, the new record, the one that it moves to the history, and a notification. Short
 // values are in the records.
-func (c Cell) DecisionWeight(l Limits) int { return c.effects(4) + 2*l.Inline }
+func (c Cell) DecisionWeight(l Limits) int { return c.effects(4) + 2*l.Inline + c.notified(l) }
 
 // OnePhaseWeight is that of writing a value of n bytes and committing it at once.
 func (c Cell) OnePhaseWeight(n int, l Limits) int {
-	return c.effects(4) + l.Inline + c.valueWeight(n)
+	return c.effects(4) + l.Inline + c.notified(l) + c.valueWeight(n)
+}
+
+// notified is what a notification that a commit of the cell writes may have beyond an effect
+// on the cell: the error of a failed run, if the notification is newer than the commit, and,
+// if the cell is an acknowledgment, the observed column.
+func (c Cell) notified(l Limits) int {
+	if c.IsAck() {
+		return maxNotifyError + 2*l.Column
+	}
+	return maxNotifyError
 }
 
 // IntentWeight is that of a weak notification in a prewrite.
 func (c Cell) IntentWeight(primary Cell) int { return c.effects(1) + primary.address() }
 
 // IntentDecisionWeight is that of committing, resolving or rolling back an intent.
-func (c Cell) IntentDecisionWeight() int { return c.effects(2) }
+func (c Cell) IntentDecisionWeight() int { return c.effects(2) + maxNotifyError }
 
-// NotifyWeight is that of a notification.
-func (c Cell) NotifyWeight() int { return c.effects(1) }
+// NotifyWeight is that of a notification, which keeps the error of a failed run if it is
+// newer already.
+func (c Cell) NotifyWeight() int { return c.effects(1) + maxNotifyError }
