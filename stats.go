@@ -12,7 +12,7 @@ type Stats struct {
 	Conflicts  uint64 // runs that ended by a conflict
 	Locked     uint64 // runs given up because of a live lock
 	Unknown    uint64 // commits whose outcome stayed unknown
-	Settled    uint64 // lost replies that were settled by a rollback at the primary
+	Settled    uint64 // commits settled by a rollback at the primary: lost replies, or given up
 	Retries    uint64 // runs of Transact after the first
 	RolledBack uint64 // failed prewrites rolled back
 	Heartbeats uint64

@@ -27,7 +27,7 @@ var (
 	txnBegun   = txnCounter("txn_begun_total", "Transactions begun, repeated runs included.")
 	txnRetries = txnCounter("txn_retries_total", "Runs of transactions after their first.")
 	txnSettled = txnCounter("txn_settled_total",
-		"Lost replies to commits that were settled by a rollback at the primary.")
+		"Commits that were settled by a rollback at the primary: their reply was lost, or they were given up.")
 	txnRolledBack = txnCounter("txn_rolled_back_total",
 		"Transactions that had begun to prewrite and were rolled back.")
 	txnLeft = txnCounter("txn_secondaries_left_total",

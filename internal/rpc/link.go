@@ -93,16 +93,14 @@ func newLink(conn *grpc.ClientConn, addr string, sole bool, cfg ClientConfig) *l
 }
 
 // send queues the operation and waits for its answer or the end of ctx. An error wraps
-// txn.ErrNotSent exactly if the operation surely did not leave this process. A full queue
-// is an answer, CODE_OVERLOADED.
+// txn.ErrNotSent exactly if the operation surely did not leave this process, and also a
+// txn.OverloadedError if the queue is full.
 func (l *link) send(ctx context.Context, req *pb.TabletRequest) (*pb.TabletResponse, error) {
 	if l.unanswered.Add(1) > int64(l.cfg.QueueLimit) {
 		l.unanswered.Add(-1)
-		e := &pb.Error{
-			Code: pb.Error_CODE_OVERLOADED, Message: "too many operations wait for " + l.addr,
-			RetryAfterMs: 10,
-		}
-		return &pb.TabletResponse{Error: e}, nil
+		return nil, fmt.Errorf("%w: %w", txn.ErrNotSent, &txn.OverloadedError{
+			RetryAfter: 10 * time.Millisecond, Message: "too many operations wait for " + l.addr,
+		})
 	}
 	defer l.unanswered.Add(-1)
 	c := &call{id: l.nextID.Add(1), req: req, answer: make(chan callAnswer, 1)}

@@ -251,23 +251,19 @@ func TestQueueLimit(t *testing.T) {
 	s.process.Inject(func(*pb.TabletRequest) txntest.Fault {
 		return txntest.Fault{Before: func(context.Context) { <-release }}
 	})
-	codes := make(chan pb.Error_Code, 100)
+	errs := make(chan error, 100)
 	var wg sync.WaitGroup
 	for range 40 {
 		wg.Go(func() {
-			resp, err := tr.Send(s.ctx, nil,
-				&pb.TabletRequest{
-					TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
-				})
-			if err != nil {
-				t.Error(err)
-			}
-			codes <- resp.GetError().GetCode()
+			_, err := tr.Send(s.ctx, nil, &pb.TabletRequest{
+				TabletId: 2, Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{}},
+			})
+			errs <- err
 		})
 	}
 	for range 32 {
-		if code := <-codes; code != pb.Error_CODE_OVERLOADED {
-			t.Errorf("%v", code)
+		if err := <-errs; !errors.Is(err, txn.ErrOverloaded) || !errors.Is(err, txn.ErrNotSent) {
+			t.Error(err)
 		}
 	}
 	close(release)

@@ -50,8 +50,9 @@ type Config struct {
 	// OperationTimeout bounds the retries of one operation that nobody serves; default 20
 	// s. Then: ErrUnavailable.
 	OperationTimeout time.Duration
-	// SettleTimeout bounds how long a commit with a lost reply tries to find out what
-	// happened; default 5 s. It counts apart from the caller's context (invariant 8).
+	// SettleTimeout bounds how long a commit with a lost reply, or that is given up after it
+	// was sent, tries to find out what happened; default 5 s. It counts apart from the
+	// caller's context (invariant 8).
 	SettleTimeout time.Duration
 	// LeaseTTL is how long a lease on history outlives a client that died; default 30 s.
 	LeaseTTL time.Duration

@@ -12,7 +12,8 @@
 //  3. A transaction never waits while it holds locks: it resolves what is decided or
 //     expired, and otherwise gives its locks up and is run again [2].
 //  4. A lost reply to a primary's commit or to a one-phase commit is settled by Rollback
-//     at the primary, which answers with the commit timestamp or fences for ever. Until
+//     at the primary, which answers with the commit timestamp or fences for ever, and so is
+//     one that is given up after an answer that a later copy of the message may not get. Until
 //     then nothing is reported but ErrCommitUnknown, and nothing is run again [8]. A
 //     one-phase commit never turns into two phases with the same start_ts.
 //  5. Retry runs user code again, never buffered writes; a failed read sticks to its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -215,30 +216,33 @@ func TestOtherFaults(t *testing.T) {
 		"twice":        {Twice: true},
 	} {
 		for way, rows := range ways {
-			w := newWorldOf(t, way)
-			c, p := w.client(txn.Config{})
-			n := 0
-			seen := map[string]bool{}
-			mu := make(chan struct{}, 1)
-			p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-				mu <- struct{}{}
-				defer func() { <-mu }()
-				kind := req.String()[:24]
-				if name != "twice" && seen[kind] {
-					return txntest.Fault{} // each kind of operation fails once
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldOf(t, way)
+				c, p := w.client(txn.Config{})
+				n := 0
+				seen := map[string]bool{}
+				mu := make(chan struct{}, 1)
+				p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+					mu <- struct{}{}
+					defer func() { <-mu }()
+					kind := req.String()[:24]
+					if name != "twice" && seen[kind] {
+						return txntest.Fault{} // each kind of operation fails once
+					}
+					seen[kind] = true
+					n++
+					return fault
+				})
+				if _, err := w.attempt(c, "v", rows); err != nil {
+					t.Errorf("%s, %s: %v", name, way, err)
 				}
-				seen[kind] = true
-				n++
-				return fault
+				c.Flush()
+				p.Inject(nil)
+				<-time.After(txntest.MaxLate)
+				if !w.allOrNothing(name, "v", rows) || n == 0 {
+					t.Errorf("%s, %s: %d faults, not written", name, way, n)
+				}
 			})
-			if _, err := w.attempt(c, "v", rows); err != nil {
-				t.Errorf("%s, %s: %v", name, way, err)
-			}
-			c.Flush()
-			p.Inject(nil)
-			if !w.allOrNothing(name, "v", rows) || n == 0 {
-				t.Errorf("%s, %s: %d faults, not written", name, way, n)
-			}
 		}
 	}
 }

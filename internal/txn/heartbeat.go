@@ -32,6 +32,8 @@ type heartbeats struct {
 type heartbeat struct {
 	primary mvcc.Cell
 	startTS mvcc.Timestamp
+	// lock locks the primary if it is not prewritten with the rest; nil: it is.
+	lock    func(context.Context) error
 	last    time.Time // of the prewrite or the last heartbeat's end; guarded by heartbeats.mu
 	beating bool      // one is being sent; likewise
 }
@@ -84,10 +86,18 @@ func (h *heartbeats) due(now time.Time) []*heartbeat {
 }
 
 // beat sends one heartbeat. Its failure is no harm yet: the next is sent after a third of
-// the time to live.
+// the time to live. Whether the transaction has been rolled back is for its commit to find
+// out. A primary that could not be locked is tried again at once, as the locks of the rest
+// have no other to live by.
 func (h *heartbeats) beat(ctx context.Context, b *heartbeat) {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
+	if b.lock != nil && b.lock(ctx) != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		b.beating = false
+		return
+	}
 	h.sent.Add(1)
 	beat := &pb.HeartbeatRequest{
 		Primary: wire.CellPB(b.primary), StartTs: uint64(b.startTS),

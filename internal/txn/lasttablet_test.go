@@ -185,7 +185,7 @@ func TestSlowCommitLocksAll(t *testing.T) {
 			case string(pre.Writes[0].Cell.Row) == "a":
 				locked.Store(true)
 			case string(pre.Writes[0].Cell.Row) == "z":
-				return txntest.Fault{Before: func(context.Context) { <-time.After(time.Second) }}
+				return txntest.Fault{Before: func(context.Context) { <-time.After(2 * time.Second) }}
 			}
 			return txntest.Fault{}
 		})

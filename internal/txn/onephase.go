@@ -28,58 +28,91 @@ type onePhase struct {
 	notifies []mvcc.Cell
 }
 
-// commit commits cells that are all in one tablet with one message. At most one copy of it
-// is ever under way: it is sent again only after an answer that says "surely not done", and
-// after no answer it is settled. Once it has been sent it never turns into two phases
-// (invariant 4).
+// commit commits cells that are all in one tablet.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
-	t, c := o.t, o.t.c
+	ts, err := o.send(ctx)
+	var open *undecided
+	if errors.As(err, &open) {
+		// The batch is all or nothing: what holds for its first cell holds for all.
+		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, open)
+	}
+	return ts, err
+}
+
+// send sends the cells with one message, again and again while the answers say "surely not
+// done". That is about the copy that was answered: another may arrive later, and commit once
+// the lock or the leader that was in its way has changed. So whoever gives up after such an
+// answer gets undecided, and has to settle it; the others' errors are for good. Once the
+// message has been sent it never turns into two phases (invariant 4).
+func (o *onePhase) send(ctx context.Context) (mvcc.Timestamp, error) {
+	c := o.t.c
 	var wait patience
 	var msg onePhaseMessage
-	for sent, rounds := false, 0; ; {
+	sent, open := false, false // some copy may be anywhere; and may still commit
+	giveUp := func(err error) (mvcc.Timestamp, error) {
+		if open {
+			err = givenUp(err)
+		}
+		return 0, err
+	}
+	for rounds := 0; ; {
 		// The map is asked again on every round: the answer before may have healed it.
 		d, err := c.router.locate(ctx, posOf(o.writes[0].cell))
+		if err == nil {
+			err = o.sendable(d, sent)
+		}
 		if err != nil {
-			return 0, err
+			return giveUp(err)
 		}
-		if !o.fits(d) {
-			// Two phases with this start timestamp could meet a late copy of the
-			// one-phase commit, and the two would get different commit timestamps.
-			// Another run gets another start timestamp.
-			if sent {
-				return 0, fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
-			}
-			return 0, errManyTablets
-		}
-		if !sent {
-			if err := t.overtaken(); err != nil {
-				return 0, err
-			}
-		}
-		resp, v, err := c.router.try(ctx, d, msg.request(o, !sent))
-		sent = true
+		resp, v, err := c.router.try(ctx, d, msg.request(o))
+		sent = sent || !errors.Is(err, ErrNotSent)
 		switch v {
 		case answered:
-			ts, again, err := o.result(ctx, resp.GetMutation(), rounds)
+			ts, again, err := o.result(ctx, resp.GetMutation(), rounds, open)
 			if !again {
 				return ts, err
 			}
 			rounds++
+			open = true
 			continue
-		case refused, busy:
-			return 0, err // surely not done, and no other copy is under way
 		case unknown:
-			return o.settle(ctx, err)
+			return 0, lost(err)
+		case refused: // for good: only an earlier copy may have been done
+			return giveUp(err)
 		}
-		if err := wait.again(ctx, &c.cfg, v, err); err != nil {
-			return 0, err
+		// A tablet without disk space refuses every copy as long as it has none. Settling
+		// would write there for each refusal, into the reserve that it needs to make room.
+		open = open || !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrDiskFull)
+		if v != busy {
+			err = wait.again(ctx, &c.cfg, v, err)
+		}
+		if err != nil {
+			return giveUp(err)
 		}
 	}
 }
 
-// result judges an answer; again: a lock was in the way and is gone.
-func (o *onePhase) result(ctx context.Context, res *pb.MutationResult,
-	rounds int) (ts mvcc.Timestamp, again bool, err error) {
+// sendable returns why the message can't be sent to d: errManyTablets if it has not been
+// sent before.
+func (o *onePhase) sendable(d *pb.TabletDescriptor, sent bool) error {
+	switch fits := o.fits(d); {
+	case fits && sent:
+		return nil
+	case fits:
+		return o.t.overtaken()
+	case sent:
+		// Two phases with this start timestamp could meet a late copy of the one-phase
+		// commit, and the two would get different commit timestamps. Another run gets
+		// another start timestamp.
+		return fmt.Errorf("%w: its tablet was split meanwhile", ErrConflict)
+	}
+	return errManyTablets
+}
+
+// result judges an answer; again: a lock was in the way and is gone. open: an earlier copy
+// may have committed.
+func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds int,
+	open bool) (ts mvcc.Timestamp, again bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		// Committed: an earlier copy of this very message was faster (invariant 5 of
@@ -90,24 +123,20 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult,
 		}
 	case pb.Status_STATUS_LOCKED:
 		err := o.t.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
-		return 0, err == nil, err
+		if err != nil {
+			return 0, false, givenUp(err)
+		}
+		return 0, true, nil
+	case pb.Status_STATUS_NOTIFY_ONLY: // found before an own record would be
+		if open {
+			return 0, false, givenUp(notifyOnly(res))
+		}
 	}
 	if err := refusal(res); err != nil {
 		return 0, false, err
 	}
 	// An answer that makes no sense says nothing about the outcome.
-	ts, err = o.settle(ctx, fmt.Errorf("the tablet answered %v", res))
-	return ts, false, err
-}
-
-// settle settles with the first cell in the part of the primary: the batch is all
-// or nothing, so what holds for one of its cells holds for all.
-func (o *onePhase) settle(ctx context.Context, cause error) (mvcc.Timestamp, error) {
-	ts, err := o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, cause)
-	if err == nil && ts == 0 {
-		err = errFenced
-	}
-	return ts, err
+	return 0, false, lost(fmt.Errorf("the tablet answered %v", res))
 }
 
 // fits reports whether all of it goes into one message for d.
@@ -147,9 +176,10 @@ type onePhaseBody struct {
 	list  [1]*pb.CellWrite
 }
 
-// request builds the message; first is false if an earlier one with the same content has been sent.
-func (m *onePhaseMessage) request(o *onePhase, first bool) *pb.TabletRequest {
-	if !first {
+// request builds the message; one with the same content as the one before, which may have
+// been sent.
+func (m *onePhaseMessage) request(o *onePhase) *pb.TabletRequest {
+	if m.body != nil {
 		return fresh(&m.body.req)
 	}
 	b := &onePhaseBody{}

@@ -271,7 +271,17 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	} else {
 		r.rolledBack.Add(uint64(len(met)))
 	}
-	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), nil)
+	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), applied)
+}
+
+// applied judges the answer to a message that applies a decision, a Rollback or a
+// ResolveLock. Any other than OK contradicts the decision, and has left locks.
+func applied(res *pb.MutationResult) error {
+	if res.Status != pb.Status_STATUS_OK {
+		return fmt.Errorf("%w: the primary's decision was answered %v at another cell",
+			ErrUnavailable, res.Status)
+	}
+	return nil
 }
 
 // resolveRequest builds the messages that apply a decision.
@@ -361,40 +371,70 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 	return nil
 }
 
-// settle finds out the outcome of a commit whose reply was lost, by a Rollback at the
-// primary. Either that answers with the commit timestamp, or the transaction can never
-// commit any more and commitTS is 0 (invariant 8 of design section 4). It is bounded by
-// SettleTimeout, not by the caller's context.
-func (r *resolver) settle(
-	ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp, cause error,
-) (commitTS mvcc.Timestamp, err error) {
-	// The end of the caller's context is often why the reply was lost, so settling must
+// undecided is the error of a commit that ends although a copy of the message that decides it
+// may still be under way. It is settled before the caller hears of it.
+type undecided struct {
+	cause  error // of ErrCommitUnknown, if it cannot be settled
+	fenced error // what the commit ends with if it is rolled back
+}
+
+// Error is the text of the cause.
+func (u *undecided) Error() string { return u.cause.Error() }
+
+// lost returns the undecided of a message that was not answered.
+func lost(err error) error { return &undecided{cause: err, fenced: errFenced} }
+
+// givenUp returns the undecided of a commit that ends with err although its message was
+// answered. If it cannot be settled, the error must not pass for err, which may say that
+// nothing was committed.
+func givenUp(err error) error {
+	return &undecided{cause: errors.New(err.Error()), fenced: err}
+}
+
+// settle decides a commit that is undecided, by a Rollback at the primary. Either that
+// answers with the commit timestamp, or the transaction can never commit any more and the
+// error is u.fenced (invariant 8 of design section 4). It is bounded by SettleTimeout, not
+// by the caller's context; the error wraps ErrCommitUnknown if that was not enough.
+func (r *resolver) settle(ctx context.Context, primary mvcc.Cell, startTS mvcc.Timestamp,
+	u *undecided) (commitTS mvcc.Timestamp, err error) {
+	// The end of the caller's context is often why the commit is undecided, so settling must
 	// not depend on it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.SettleTimeout)
 	defer cancel()
+	switch commitTS, err = r.rollBack(ctx, primary, startTS); {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, u.cause, err)
+	case commitTS == 0:
+		err = u.fenced
+	}
+	r.settled.Add(1)
+	return commitTS, err
+}
+
+// rollBack rolls the transaction back at its primary. A commitTS of 0 means that it can
+// never commit any more: the rollback record refuses every copy of its commit that is still
+// under way. Otherwise it is committed. After an error nothing is known.
+func (r *resolver) rollBack(ctx context.Context, primary mvcc.Cell,
+	startTS mvcc.Timestamp) (commitTS mvcc.Timestamp, err error) {
 	var wait patience
 	for {
 		res, err := r.router.mutate(ctx, posOf(primary),
 			rollbackRequest(startTS, []mvcc.Cell{primary}, nil))
-		if err == nil {
-			switch res.Status {
-			case pb.Status_STATUS_COMMITTED:
-				r.settled.Add(1)
-				return mvcc.Timestamp(res.CommitTs), nil
-			case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
-				// The rollback record refuses a copy of the commit that is still under
-				// way, whenever it arrives.
-				r.settled.Add(1)
-				return 0, nil
-			case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
-				err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
-				if err = wait.again(ctx, r.cfg, askLater, err); err == nil {
-					continue
-				}
-			default: // below the safepoint nothing may be inferred
-				err = fmt.Errorf("rollback answered %v", res.Status)
-			}
+		if err != nil {
+			return 0, err
 		}
-		return 0, fmt.Errorf("%w: %w; settling it failed: %w", ErrCommitUnknown, cause, err)
+		switch res.Status {
+		case pb.Status_STATUS_COMMITTED:
+			return mvcc.Timestamp(res.CommitTs), nil
+		case pb.Status_STATUS_OK, pb.Status_STATUS_ROLLED_BACK:
+			return 0, nil
+		case pb.Status_STATUS_LOCKED: // the one-phase commit itself is still in flight
+			err = fmt.Errorf("%w: the commit is still under way", ErrUnavailable)
+			if err = wait.again(ctx, r.cfg, askLater, err); err != nil {
+				return 0, err
+			}
+		default: // below the safepoint nothing may be inferred
+			return 0, fmt.Errorf("rollback answered %v", res.Status)
+		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	answered    verdict = iota // a result
 	wrongTablet                // surely not done; the map has been healed: group anew
 	askLater                   // surely not done; try again after a while
-	busy                       // surely not done; the server asks for less, the caller decides
+	busy                       // surely not done; there is too much to do, the caller decides
 	refused                    // surely not done; permanent
 	unknown                    // done or not, now or later
 )
@@ -117,6 +117,10 @@ func (r *router) try(ctx context.Context, d *pb.TabletDescriptor,
 	}
 	resp, err := r.transport.Send(ctx, d, req)
 	if err != nil {
+		var full *OverloadedError
+		if errors.Is(err, ErrNotSent) && errors.As(err, &full) {
+			return nil, busy, err
+		}
 		if errors.Is(err, ErrNotSent) {
 			return nil, askLater, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}

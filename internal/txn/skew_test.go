@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -278,23 +278,13 @@ func TestSkewUnderFaults(t *testing.T) {
 	for name, guards := range map[string][2]guard{
 		"one locks": {lock, unguarded}, "both validate": {validate, validate},
 	} {
-		t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
 			w := newWorld(t)
 			var wg sync.WaitGroup
 			for n := range 6 {
 				c, p := w.client(txn.Config{})
-				var seed atomic.Uint64
-				p.Inject(func(*pb.TabletRequest) txntest.Fault {
-					switch seed.Add(1) % 29 {
-					case 1:
-						return txntest.Fault{Twice: true}
-					case 2:
-						return txntest.Fault{Reply: true}
-					case 3:
-						return txntest.Fault{NotSent: true}
-					}
-					return txntest.Fault{}
-				})
+				p.Inject(badLink(uint64(n)))
 				wg.Go(func() {
 					rng := rand.New(rand.NewPCG(2, uint64(n)))
 					for i := range 150 {

@@ -20,7 +20,8 @@ var ErrNotSent = errors.New("percolator: request not sent")
 type Transport interface {
 	// Send carries one operation to the leader of the tablet. A response with Error set
 	// is an answer. An error means that there was no answer: the outcome is unknown,
-	// unless it wraps ErrNotSent.
+	// unless it wraps ErrNotSent. One that also wraps an OverloadedError asks for a pause.
+	// An operation that was sent may arrive once more, even after its answer.
 	Send(ctx context.Context, tablet *pb.TabletDescriptor,
 		req *pb.TabletRequest) (*pb.TabletResponse, error)
 	// Timestamps asks the oracle for count timestamps first, first+1, …; it may give

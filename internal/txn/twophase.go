@@ -25,6 +25,11 @@ type twoPhase struct {
 	// in one phase once all else is (docs/adr/0046). Without writes: there is none.
 	last    onePhase
 	intents []mvcc.Cell // the notifications that are not in last
+	// Heartbeats may prewrite last while the rest is (lockLast). turn, of size one, is held by
+	// the heartbeat that does, and for good by commit once the rest is prewritten. It guards
+	// locking, last is being prewritten, and locked, all of it is.
+	turn            chan struct{}
+	locking, locked bool
 }
 
 // commit runs the two phases. When it returns, the primary is decided, or its state is
@@ -41,28 +46,53 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 		return 0, err
 	}
 	p.heartbeat.primary, p.heartbeat.startTS = p.t.writes[0].cell, p.t.at
+	part := p.last
+	if len(part.writes) > 0 {
+		p.turn, p.heartbeat.lock = make(chan struct{}, 1), p.lockLast
+	}
 	p.c.beats.add(&p.heartbeat)
 	defer p.c.beats.remove(&p.heartbeat)
-	began := time.Now()
-	if err := p.prewriteAll(ctx, p.t.writes[len(p.last.writes):], p.intents); err != nil {
-		p.abandon(ctx)
-		return 0, err
-	}
-	if part := p.last; len(part.writes) > 0 {
-		// Only the primary's lock can be renewed: a commit that is as slow as that gets one.
-		if time.Since(began) < p.c.beats.every {
+	err := p.prewriteAll(ctx, p.t.writes[len(part.writes):], p.intents)
+	if len(part.writes) > 0 {
+		p.turn <- struct{}{}
+		if err == nil && !p.locking {
 			ts, err := p.commitLast(ctx)
 			if !errors.Is(err, errManyTablets) {
 				return ts, err
 			}
+			p.locking = true
 		}
-		p.last, p.intents = onePhase{}, p.t.notifies
-		if err := p.prewriteAll(ctx, part.writes, part.notifies); err != nil {
-			p.abandon(ctx)
-			return 0, err
+		if p.locking { // two phases from here on
+			p.last, p.intents = onePhase{}, p.t.notifies
+		}
+		if err == nil && !p.locked {
+			err = p.prewriteAll(ctx, part.writes, part.notifies)
 		}
 	}
+	if err != nil {
+		return p.abandon(ctx, err)
+	}
 	return p.commitLocked(ctx)
+}
+
+// lockLast prewrites the last tablet's part like the others, if commit has not come to it.
+// Only the primary's lock can be renewed, so a commit that is as slow as that gets one:
+// without it, whoever met one of the others after its expiry would roll the commit back,
+// and every later run of it (invariant 6 of design section 4).
+func (p *twoPhase) lockLast(ctx context.Context) error {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	default:
+		return nil
+	}
+	if p.locked {
+		return nil
+	}
+	p.locking = true
+	err := p.prewriteAll(ctx, p.last.writes, p.last.notifies)
+	p.locked = err == nil
+	return err
 }
 
 // chooseLast chooses the tablet whose part commits in one phase: that with the most writes,
@@ -122,7 +152,7 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 	began, span := time.Now(), p.t.span.Child(spanCommit)
 	commitTS, err := mvcc.Timestamp(0), ctx.Err()
 	if err == nil {
-		commitTS, err = p.last.commit(ctx)
+		commitTS, err = p.last.send(ctx)
 	}
 	if errors.Is(err, errManyTablets) { // the span is dropped
 		return 0, err
@@ -130,15 +160,9 @@ func (p *twoPhase) commitLast(ctx context.Context) (mvcc.Timestamp, error) {
 	endSpan(span, err)
 	p.c.stats.latencies.steps[StepCommit].Since(began)
 	if err != nil {
-		if !errors.Is(err, ErrCommitUnknown) {
-			p.abandon(ctx)
-		}
-		return 0, err
+		return p.abandon(ctx, err)
 	}
-	cells, _, _ := p.cells()
-	p.finishLater(committed{
-		commitTS: commitTS, restCells: cells[len(p.last.writes):], restIntents: p.intents,
-	}, nil)
+	p.finishLater(p.decidedAt(commitTS))
 	return commitTS, nil
 }
 
@@ -150,11 +174,10 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	commitTS, err := p.c.oracle.get(ctx)
 	endSpan(span, err)
 	if err == nil {
-		err = p.validate(ctx, commitTS)
+		err = p.t.validate(ctx, commitTS)
 	}
 	if err = cmp.Or(err, ctx.Err(), p.t.overtaken()); err != nil {
-		p.abandon(ctx)
-		return 0, err
+		return p.abandon(ctx, err)
 	}
 	cells, locked, intents := p.cells()
 	began, span := time.Now(), p.t.span.Child(spanCommit)
@@ -162,26 +185,23 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	endSpan(span, err)
 	p.c.stats.latencies.steps[StepCommit].Since(began)
 	if err != nil {
-		// Unknown means that settling failed too: it is left to those who meet the locks.
-		if !errors.Is(err, ErrCommitUnknown) {
-			p.abandon(ctx)
-		}
-		return 0, err
+		return p.abandon(ctx, err)
 	}
-	p.finishLater(done, locked)
+	done.locked = locked
+	p.finishLater(done)
 	return done.commitTS, nil
 }
 
-// finishLater has what is left committed in the background.
-func (p *twoPhase) finishLater(done committed, locked []mvcc.Cell) {
-	if len(done.restCells)+len(done.restIntents)+len(locked) == 0 {
+// finishLater has what is left done in the background.
+func (p *twoPhase) finishLater(done decision) {
+	if len(done.cells)+len(done.intents)+len(done.locked) == 0 {
 		return
 	}
 	rest := make(chan struct{})
 	p.t.rest = rest
 	p.c.work.run(func(ctx context.Context) {
 		defer close(rest)
-		p.finish(ctx, done, locked)
+		p.finish(ctx, done)
 	})
 }
 
@@ -196,97 +216,109 @@ func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
 	return cells[:n:n], cells[n:], p.t.notifies
 }
 
-// committed is what is left to do after the primary's commit.
-type committed struct {
-	commitTS               mvcc.Timestamp
-	restCells, restIntents []mvcc.Cell
+// decision is what the primary has decided, and what is left to do by it.
+type decision struct {
+	commitTS       mvcc.Timestamp // 0: rolled back
+	cells, intents []mvcc.Cell
+	locked         []mvcc.Cell // without a write
+}
+
+// decidedAt returns the decision with all that is left if nothing but the primary is known
+// to be done, with the part that commits together with it.
+func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
+	written, locked, _ := p.cells()
+	return decision{commitTS, written[max(1, len(p.last.writes)):], p.intents, locked}
 }
 
 // commitPrimary makes the decision (Figure 6 line 58), with one message for the primary
-// and the cells that share its tablet.
+// and the cells that share its tablet. Its error is undecided if some copy of the message may
+// still commit.
 func (p *twoPhase) commitPrimary(ctx context.Context, commitTS mvcc.Timestamp, cells,
-	intents []mvcc.Cell) (committed, error) {
+	intents []mvcc.Cell) (decision, error) {
 	var wait patience
+	sent := false
+	giveUp := func(err error) (decision, error) {
+		if sent {
+			err = givenUp(err)
+		}
+		return decision{}, err
+	}
 	for {
 		d, err := p.c.router.locate(ctx, posOf(p.primary))
 		if err != nil {
-			return committed{}, err
+			return giveUp(err)
 		}
 		// Cells in the primary's tablet are committed by the same message, atomically
 		// with it. The primary is the first of the cells, so the run begins with it.
 		n, weight := firstRun(p.c.router, d, cells, p.c.router.decision)
 		in, out := split(d, intents, p.c.router.batchBytes()-weight)
-		done := committed{commitTS: commitTS, restCells: cells[n:], restIntents: out}
+		done := decision{commitTS: commitTS, cells: cells[n:], intents: out}
 		resp, v, err := p.c.router.try(ctx, d, p.commitRequest(commitTS, cells[:n], in))
 		switch v {
 		case answered:
-			next, err := p.judgePrimary(ctx, resp.GetMutation(), &done)
-			if err != nil || next == 0 {
+			sent = true
+			tooLow, err := p.judgePrimary(resp.GetMutation(), &done)
+			if !tooLow {
 				return done, err
 			}
-			if err := p.validate(ctx, next); err != nil {
-				return committed{}, err
+			if commitTS, err = p.c.oracle.get(ctx); err == nil {
+				err = p.t.validate(ctx, commitTS)
 			}
-			commitTS = next
+			if err != nil {
+				return giveUp(err)
+			}
 			continue
 		case refused:
-			return committed{}, err
+			return giveUp(err) // for good: only an earlier copy may have been done
 		case unknown:
-			return p.settlePrimary(ctx, err)
+			return decision{}, lost(err)
 		}
 		// Surely not done, as every attempt before it, so sending it again is safe.
+		sent = sent || !errors.Is(err, ErrNotSent)
 		if err := wait.again(ctx, &p.c.cfg, v, err); err != nil {
-			return committed{}, err
+			return giveUp(err)
 		}
 	}
 }
 
-// judgePrimary judges the answer to the primary's commit. next is not zero if it has to
-// be sent with a later timestamp.
-func (p *twoPhase) judgePrimary(ctx context.Context, res *pb.MutationResult,
-	done *committed) (next mvcc.Timestamp, err error) {
+// judgePrimary judges the answer to the primary's commit. tooLow: it has to be sent with a
+// later timestamp.
+func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow bool, err error) {
 	switch res.GetStatus() {
 	case pb.Status_STATUS_OK, pb.Status_STATUS_COMMITTED:
 		p.t.sawLeft(res)
 		if res.GetCommitTs() != 0 {
 			done.commitTS = mvcc.Timestamp(res.CommitTs)
 		}
-		return 0, nil
+		return false, nil
 	case pb.Status_STATUS_ROLLED_BACK:
-		return 0, errRolledBack
+		return false, errRolledBack
 	case pb.Status_STATUS_COMMIT_TS_TOO_LOW: // surely not done
-		return p.c.oracle.get(ctx)
+		return true, nil
 	// "not found" among them: the lock is gone, and the record that says why has to be
 	// asked for
 	default:
-		*done, err = p.settlePrimary(ctx, fmt.Errorf("the primary's tablet answered %v", res))
-		return 0, err
+		return false, lost(fmt.Errorf("the primary's tablet answered %v", res))
 	}
 }
 
-// settlePrimary settles a lost reply. If the primary turns out committed, everything else
-// is committed in the background once more: how much of it was in the lost message's
-// tablet is not known.
-func (p *twoPhase) settlePrimary(ctx context.Context, cause error) (committed, error) {
-	ts, err := p.c.resolver.settle(ctx, p.primary, p.startTS, cause)
-	if err != nil {
-		return committed{}, err
-	}
-	if ts == 0 {
-		return committed{}, errFenced
-	}
-	cells, _, intents := p.cells()
-	return committed{commitTS: ts, restCells: cells[1:], restIntents: intents}, nil
-}
-
-// finish commits the secondaries after the caller was answered. Locks that it fails to
-// commit are left for resolution.
-func (p *twoPhase) finish(ctx context.Context, done committed, locked []mvcc.Cell) {
-	err := p.commitRest(ctx, done.commitTS, done.restCells, done.restIntents)
-	// A lock may have been resolved, and locked by others since: then nothing is left to do.
-	if len(locked) > 0 {
-		err = cmp.Or(err, p.c.router.eachTablet(ctx, locked, nil,
-			resolveRequest(p.startTS, done.commitTS), nil))
+// finish does what the primary's decision has left. Locks that it fails to end are left for
+// resolution.
+func (p *twoPhase) finish(ctx context.Context, done decision) {
+	var err error
+	if done.commitTS == 0 {
+		err = p.c.router.eachTablet(ctx, slices.Concat(done.cells, done.locked), done.intents,
+			func(cells, intents []mvcc.Cell) *pb.TabletRequest {
+				return rollbackRequest(p.startTS, cells, intents)
+			}, applied)
+	} else {
+		err = p.commitRest(ctx, done.commitTS, done.cells, done.intents)
+		// A lock may have been resolved, and locked by others since: then nothing is left
+		// to do.
+		if len(done.locked) > 0 {
+			err = cmp.Or(err, p.c.router.eachTablet(ctx, done.locked, nil,
+				resolveRequest(p.startTS, done.commitTS), applied))
+		}
 	}
 	if err != nil {
 		p.c.stats.secondaries.Add(1)
@@ -310,38 +342,53 @@ func (p *twoPhase) commitRest(ctx context.Context, commitTS mvcc.Timestamp, cell
 		})
 }
 
-// abandon rolls back whatever was prewritten: the primary first, here if ctx still allows
-// it, then the rest in the background. What fails is left to expire.
-func (p *twoPhase) abandon(ctx context.Context) {
+// abandon ends a commit that has failed with cause. It has the primary decided, and the rest
+// done by that decision in the background: no secondary is rolled back before the decision is
+// known, and none if it is that the transaction has committed (invariant 1). In that case, it
+// returns the commit timestamp, else the commit's error.
+func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, error) {
+	var open *undecided
+	if errors.As(cause, &open) {
+		commitTS, err := p.c.resolver.settle(ctx, p.primary, p.startTS, open)
+		// What is unknown is left to those who meet the locks.
+		if !errors.Is(err, ErrCommitUnknown) {
+			p.follow(commitTS)
+		}
+		return commitTS, err
+	}
 	if !p.held.Load() {
-		return
+		return 0, cause
 	}
-	p.c.stats.rolledBack.Add(1)
-	written, locked, _ := p.cells()
-	rest, intents := slices.Concat(written[max(1, len(p.last.writes)):], locked), p.intents
-	primary := func(ctx context.Context) error {
-		_, err := p.c.router.mutate(ctx, posOf(p.primary),
-			rollbackRequest(p.startTS, []mvcc.Cell{p.primary}, nil))
-		return err
-	}
-	// The caller waits only for the primary's rollback, and not for long. After it, the
-	// next run resolves the locks of this one at once instead of taking them for alive.
+	// Nothing was sent that could commit it. The caller waits for the primary's rollback only
+	// so that the next run resolves the locks of this one at once instead of taking them for
+	// alive, and not for long. What fails is left to expire.
 	here, cancel := context.WithTimeout(ctx, p.c.cfg.SettleTimeout)
 	defer cancel()
-	decided := here.Err() == nil && primary(here) == nil
-	p.c.work.run(func(ctx context.Context) {
-		// No secondary is rolled back before the primary's decision is known (invariant
-		// 1).
-		if !decided {
-			if err := primary(ctx); err != nil {
-				return
+	if err := here.Err(); err == nil {
+		commitTS, err := p.c.resolver.rollBack(here, p.primary, p.startTS)
+		if err == nil {
+			p.follow(commitTS)
+			if commitTS != 0 {
+				cause = nil
 			}
+			return commitTS, cause
 		}
-		_ = p.c.router.eachTablet(ctx, rest, intents,
-			func(cells, intents []mvcc.Cell) *pb.TabletRequest {
-				return rollbackRequest(p.startTS, cells, intents)
-			}, nil)
+	}
+	p.c.stats.rolledBack.Add(1)
+	p.c.work.run(func(ctx context.Context) {
+		if commitTS, err := p.c.resolver.rollBack(ctx, p.primary, p.startTS); err == nil {
+			p.finish(ctx, p.decidedAt(commitTS))
+		}
 	})
+	return 0, cause
+}
+
+// follow has the rest done by the decision that the primary has answered.
+func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
+	if commitTS == 0 {
+		p.c.stats.rolledBack.Add(1)
+	}
+	p.finishLater(p.decidedAt(commitTS))
 }
 
 // split parts intents into those that d holds, as far as there is room for them, and the

@@ -7,9 +7,9 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file validates: it checks, in the midst of a two-phase commit, that cells which the
-// transaction does not write have not changed since its start. It keeps nothing, here or in
-// the tablets, and runs on the goroutine that commits.
+// This file validates: it checks, in the midst of a commit, that cells which the transaction
+// does not write have not changed since its start. It keeps nothing, here or in the tablets,
+// and runs on the goroutine that commits.
 //
 // Why that is sound: all locks of the transaction are durable, and the commit timestamp was
 // taken after that. Whoever commits below this timestamp had its own locks durable before it
@@ -20,12 +20,12 @@ import (
 // validate returns nil if no validation of the transaction has changed, or is about to, from
 // its start up to commitTS. It never waits for a lock: two transactions that validate what
 // the other writes would wait for each other.
-func (p *twoPhase) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
-	cells := p.t.validations
+func (t *Txn) validate(ctx context.Context, commitTS mvcc.Timestamp) error {
+	cells := t.validations
 	if len(cells) == 0 {
 		return nil
 	}
-	at := reader{c: p.c, at: commitTS, span: p.t.span}
+	at := reader{c: t.c, at: commitTS, span: t.span}
 	for rounds := 0; ; rounds++ {
 		which := make([]int, len(cells))
 		for i := range which {
@@ -41,14 +41,14 @@ func (p *twoPhase) validate(ctx context.Context, commitTS mvcc.Timestamp) error 
 			switch res := &b.results[i]; {
 			case res.Status == mvcc.StatusLocked:
 				locks = append(locks, *res.Lock)
-			case res.CommitTS >= p.startTS:
+			case res.CommitTS >= t.at:
 				return &ConflictError{Cell: b.cells[i], CommitTS: res.CommitTS}
 			}
 		}
 		if len(locks) == 0 {
 			return nil
 		}
-		if err := p.c.resolver.clearAway(ctx, locks, rounds); err != nil {
+		if err := t.c.resolver.clearAway(ctx, locks, rounds); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,10 @@ package txntest
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -21,9 +23,15 @@ type Fault struct {
 	NotSent bool                      // it does not reach its tablet, and the sender knows
 	Lost    bool                      // it does not reach its tablet, and the sender does not know
 	Answer  *pb.Error                 // it is not done, and this is the answer
-	Twice   bool                      // it is done twice before the answer, which is the second's
+	Twice   bool                      // a second copy of it arrives 20 ms to 2 s later
 	Reply   bool                      // it is done and the reply is lost
 }
+
+// The time from an operation's arrival to that of its second copy.
+const (
+	minLate = 20 * time.Millisecond
+	MaxLate = 2 * time.Second
+)
 
 // Process is one process's Transport.
 type Process struct {
@@ -76,18 +84,19 @@ func (p *Process) Send(ctx context.Context, _ *pb.TabletDescriptor,
 	if f.Before != nil {
 		f.Before(ctx)
 	}
-	switch {
-	case f.NotSent:
+	if f.NotSent {
 		return nil, txn.ErrNotSent
+	}
+	if f.Twice {
+		time.AfterFunc(minLate+rand.N(MaxLate-minLate), func() { p.cluster.evaluate(req) })
+	}
+	switch {
 	case f.Lost:
 		return nil, ErrLost
 	case f.Answer != nil:
 		return &pb.TabletResponse{Error: f.Answer}, nil
 	}
 	resp := p.cluster.evaluate(req)
-	if f.Twice {
-		resp = p.cluster.evaluate(req)
-	}
 	if f.After != nil {
 		f.After()
 	}
