@@ -67,9 +67,9 @@ func (tx *Tx) Delete(row string, col Column) {
 // transaction that could break it by itself locks the cells that it relies on.
 //
 // A lock takes part in the commit like a write, and costs as much. It leaves one small
-// entry for the cell, which is collected with the history. In a transaction that writes
-// nothing, notifications aside, it has no effect, as that commits what it has read in one
-// snapshot. Locking a cell that the transaction writes too adds nothing. Lock of a weak
+// entry for the cell, which is collected with the history. In a transaction that notifies and
+// writes nothing it does what Validate does; in one that does neither it has no effect, as that
+// commits what it has read in one snapshot. Locking a cell that the transaction writes too adds nothing. Lock of a weak
 // column makes the commit fail with ErrNotifyOnly. Needs a cluster at version 3
 // (`percolator cluster finalize`).
 func (tx *Tx) Lock(row string, col Column) {
@@ -84,8 +84,8 @@ func (tx *Tx) Lock(row string, col Column) {
 // on. Then the transactions are serializable, in the order of their commit timestamps.
 //
 // It costs a read of the cell at commit, in two phases even if all cells are in one tablet. In
-// a transaction that writes nothing it has no effect: that is serialized at its start
-// timestamp. Validating a cell that the transaction writes or locks adds nothing.
+// a transaction that neither writes nor notifies it has no effect: that is serialized at its
+// start timestamp. Validating a cell that the transaction writes or locks adds nothing.
 func (tx *Tx) Validate(row string, col Column) {
 	tx.t.Validate(txn.Key{Table: col.Table, Row: row, Column: col.Name})
 }

@@ -80,8 +80,9 @@ func (t *Txn) commit(ctx context.Context) (mvcc.Timestamp, Kind, error) {
 }
 
 // sortWrites sorts what is buffered: writes, then locks, and sets the validations aside. If
-// nothing is written the rest goes: the transaction takes effect at its start, of which
-// everything that it has read is true.
+// nothing is written there is no primary that could hold a lock: if the transaction notifies,
+// locks are validated too. Else all of them go: the transaction takes effect at its start, of
+// which everything that it has read is true.
 //
 // Sorted, the cells of one tablet are neighbours, and the first is as good a primary as any.
 // With the same order in all transactions, those that collide do so early.
@@ -98,7 +99,7 @@ func (t *Txn) sortWrites() {
 	for written > 0 && kept < len(t.writes) && t.writes[kept].kind == mvcc.KindLock {
 		kept++
 	}
-	if written > 0 {
+	if written > 0 || len(t.notifies) > 0 {
 		for _, w := range t.writes[kept:] {
 			t.validations = append(t.validations, w.cell)
 		}
@@ -108,15 +109,23 @@ func (t *Txn) sortWrites() {
 
 // commitNotifies commits a transaction of weak notifications alone. It has no primary: it
 // takes a fresh timestamp, above that of every run that might have seen what led to it,
-// and writes the entries (invariant 12 of design section 4). An entry is idempotent, and
+// validates at it, and writes the entries (invariant 12 of design section 4). An entry is idempotent, and
 // a superfluous one only makes an observer run once more, so nothing is ever undone.
 func (t *Txn) commitNotifies(ctx context.Context) (mvcc.Timestamp, error) {
 	// Not the start timestamp: a run that began after it, but before the change that this
 	// notification is about had committed, would clear the entry without having seen the
 	// change.
+	if len(t.validations) > 0 {
+		if _, err := t.start(ctx); err != nil { // nothing was read
+			return 0, err
+		}
+	}
 	asked := t.span.Child(spanOracle)
 	ts, err := t.c.oracle.get(ctx)
 	endSpan(asked, err)
+	if err == nil {
+		err = t.validate(ctx, ts)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -133,6 +133,36 @@ func TestGuardsWithoutWrites(t *testing.T) {
 	}
 }
 
+// TestGuardsOfNotifications: a transaction that only notifies is refused, and notifies nobody, if
+// a cell that it guards has changed since its start.
+func TestGuardsOfNotifications(t *testing.T) {
+	for name, g := range map[string]guard{
+		"lock": (*txn.Txn).Lock, "validate": (*txn.Txn).Validate, "none": unguarded,
+	} {
+		for _, changed := range []bool{false, true} {
+			w := newWorld(t)
+			w.Observe(w.table, "weak", mvcc.ObservedWeak)
+			c, _ := w.client(txn.Config{})
+			w.set(c, "on", "a")
+			tx := w.begin(c)
+			w.read(tx, "a")
+			g(tx, key("a"))
+			tx.Notify(weak("z"))
+			if changed {
+				w.set(c, "off", "a")
+			}
+			_, err := tx.Commit(w.ctx)
+			refused := changed && name != "none"
+			if refused != errors.Is(err, txn.ErrConflict) || !refused && err != nil {
+				t.Errorf("%s, changed %v: %v", name, changed, err)
+			}
+			if told := len(w.notifications()); refused != (told == 0) {
+				t.Errorf("GUARD-DROPPED: %s, changed %v: %d notifications", name, changed, told)
+			}
+		}
+	}
+}
+
 // TestGuardsOfOneCell: a write is stronger than a lock, and that than a validation, in any
 // order.
 func TestGuardsOfOneCell(t *testing.T) {

@@ -133,6 +133,8 @@ var properties = []property{
 		assertion: "GIVEN-UP: .*"},
 	{tag: "primary_unlocked", pkg: "internal/txn", test: "^TestSlowPrewrite$",
 		assertion: "PRIMARY-UNLOCKED: .*"},
+	{tag: "guard_dropped", pkg: "internal/txn", test: "^TestGuardsOfNotifications$",
+		assertion: "GUARD-DROPPED: .*"},
 	{tag: "last_first", pkg: "internal/txn", test: "^TestLastTabletAfterTheOthers$",
 		assertion: "LAST-FIRST: .*"},
 	{tag: "early_answer", pkg: "actors/tablet", test: "^TestAnswersWaitUntilApplied$",
