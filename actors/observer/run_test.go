@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -162,5 +163,19 @@ func TestUnservedRunsAreNotCounted(t *testing.T) {
 		if out := r.judge(at, err, true); out.kind != want {
 			t.Errorf("%v for the %dth time: %v, want %v", err, r.retries+1, out.kind, want)
 		}
+	}
+}
+
+// TestAbandonedRunCommitsNothing: a function that returns after the dispatcher has given up on it
+// and counted the failure has its run end there.
+func TestAbandonedRunCommitsNothing(t *testing.T) {
+	r, _ := lone(t, mvcc.Notify{TS: 40})
+	r.obs.spec.Deadline = time.Hour
+	r.obs.spec.Func = func(context.Context, *percolator.Tx, percolator.Notification) error {
+		r.phase.Store(phaseAbandoned)
+		return nil
+	}
+	if err := r.user(r.tx, []percolator.Notification{{}}); !errors.Is(err, errAbandoned) {
+		t.Errorf("it goes on to its commit: %v", err)
 	}
 }
