@@ -203,7 +203,7 @@ func TestSweeper(t *testing.T) {
 	asked := map[askedLock]int{}
 	cfg := Config{
 		Targets: []notify.Target{{Table: 16, Column: column, Weak: true}}, Dispatcher: w, Places: w,
-		Walker: w, Page: 16,
+		Walker: w, Page: 3, // fewer than a cell has intents
 		Now: func() time.Time { return now },
 		Resolver: resolverFunc(func(l mvcc.LockInfo) (bool, error) {
 			mu.Lock()

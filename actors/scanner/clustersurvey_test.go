@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"context"
 	"testing"
 
 	"github.com/percolator-go/percolator/actors/tablet"
@@ -76,5 +77,30 @@ func TestSurveyAnswer(t *testing.T) {
 	if v := (&surveyed{of: survey, answers: map[uint64]*surveyAnswer{2: a,
 		3: {}}}); v.Scanning(target) != 2 {
 		t.Errorf("%d nodes look for the column, not this one and another", v.Scanning(target))
+	}
+}
+
+// TestUnchangedOfWhat: a node that says that nothing has changed is believed about what it has
+// answered before, and about nothing else.
+func TestUnchangedOfWhat(t *testing.T) {
+	before := &surveyAnswer{incarnation: 6, version: 3, clean: map[uint64]struct{}{10: {}}}
+	for name, test := range map[string]struct {
+		before *surveyAnswer
+		answer *wire.Survey
+		want   bool // what was known stays
+	}{
+		"the same":            {before, &wire.Survey{Incarnation: 6, Version: 3, Unchanged: true}, true},
+		"another version":     {before, &wire.Survey{Incarnation: 6, Version: 4, Unchanged: true}, false},
+		"another incarnation": {before, &wire.Survey{Incarnation: 7, Version: 3, Unchanged: true}, false},
+		"of nothing":          {nil, &wire.Survey{Incarnation: 6, Version: 3, Unchanged: true}, false},
+	} {
+		survey, _ := surveyOf()
+		survey.cfg.Ask = func(context.Context, uint64, *wire.SurveyRequest) (*wire.Survey, error) {
+			return test.answer, nil
+		}
+		if got := survey.askOne(t.Context(), 2, test.before); (got == before) != test.want ||
+			!test.want && got != nil {
+			t.Errorf("SURVEY-HIDES: unchanged, %s: %+v", name, got)
+		}
 	}
 }

@@ -142,3 +142,21 @@ func TestBoardOfLeader(t *testing.T) {
 		return slices.Equal(says(), []uint64{next})
 	})
 }
+
+// TestBoardVersions: whoever has looked at what a tablet says learns of each change of it.
+func TestBoardVersions(t *testing.T) {
+	var b Board
+	n := b.attach(2)
+	for _, is := range []uint32{isSettled, isClean | isSettled, isClean, 0} {
+		clean, settled := b.IsClean(2), b.IsSettled(2)
+		version, settledVersion := b.Version(), b.SettledVersion()
+		b.put(n, is)
+		if (b.IsClean(2) != clean) != (b.Version() != version) {
+			t.Errorf("clean %v, then %v: version %d, then %d", clean, b.IsClean(2), version, b.Version())
+		}
+		if (b.IsSettled(2) != settled) != (b.SettledVersion() != settledVersion) {
+			t.Errorf("settled %v, then %v: version %d, then %d", settled, b.IsSettled(2), settledVersion,
+				b.SettledVersion())
+		}
+	}
+}

@@ -215,6 +215,74 @@ func TestConfirmWaitsForTheBound(t *testing.T) {
 	}
 }
 
+// TestConfirmWaitsForVisibility: what was prewritten below the bound is not settled while its
+// locks are durable and not in memory yet, whether the bound behind it is applied or not.
+// Catches BROKEN=confirm_in_flight.
+func TestConfirmWaitsForVisibility(t *testing.T) {
+	r := newPipelinedRig(t, store.Options{InMemory: true}, 8)
+	last := r.status(2).LastIndex
+	old := r.take(1)
+	bound := uint64(r.take(1))
+	release := r.holdApplies()
+	locked := r.start(2, prewriteOf(old, "a", "1"))
+	raised := r.start(2, collectOf(&pb.CollectRequest{Bound: bound}))
+	r.until(2, "both are in the log", func(s *pb.StatusResponse) bool { return s.LastIndex == last+2 })
+	for range 20 { // the bound has been handed out by then
+		if c := r.do(2, collectOf(&pb.CollectRequest{Confirm: bound})).GetCollect(); c.Confirmed {
+			t.Errorf("CONFIRM-IN-FLIGHT: confirmed with a prewrite in flight: %v", c)
+			break
+		}
+	}
+	release()
+	statusOf(t, "the prewrite", await(t, locked), pb.Status_STATUS_OK)
+	await(t, raised)
+}
+
+// TestConfirmOfALostLeader: a confirmation that a read worker gets to after the leadership was
+// lost is refused: another leader may have prewritten since. Catches BROKEN=confirm_any_term.
+func TestConfirmOfALostLeader(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	bound := uint64(r.take(1))
+	r.do(2, collectOf(&pb.CollectRequest{Bound: bound}))
+	gate := make(chan struct{})
+	r.readers.background.lane().submit(&blockJob{gate})
+	confirm := r.start(2, collectOf(&pb.CollectRequest{Confirm: bound}))
+	r.until(2, "it waits for a worker", func(*pb.StatusResponse) bool {
+		return r.readers.background.waiting() > 0
+	})
+	term := inside.reads.term.Swap(0) // as the end of a leadership leaves it
+	close(gate)
+	got := <-confirm
+	inside.reads.term.Store(term)
+	if got.Err != nil || got.Value.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("CONFIRM-ANY-TERM: a leader that is none answers %v, %v", got.Value, got.Err)
+	}
+}
+
+// TestBoundInFlightStays: when a proposal behind a raised bound is lost, what is evaluated next
+// goes by the bound all the same. Catches BROKEN=bound_reverted.
+func TestBoundInFlightStays(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	old, bound := r.take(1), r.take(1)
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
+		raised := inside.newProposal()
+		inside.memory.Bound = bound
+		raised.command.Bound = uint64(bound)
+		inside.propose(raised)
+		inside.revertToInFlight()
+		if got := inside.memory.Bound; got != bound {
+			t.Errorf("BOUND-REVERTED: evaluation goes by the bound %d, and %d is in flight", got, bound)
+		}
+		then(r.take(n), nil)
+	}
+	r.mu.Unlock()
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+	statusOf(t, "a prewrite below", r.do(2, prewriteOf(old, "b", "1")), pb.Status_STATUS_TOO_OLD)
+}
+
 // TestConfirmNamesWhatIsInTheWay: locks and intents below the bound, in flight, in memory
 // and on disk.
 func TestConfirmNamesWhatIsInTheWay(t *testing.T) {

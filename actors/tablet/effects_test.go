@@ -157,3 +157,56 @@ func TestPlainRecordsHaveNoOrigins(t *testing.T) {
 		}
 	}
 }
+
+// shownAt reports whether the tablet says that a snapshot shows all that its runs have done.
+func shownAt(r *rig, at mvcc.Timestamp) bool {
+	r.tb.Helper()
+	return !r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Pending{Pending: &pb.PendingRequest{
+		Effects: &pb.EffectsRequest{Until: uint64(at), Shown: true},
+	}}}).GetPending().GetEffects().Hidden
+}
+
+// TestRunsThatEndLaterAreHidden: a snapshot between what a run was for and its end does not show
+// it, whether the run acknowledges in one phase or a weak notification is cleared after it, nor
+// one while a commit is under way that may notify below it. Catches BROKEN=end_forgotten.
+func TestRunsThatEndLaterAreHidden(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	observe(r, 2)
+	plain := []*pb.CellWrite{{
+		Cell: &pb.Cell{Table: 16, Row: []byte("r"), Column: []byte("plain")},
+		Kind: pb.Kind_KIND_PUT, Value: []byte("v"),
+	}}
+	r.do(2, onePhaseOf(r.take(1), plain)) // the leader is given a timestamp
+	if at := r.take(1); !shownAt(r, at) {
+		t.Errorf("nothing has run, and a snapshot at %d does not show it", at)
+	}
+	origin := r.take(1)
+	between := r.take(1)
+	ack := &pb.Cell{Table: 16, Row: []byte("r"), Class: uint32(mvcc.ClassAck),
+		Column: []byte(observedColumns[0].Name)}
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
+		StartTs: uint64(r.take(1)), Origin: uint64(origin), Clear: true,
+		Writes: []*pb.CellWrite{{Cell: ack, Kind: pb.Kind_KIND_PUT, Value: []byte("x")}},
+	}}})
+	if shownAt(r, between) || !shownAt(r, r.take(1)) {
+		t.Error("HIDDEN: the end of a run in one phase")
+	}
+	between = r.take(1)
+	end := r.take(1)
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_ClearNotify{ClearNotify: &pb.ClearNotifyRequest{
+		Cell: weakCell("r"), UpTo: uint64(between), Origin: uint64(origin), Ended: uint64(end),
+	}}})
+	if shownAt(r, between) || !shownAt(r, r.take(1)) {
+		t.Error("HIDDEN: the end of a run whose weak notification is cleared")
+	}
+	asked := r.asking()
+	commit := r.start(2, &pb.TabletRequest{Op: &pb.TabletRequest_OnePhase{OnePhase: &pb.OnePhaseRequest{
+		StartTs: uint64(r.take(1)), Writes: plain, Notifies: []*pb.Cell{weakCell("w")},
+	}}})
+	grant := <-asked
+	if shownAt(r, r.take(1)) {
+		t.Error("HIDDEN: what a commit under way notifies")
+	}
+	grant(nil)
+	await(t, commit)
+}

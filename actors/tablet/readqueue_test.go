@@ -176,3 +176,71 @@ func TestReadLanesTakeTurns(t *testing.T) {
 type funcJob func()
 
 func (f funcJob) run() { f() }
+
+// fillWorkers has all read workers busy, and as many jobs of tablet 2 wait for them as may.
+func (r *rig) fillWorkers() (release func()) {
+	r.tb.Helper()
+	release = r.occupy()
+	for i := 1; i <= maxReadJobs; i++ {
+		r.start(2, getOf(1, "a"))
+		r.until(2, "it waits for a worker", func(*pb.StatusResponse) bool {
+			return r.readers.reads.waiting() == i
+		})
+	}
+	return release
+}
+
+// TestQueuedReadOvertakenBySplit: a read that no worker had room for is looked at again when its
+// row has gone to another tablet. Catches BROKEN=queued_across_split.
+func TestQueuedReadOvertakenBySplit(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("z", "v")))
+	release := r.fillWorkers()
+	defer release()
+	read := r.start(2, getOf(r.take(1), "z"))
+	r.until(2, "the read is under way", func(s *pb.StatusResponse) bool {
+		return s.Reads > maxReadJobs
+	})
+	r.do(2, &pb.TabletRequest{
+		Op: &pb.TabletRequest_Split{
+			Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3},
+		},
+	})
+	r.awaitLeader()
+	release()
+	if got := answered(t, "the read", read); got.Value.GetError() == nil {
+		t.Errorf("READ-ACROSS-SPLIT: a row of another tablet is answered: %v", got.Value)
+	}
+}
+
+// TestReadOfALostLeader: a read is refused whose leader has lost its leadership while the worker
+// answered the one before it. Catches BROKEN=read_any_term.
+func TestReadOfALostLeader(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	release := r.fillWorkers()
+	defer release()
+	var term uint64
+	answers := make(chan result, 2)
+	at := r.take(1)
+	for i := range 2 { // of one job
+		if err := r.port(2).Tell(getOf(at, "a"), time.Time{}, false, func(a result) {
+			if i == 0 {
+				term = inside.reads.term.Swap(0)
+			}
+			answers <- a
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until(2, "the reads are under way", func(s *pb.StatusResponse) bool {
+		return s.Reads >= maxReadJobs+2
+	})
+	release()
+	first, second := answered(t, "the first", answers), answered(t, "the second", answers)
+	inside.reads.term.Store(term)
+	if first.Value.GetError() != nil || second.Value.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
+		t.Errorf("READ-ANY-TERM: the answers are %v and, of a leader that is none, %v", first.Value,
+			second.Value)
+	}
+}

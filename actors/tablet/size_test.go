@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -137,4 +138,29 @@ func TestMeasuredBesideAWrite(t *testing.T) {
 	r.until(2, "all is in it", func(s *pb.StatusResponse) bool {
 		return s.SizeBytes >= 6*size && s.SizeBytes < 6*size+size/10
 	})
+}
+
+// TestMeasuredWithWhatCameSince: what was written or deleted while a measurement went on is in its
+// result.
+func TestMeasuredWithWhatCameSince(t *testing.T) {
+	snap := newRig(t, store.Options{InMemory: true}).store.Snap()
+	defer snap.Close()
+	var end store.WeighPlace
+	for !end.Done() {
+		var err error
+		if _, end, err = snap.Weigh(mvcc.Span{Table: 16}, end, weighKeys, weighStep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for grown, want := range map[int64]uint64{0: 100, 30: 130, -40: 60, -200: 0} {
+		s := sizing{grown: 7}
+		s.run = &measuring{began: s.grown, step: weighStep}
+		s.grown += grown
+		last := &weighed{
+			of: s.run, place: end, weights: []store.Weight{{Row: "a", Bytes: 60}, {Row: "b", Bytes: 40}},
+		}
+		if got, last := s.found(last, nil); got != want || !last {
+			t.Errorf("%d bytes more: %d, %v, want %d", grown, got, last, want)
+		}
+	}
 }

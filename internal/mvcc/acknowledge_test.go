@@ -25,7 +25,7 @@ func ackView(n mvcc.Notify) (m *mvcctest.MemView, cell, ack mvcc.Cell) {
 func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
 	for _, ackFirst := range []bool{false, true} {
 		m, cell, ack := ackView(mvcc.Notify{TS: 5})
-		r := mvcc.OnePhaseRequest{StartTS: 10, Clear: true, Writes: []mvcc.CellWriteRequest{
+		r := mvcc.OnePhaseRequest{StartTS: 10, Origin: 3, Clear: true, Writes: []mvcc.CellWriteRequest{
 			{Cell: cell, Kind: mvcc.KindPut}, {Cell: ack, Kind: mvcc.KindPut},
 		}}
 		if ackFirst {
@@ -38,6 +38,9 @@ func TestRunStaysDirtyByItsOwnChange(t *testing.T) {
 		m.Apply(list)
 		if n, there, _ := m.Notification(cell); !there || n.TS != 20 || !slices.Equal(res.Left, []mvcc.Cell{cell}) {
 			t.Errorf("OWN-CHANGE-CLEARED: the notification is %+v, %v; left %v", n, there, res.Left)
+		}
+		if want := []mvcc.EndedRun{{testTable, 3, 20}}; !slices.Equal(res.Ended, want) {
+			t.Errorf("HIDDEN: the run's end is told as %v, want %v", res.Ended, want)
 		}
 	}
 }

@@ -66,3 +66,28 @@ func TestReplayIsKept(t *testing.T) {
 		t.Errorf("after a failed run: %+v", n)
 	}
 }
+
+// TestLateCopyOfALock: a copy of a prewrite that comes after its lock without a write has
+// committed is told so, and takes nothing for a conflict with itself.
+func TestLateCopyOfALock(t *testing.T) {
+	m := mvcctest.NewMemView()
+	c := parseCell("a.body")
+	m.Apply([]mvcc.Mutation{
+		{Group: mvcc.GroupLocked, Cell: c, Write: &mvcc.Write{
+			StartTS: 5, CommitTS: 8, Kind: mvcc.KindLock,
+		}},
+	})
+	for start, want := range map[mvcc.Timestamp]mvcc.Result{
+		5: {Status: mvcc.StatusCommitted, CommitTS: 8},
+		6: {Status: mvcc.StatusConflict, CommitTS: 8, ConflictAt: c},
+		9: {Status: mvcc.StatusOK},
+	} {
+		res, _, err := mvcc.Prewrite(m, mvcc.PrewriteRequest{
+			StartTS: start, Primary: parseCell("p.body"),
+			Writes: []mvcc.CellWriteRequest{{Cell: c, Kind: mvcc.KindLock}},
+		}, mvcc.DefaultLimits())
+		if err != nil || res.Status != want.Status || res.CommitTS != want.CommitTS {
+			t.Errorf("from %d: %+v, %v, want %+v", start, res, err, want)
+		}
+	}
+}

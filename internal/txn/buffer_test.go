@@ -139,6 +139,29 @@ func TestWritesRaceCommit(t *testing.T) {
 	t.Log(outcomes)
 }
 
+// TestLateWriteBesideLocks: a write that comes while a transaction prewrites all of its tablets
+// fails the commit.
+func TestLateWriteBesideLocks(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{TwoPhaseOnly: true})
+	tx := w.begin(c)
+	tx.Set(key("a"), []byte("v"))
+	tx.Set(key("z"), []byte("v"))
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetPrewrite() != nil {
+			tx.Set(key("late"), []byte("v"))
+		}
+		return txntest.Fault{}
+	})
+	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrInvalid) {
+		t.Errorf("a commit without a write that came before it was sent: %v", err)
+	}
+	c.Flush()
+	if n := w.Locks(w.table); n != 0 {
+		t.Errorf("%d locks have stayed", n)
+	}
+}
+
 // TestLateWrite: a write that comes while the commit is under way fails it until it is
 // sent; later, and after the end, it is dropped with a warning. After a rollback there is
 // nothing to warn of.

@@ -117,3 +117,22 @@ func TestOracleInTheProcess(t *testing.T) {
 		t.Errorf("%d refused", n)
 	}
 }
+
+// TestUnansweredPrewriteIsRolledBack: a prewrite whose answers are all lost may have left locks,
+// so that the end of its transaction rolls them back.
+func TestUnansweredPrewriteIsRolledBack(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{TwoPhaseOnly: true, OperationTimeout: 20 * time.Millisecond})
+	tx := w.begin(c)
+	tx.Set(key("a"), []byte("v"))
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		return txntest.Fault{Reply: req.GetPrewrite() != nil}
+	})
+	if ts, err := tx.Commit(w.ctx); err == nil {
+		t.Errorf("committed at %d without an answer", ts)
+	}
+	c.Flush()
+	if n := w.Locks(w.table); n != 0 {
+		t.Errorf("%d locks have stayed", n)
+	}
+}

@@ -317,8 +317,68 @@ func TestResolveAtAsksOneTablet(t *testing.T) {
 		t.Errorf("of a transaction that goes on: %v, %v", live, err)
 	}
 	w.Advance(11 * time.Second)
-	live, err := c.ResolveAt(w.ctx, last, start)
+	live, err := c.ResolveAt(w.ctx, last, start-1)
+	if live || err != nil || w.Locks(w.table) != 40 {
+		t.Errorf("of another transaction: %v, %v; %d locks are left, want 40", live, err,
+			w.Locks(w.table))
+	}
+	live, err = c.ResolveAt(w.ctx, last, start)
 	if live || err != nil || w.Locks(w.table) != 39 {
 		t.Errorf("of one that has died: %v, %v; %d locks are left, want 39", live, err, w.Locks(w.table))
 	}
+}
+
+// TestResolvedTooLateToJoin: a lock of a transaction whose other locks are being ended is resolved
+// only once it has been ended itself.
+func TestResolvedTooLateToJoin(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	w.strand(nil, threeRows...)
+	locks := map[string]mvcc.LockInfo{}
+	w.Look(func(v *mvcctest.MemView) {
+		for cell, l := range v.Locks(mvcc.Span{Table: w.table}, false) {
+			locks[cell.Row] = mvcc.LockInfo{Cell: cell, Lock: l}
+		}
+	})
+	first, late := locks["h"], locks["z"]
+	if first.Lock.StartTS == 0 || late.Lock.StartTS == 0 {
+		t.Fatalf("locks %v", locks)
+	}
+	var once sync.Once
+	resolved := make(chan bool, 1)
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		if req.GetResolveLock() == nil {
+			return txntest.Fault{}
+		}
+		return txntest.Fault{Before: func(ctx context.Context) {
+			once.Do(func() {
+				joining := make(chan struct{})
+				go func() {
+					close(joining)
+					ok, err := c.ResolveLock(w.ctx, late)
+					resolved <- ok && err == nil && w.lockOn("z")
+				}()
+				<-joining
+				soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+				select {
+				case still := <-resolved:
+					resolved <- still
+				case <-soon.Done(): // it may wait for this one
+				}
+			})
+		}}
+	})
+	if ok, err := c.ResolveLock(w.ctx, first); !ok || err != nil {
+		t.Fatalf("%v, %v", ok, err)
+	}
+	if <-resolved {
+		t.Error("a lock is said to be resolved, and is there")
+	}
+}
+
+// lockOn reports whether the row is locked.
+func (w *world) lockOn(row string) (locked bool) {
+	w.Look(func(v *mvcctest.MemView) { _, locked = v.Lock(w.cell(row)) })
+	return locked
 }

@@ -52,6 +52,30 @@ func TestNotifyAlone(t *testing.T) {
 	}
 }
 
+// TestNotifyAloneGoesBack: what a run notifies in a transaction of notifications alone goes back
+// to what the run is for. Catches BROKEN=notify_without_origin.
+func TestNotifyAloneGoesBack(t *testing.T) {
+	w := newWorld(t)
+	w.Observe(w.table, "weak", mvcc.ObservedWeak)
+	c, _ := w.client(txn.Config{})
+	origin := w.Timestamps(1)
+	_, err := c.Run(txn.WithOrigin(w.ctx, origin), txn.Options{},
+		func(_ context.Context, tx *txn.Txn) error {
+			tx.Notify(weak("a"))
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Look(func(v *mvcctest.MemView) {
+		for _, n := range v.Notifications() {
+			if got := n.Origin(); got != origin {
+				t.Errorf("EFFECT-MISSING: the notification goes back to %d, want %d", got, origin)
+			}
+		}
+	})
+}
+
 // Notifications of a transaction that writes become visible if and when it commits, in
 // one phase and in two.
 func TestNotifyWithWrites(t *testing.T) {

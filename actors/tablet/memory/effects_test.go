@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
@@ -41,6 +42,44 @@ func TestWrittenOrigins(t *testing.T) {
 	}
 	if !w.since(0, 1) || !w.since(w.mark+1, 1) || !w.since(1, 1) {
 		t.Error("marks that are none, or are forgotten, say that nothing was written")
+	}
+}
+
+// TestOldMarksAreForgotten: what was written after a mark that is older than all that are known
+// counts as written, whatever has been written in its place since.
+func TestOldMarksAreForgotten(t *testing.T) {
+	var w writtenOrigins
+	mark := w.now()
+	w.note(5)
+	for range maxParts {
+		w.now()
+		w.note(100)
+	}
+	if !w.since(mark, 10) {
+		t.Error("WORK-MISSED: what was written after a mark that is forgotten")
+	}
+}
+
+// TestHiddenUnlessKnown: whether a snapshot shows what a run has done is known for timestamps
+// from the first that this leader was given on, and for none at or above that of a commit
+// under way which notifies.
+func TestHiddenUnlessKnown(t *testing.T) {
+	m := New(Config{})
+	hidden := func(at mvcc.Timestamp) bool {
+		return m.effectsOf(&pb.EffectsRequest{Until: uint64(at), Shown: true}).hidden
+	}
+	if !hidden(10) {
+		t.Error("HIDDEN: a leader without a timestamp knows of runs")
+	}
+	m.Took(10)
+	if !hidden(9) || hidden(10) {
+		t.Error("HIDDEN: from 10 on this leader knows of all runs, and of none before")
+	}
+	for commit, want := range map[mvcc.Timestamp]bool{0: true, 12: true, 13: false} {
+		m.Notifying = []mvcc.Timestamp{commit}
+		if got := hidden(12); got != want {
+			t.Errorf("HIDDEN: a commit at %d (0: not known) is under way, at 12: %v", commit, got)
+		}
 	}
 }
 

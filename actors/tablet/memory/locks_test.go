@@ -43,3 +43,25 @@ func TestLockViews(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyTheLockThatIsMeantGoes: the end of a lock or reservation leaves one that has taken its
+// place, and a lock that is put again is one lock. Catches BROKEN=reservation_taken.
+func TestOnlyTheLockThatIsMeantGoes(t *testing.T) {
+	locks, cell := newLockTable(), mvcc.Cell{Table: 16, Row: "a", Column: "x"}
+	locks.put(cell, &mvcc.Lock{StartTS: 5})
+	locks.put(cell, &mvcc.Lock{StartTS: 5, Expiry: 9}) // a heartbeat
+	if locks.applied != 1 {
+		t.Errorf("%d locks are counted, want 1", locks.applied)
+	}
+	locks.put(cell, &mvcc.Lock{StartTS: 7, Token: 2})
+	for _, token := range []uint64{0, 1} {
+		locks.remove(cell, token)
+		if _, there := locks.get(cell); !there {
+			t.Fatalf("LOST-RESERVATION: the end of the lock with token %d took the one with 2", token)
+		}
+	}
+	locks.remove(cell, 2)
+	if _, there := locks.get(cell); there || locks.applied != 0 {
+		t.Errorf("there is a lock: %v; %d are counted", there, locks.applied)
+	}
+}

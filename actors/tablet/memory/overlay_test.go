@@ -92,3 +92,68 @@ func compareOverlay(t *testing.T, o *overlay, model map[overlaidKey]overlaid) {
 		}
 	}
 }
+
+// TestOverlayTouches: a one-phase commit waits for whatever is in flight that its check looks at.
+// Catches BROKEN=unchecked_in_flight.
+func TestOverlayTouches(t *testing.T) {
+	c := overlayCell(0)
+	for _, m := range []mvcc.Mutation{
+		{Group: mvcc.GroupWrite}, {Group: mvcc.GroupLock}, {Group: mvcc.GroupLocked},
+		{Group: mvcc.GroupRollback, TS: 50},
+	} {
+		o := newOverlay()
+		m.Cell = c
+		o.add(7, []mvcc.Mutation{m})
+		if got := o.touches(c, 50); got != 7 {
+			t.Errorf("IN-FLIGHT: an effect on %c is of proposal %d, want 7", m.Group, got)
+		}
+	}
+	o := newOverlay()
+	o.add(7, []mvcc.Mutation{
+		{Group: mvcc.GroupRollback, Cell: c, TS: 49}, {Group: mvcc.GroupHistory, Cell: c, TS: 50},
+		{Group: mvcc.GroupLock, Cell: overlayCell(1)},
+	})
+	if got := o.touches(c, 50); got != 0 {
+		t.Errorf("what does not matter is waited for: %d", got)
+	}
+}
+
+// TestOverlayUnsettled: a lock that is about to come is not settled, and an intent neither that
+// comes nor that goes, since until then it is there.
+func TestOverlayUnsettled(t *testing.T) {
+	c := overlayCell(0)
+	for name, test := range map[string]struct {
+		m    mvcc.Mutation
+		want bool
+	}{
+		"a lock comes":     {mvcc.Mutation{Group: mvcc.GroupLock, Lock: &mvcc.Lock{StartTS: 9}}, true},
+		"a later one":      {mvcc.Mutation{Group: mvcc.GroupLock, Lock: &mvcc.Lock{StartTS: 10}}, false},
+		"a lock goes":      {mvcc.Mutation{Group: mvcc.GroupLock, Delete: true}, false},
+		"an intent comes":  {mvcc.Mutation{Group: mvcc.GroupIntent, TS: 9, Intent: &mvcc.Intent{}}, true},
+		"an intent goes":   {mvcc.Mutation{Group: mvcc.GroupIntent, TS: 9, Delete: true}, true},
+		"a later one goes": {mvcc.Mutation{Group: mvcc.GroupIntent, TS: 10, Delete: true}, false},
+	} {
+		o := newOverlay()
+		test.m.Cell = c
+		o.add(1, []mvcc.Mutation{test.m})
+		if got := o.unsettled(10); got != test.want {
+			t.Errorf("UNSETTLED: %s: %v below 10, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestPastLockInFlight: who began before the commit of a lock that is in flight meets it. Catches
+// BROKEN=past_lock_in_flight.
+func TestPastLockInFlight(t *testing.T) {
+	c, m := overlayCell(0), New(Config{})
+	m.overlay.add(1, []mvcc.Mutation{
+		{Group: mvcc.GroupLocked, Cell: c, Write: &mvcc.Write{CommitTS: 20, Kind: mvcc.KindLock}},
+	})
+	v := m.View(nil)
+	for from, want := range map[mvcc.Timestamp]bool{19: true, 20: true, 21: false} {
+		if w, there, err := v.PastLock(c, from); err != nil || there != want ||
+			there && w.CommitTS != 20 {
+			t.Errorf("PAST-LOCK: from %d on: %+v, %v, %v", from, w, there, err)
+		}
+	}
+}
