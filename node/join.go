@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -309,7 +308,9 @@ func (e *joining) serveEarly() error {
 	if err != nil {
 		return err
 	}
-	cfg := rpc.ServerConfig{MaxStreams: 64, MaxIdle: earlyIdle, Logger: e.cfg.Logger}
+	cfg := rpc.ServerConfig{
+		MaxStreams: 64, MaxIdle: earlyIdle, MaxConnections: maxEarlyConns, Logger: e.cfg.Logger,
+	}
 	if e.files != nil {
 		cfg.TLS = e.files.Server(certs.AllRoles()...) // the guards keep clients from the door
 	}
@@ -319,7 +320,7 @@ func (e *joining) serveEarly() error {
 	opts := append(rpc.Guards(cfg), grpc.MaxRecvMsgSize(1<<20), grpc.UnknownServiceHandler(notYet))
 	e.early, e.earlyServed = grpc.NewServer(opts...), make(chan error, 1)
 	pb.RegisterMembershipServer(e.early, e.door)
-	l := netutil.LimitListener(early, maxEarlyConns)
+	l := rpc.Limit(early, cfg)
 	go func() { e.earlyServed <- e.early.Serve(l) }() // joined by takeOver
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
 // This file binds gossip's port and bounds the connections to it. The transport is
@@ -74,19 +76,15 @@ func (l *Listener) StreamCh() <-chan net.Conn { return l.streams }
 const maxStreams = 64
 
 // passStreams passes connections on from memberlist's transport, which accepts without
-// bound, and closes each when maxStreams more have come: a member sends its request at
-// once, so the oldest connections are silent ones, and members get through even while a
-// stranger opens as many as it can. Most are closed already, and closed again in vain. From
-// the end of ctx on it closes what comes, until drained is closed.
+// bound. One more than maxStreams closes the oldest of the address that has most of them: a
+// member sends its request at once, so members get through even while a stranger opens as
+// many as it can. From the end of ctx on it closes what comes, until drained is closed.
 func (l *Listener) passStreams() {
-	var recent [maxStreams]net.Conn
-	for i := 0; ; i = (i + 1) % maxStreams {
+	limiter := connlimit.New(connlimit.Config{Pending: maxStreams})
+	for {
 		select {
-		case c := <-l.NetTransport.StreamCh():
-			if recent[i] != nil {
-				_ = recent[i].Close()
-			}
-			recent[i] = c
+		case inner := <-l.NetTransport.StreamCh():
+			c := limiter.Track(inner)
 			select {
 			case l.streams <- c:
 			case <-l.ctx.Done():

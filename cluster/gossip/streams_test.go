@@ -49,39 +49,41 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOldestStreamMakesRoom: a new connection is taken while others hold all places, and the oldest
-// of them is closed.
-func TestOldestStreamMakesRoom(t *testing.T) {
+// TestStreamsOfOneAddressMakeRoom: a new connection is taken while others hold all places, and closes
+// the oldest one of the address that has most of them.
+func TestStreamsOfOneAddressMakeRoom(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	defer func() { _ = l.Close() }()
-	var inside, outside []net.Conn
-	for range maxStreams + 1 {
-		c, err := net.DialTimeout("tcp", l.Addr(), patience)
+	connect := func(from string) (outside, inside net.Conn) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		outside, err := d.Dial("tcp", l.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }()
-		outside = append(outside, c)
+		t.Cleanup(func() { _ = outside.Close() })
 		select {
-		case s := <-l.StreamCh():
-			inside = append(inside, s)
+		case inside = <-l.StreamCh():
+			t.Cleanup(func() { _ = inside.Close() })
 		case <-time.After(patience):
-			t.Fatalf("connection %d is not taken", len(outside))
+			t.Fatal("a connection is not taken")
 		}
+		return outside, inside
 	}
-	if err := outside[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
+	member, taken := connect("127.0.0.2")
+	oldest, _ := connect("127.0.0.1")
+	for range 2 * maxStreams {
+		connect("127.0.0.1")
+	}
+	if err := oldest.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := outside[0].Read(make([]byte, 1)); err == nil ||
-		errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := oldest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest connection is open: %v", err)
 	}
-	for i, c := range outside[1:] {
-		if _, err := c.Write([]byte{1}); err != nil {
-			t.Errorf("connection %d of %d: %v", i+1, maxStreams, err)
-		}
-		if err := inside[i+1].Close(); err != nil {
-			t.Error(err)
-		}
+	if _, err := member.Write([]byte{1}); err != nil {
+		t.Error(err)
+	}
+	if n, err := taken.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("the connection of another address was closed: %v", err)
 	}
 }

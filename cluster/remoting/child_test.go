@@ -35,6 +35,7 @@ type childConfig struct {
 	Node, Incarnation uint64
 	Listen, Certs     string
 	MaxConnections    int
+	MaxPending        int
 	// Late has the node listen and take nothing until it is told "receive".
 	Late bool
 }
@@ -81,7 +82,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	var known sync.Map
 	rc := remoting.Config{
-		Listen: cfg.Listen, MaxConnections: cfg.MaxConnections,
+		Listen: cfg.Listen, MaxConnections: cfg.MaxConnections, MaxPending: cfg.MaxPending,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Resolve: func(node uint64) (string, bool) {
 			addr, ok := known.Load(node)

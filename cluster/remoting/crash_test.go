@@ -313,41 +313,37 @@ func TestStrangers(t *testing.T) {
 	b.asks(1)
 }
 
-// Connections beyond the bound are closed, and others get their place when some are given up.
-func TestConnectionsAreBounded(t *testing.T) {
+// TestPlacesAreForTheAuthenticated: connections in the midst of their handshakes close each other, and
+// neither a node that is connected nor one that connects meanwhile. Streams take places.
+func TestPlacesAreForTheAuthenticated(t *testing.T) {
 	dir := certstest.Folder(t, "elsewhere")
 	a, b := start(t, childConfig{Node: 1, Incarnation: 1, Certs: dir}),
-		start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, MaxConnections: 4})
+		start(t, childConfig{Node: 2, Incarnation: 1, Certs: dir, MaxConnections: 2, MaxPending: 8})
 	a.knows(2, b.addr)
 	b.knows(1, a.addr)
 	a.asks(2)
-	var idle []net.Conn
-	for range 50 {
+	for range 100 {
 		conn, err := net.Dial("tcp", b.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		idle = append(idle, conn)
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a handshake; it may be closed already
 	}
-	for begin := time.Now(); b.stats().Handshakes < 47; { // one place is a's
+	for begin := time.Now(); b.stats().Displaced < 100-8; {
 		if time.Since(begin) > patience {
 			t.Fatalf("%+v", b.stats())
 		}
 	}
 	a.asks(2)
-	for _, conn := range idle {
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-	}
 	files, err := certs.Open(certs.NodeSource(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := attack(t, b.addr, files.Peer())
-	for begin := time.Now(); status.Code(x.sends(connect(), connect())) != codes.InvalidArgument; {
-		if time.Since(begin) > patience {
-			t.Fatal("no place came back")
+	for _, want := range []codes.Code{codes.InvalidArgument, codes.ResourceExhausted} { // one place is a's
+		x, began := attack(t, b.addr, files.Peer()), time.Now()
+		if code := status.Code(x.sends(connect(), connect())); code != want || time.Since(began) > time.Second {
+			t.Errorf("PLACES: a node that connects gets %v after %v, want %v", code, time.Since(began), want)
 		}
 	}
 }

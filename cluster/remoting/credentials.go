@@ -3,63 +3,62 @@ package remoting
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"net"
-	"sync"
-	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
 // This file authenticates the connections with other nodes, ends those of nodes whose
 // certificates are revoked, and bounds the number of those that others open. gRPC calls it on a
-// goroutine for each connection. They share only the number of open connections, which is
-// atomic and includes handshakes in progress.
+// goroutine for each connection. They share the limiter, which has a mutex.
 
-// errTooMany closes connections beyond the bound.
-var errTooMany = errors.New("remoting: too many connections")
+// newLimiter returns the bounds of the connections that others open. In plain text one address has
+// half of cfg.MaxConnections at most.
+func newLimiter(cfg Config) *connlimit.Limiter {
+	bounds := connlimit.Config{Pending: cfg.MaxPending, Admitted: cfg.MaxConnections}
+	if cfg.Files == nil {
+		bounds.Share = (cfg.MaxConnections + 1) / 2
+	}
+	return connlimit.New(bounds)
+}
 
-// serverCredentials accept only nodes and bound the number of connections. The library
-// opens its listener itself, so this is the first place that sees them.
+// serverCredentials accept only nodes and track the connections. The library opens its listener
+// itself, so this is the first place that sees them.
 type serverCredentials struct {
 	credentials.TransportCredentials
-	limit  int64
-	open   *atomic.Int64
-	counts *counts
+	limiter *connlimit.Limiter
+	counts  *counts
 }
 
 // newServerCredentials returns the credentials of the server: TLS with the node's files,
 // or plain text if files is nil.
-func newServerCredentials(files *certs.Files, limit int,
+func newServerCredentials(files *certs.Files, limiter *connlimit.Limiter,
 	c *counts) credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
 	if files != nil {
 		inner = &nodeCredentials{credentials.NewTLS(files.Server(certs.Node)), files}
 	}
-	return &serverCredentials{
-		TransportCredentials: inner, limit: int64(limit), open: new(atomic.Int64), counts: c,
-	}
+	return &serverCredentials{TransportCredentials: inner, limiter: limiter, counts: c}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	// Counted before the handshake, so that slow handshakes are bounded as well.
-	if s.open.Add(1) > s.limit {
-		s.open.Add(-1)
-		s.counts.handshakes.Add(1)
-		return nil, nil, errTooMany // gRPC closes it
-	}
-	conn, info, err := s.TransportCredentials.ServerHandshake(raw)
+	tracked := s.limiter.Track(raw)
+	conn, info, err := s.TransportCredentials.ServerHandshake(tracked)
 	if err != nil {
-		s.open.Add(-1)
 		s.counts.handshakes.Add(1)
+		_ = tracked.Close()
 		return nil, nil, err
 	}
-	// From here on countedConn.Close lowers the number.
-	return &countedConn{Conn: conn, open: s.open}, info, nil
+	return conn, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -143,15 +142,18 @@ func (c *watchedConn) check() error {
 	return certs.ErrRevoked
 }
 
-// countedConn is an open connection. Its first Close lowers the number of open connections.
-type countedConn struct {
-	net.Conn
-	open *atomic.Int64
-	once sync.Once
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.once.Do(func() { c.open.Add(-1) })
-	return c.Conn.Close()
+// admit gives the connection of another node's call a place. gRPC calls it for each call, before its
+// message is read; it does not block.
+func (l *Link) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return ctx, nil
+	}
+	if c := connlimit.Of(p.Addr); c != nil {
+		if err := c.Admit(); err != nil {
+			l.counts.handshakes.Add(1)
+			return nil, status.Errorf(codes.ResourceExhausted, "remoting: %v", err)
+		}
+	}
+	return ctx, nil
 }

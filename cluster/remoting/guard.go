@@ -44,7 +44,8 @@ type guard struct {
 // handler.
 func (l *Link) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(newServerCredentials(l.cfg.Files, l.cfg.MaxConnections, &l.counts)),
+		grpc.Creds(newServerCredentials(l.cfg.Files, l.limiter, &l.counts)),
+		grpc.InTapHandle(l.admit),
 		grpc.ChainUnaryInterceptor(l.guard.unary), grpc.ChainStreamInterceptor(l.guard.stream),
 		grpc.MaxRecvMsgSize(maxReceive), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/percolator-go/percolator/cluster/peer"
 	"github.com/percolator-go/percolator/internal/certs"
+	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -38,10 +39,13 @@ type Config struct {
 	// Resolve returns the host:port of a node, false if it is not known now. It is called
 	// for each batch and must not block.
 	Resolve func(node uint64) (addr string, ok bool)
-	// MaxConnections is the most connections that others may open; default 1024. Further
-	// ones are closed.
+	// MaxConnections is the most connections of others on which a stream has begun; default
+	// 1024. Streams on further ones are refused.
 	MaxConnections int
-	Logger         *slog.Logger
+	// MaxPending is the most connections of others on which no stream has begun, such as in their
+	// handshakes; default 512. One more closes another, see package connlimit.
+	MaxPending int
+	Logger     *slog.Logger
 }
 
 // Link is this node's end of the remoting.
@@ -50,12 +54,13 @@ type Config struct {
 // actor receives batches (take), one after the other. The mutex guards the fields below it
 // and is not held while callbacks run.
 type Link struct {
-	cfg    Config
-	system *actor.ActorSystem
-	remote *remote.Remote
-	guard  *guard
-	depth  *depth // of the receiving actor's mailbox
-	counts counts
+	cfg     Config
+	system  *actor.ActorSystem
+	remote  *remote.Remote
+	guard   *guard
+	limiter *connlimit.Limiter // of the connections that others open
+	depth   *depth             // of the receiving actor's mailbox
+	counts  counts
 
 	receives chan struct{} // closed by the first Receive
 
@@ -87,6 +92,9 @@ func Open(cfg Config) (*Link, error) {
 	if cfg.MaxConnections <= 0 {
 		cfg.MaxConnections = 1024
 	}
+	if cfg.MaxPending <= 0 {
+		cfg.MaxPending = 512
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -100,7 +108,7 @@ func Open(cfg Config) (*Link, error) {
 	}
 	l := &Link{
 		cfg: cfg, nodes: make(map[uint64]*target), endpoints: make(map[string]*endpoint),
-		depth:    newDepth(),
+		depth: newDepth(), limiter: newLimiter(cfg),
 		receives: make(chan struct{}),
 	}
 	l.guard = &guard{counts: &l.counts, depth: l.depth, receives: l.receives, logger: cfg.Logger}

@@ -9,9 +9,11 @@ type Stats struct {
 	// Failed the attempts that failed.
 	Connected, Lost, Failed uint64
 	// Refused are messages and calls that the guard has refused, Handshakes connections
-	// without a node's certificate or beyond the bound.
+	// without a node's certificate, that did not finish their handshake, or beyond the bound.
 	Refused, Handshakes uint64
-	Panics              uint64 // of the library or the receiver, survived
+	// Displaced are connections without a stream that were closed to make room for others.
+	Displaced uint64
+	Panics    uint64 // of the library or the receiver, survived
 }
 
 // counts are the counters behind Stats.
@@ -26,5 +28,6 @@ func (l *Link) Stats() Stats {
 		Sent: c.sent.Load(), Received: c.received.Load(),
 		Connected: c.connected.Load(), Lost: c.lost.Load(), Failed: c.failed.Load(),
 		Refused: c.refused.Load(), Handshakes: c.handshakes.Load(), Panics: c.panics.Load(),
+		Displaced: l.limiter.Closed(),
 	}
 }

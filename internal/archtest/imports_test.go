@@ -58,9 +58,10 @@ var layers = []layer{
 		pb, "internal/mvcc", "internal/version", "internal/wire",
 	}},
 	{of: "internal/certs"},
+	{of: "internal/connlimit"},
 	{of: "internal/memory"},
 	{of: "internal/rpc", may: []string{
-		pb, "internal/certs", "internal/metrics", "internal/mvcc", "internal/txn",
+		pb, "internal/certs", "internal/connlimit", "internal/metrics", "internal/mvcc", "internal/txn",
 		"internal/wire",
 	}},
 	{of: "internal/handle/hook", may: []string{"internal/txn"}},
@@ -125,8 +126,8 @@ var layers = []layer{
 		"internal/wire",
 	}},
 	{of: "cluster/...", may: []string{
-		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/mvcc",
-		"internal/txn", "internal/version", "internal/wire",
+		pb, "cluster", "cluster/peer", "internal/actorkit", "internal/certs", "internal/connlimit",
+		"internal/mvcc", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "node/config", may: []string{
 		root, "internal/actorkit", "internal/mvcc", "internal/rpc",
@@ -140,7 +141,7 @@ var layers = []layer{
 		pb, "internal/metrics", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
 	{of: "internal/httpd", may: []string{
-		pb, "internal/mvcc", "internal/pbjson", "internal/wire",
+		pb, "internal/connlimit", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
 	{of: "backup", may: []string{
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",

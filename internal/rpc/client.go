@@ -138,9 +138,10 @@ func (c *Client) greet(ctx context.Context, timeout time.Duration) error {
 			text, clear := Diagnose(status.Convert(err).Message())
 			last = fmt.Errorf("%s: %s%w%s", l.addr, text, txn.Plain(fromStatus(err)), proxyNote(l.addr, c.proxy))
 			allRefused = allRefused && clear
-			// Somebody is there and refuses: asking the others would only hide why.
+			// Somebody is there and refuses: asking the others would only hide why. One that has no
+			// place for another connection may have one later.
 			var refusal *txn.ServerError
-			if errors.As(last, &refusal) {
+			if errors.As(last, &refusal) && !refused(last) {
 				return last
 			}
 			c.avoid(l)

@@ -148,10 +148,12 @@ type ServerConfig struct {
 	// client of gRPC waits with those beyond it. Each may hold a message that is not
 	// whole, or an answer that is not read: maxMessage at most.
 	MaxStreams uint32
-	// MaxConnections bounds the connections at once on each listener; default 1024. Those
-	// beyond it wait to be accepted: without a bound, whoever opens very many would leave
-	// the store without file descriptors, and the process ends then.
+	// MaxConnections bounds the connections that have made a call; default 1024. The first call of those beyond it is refused as overloaded. In plain text, where
+	// nobody is authenticated, one address has half of them at most.
 	MaxConnections int
+	// MaxPending bounds the connections that have made no call: that shake hands or are silent.
+	// One more closes another, see package connlimit; default 512.
+	MaxPending int
 	// MaxIdle is how long a connection may be without a call or a stream; 0: for ever.
 	MaxIdle time.Duration
 	// Memory is how much the operations of all clients and their answers take together, in
@@ -195,6 +197,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.MaxConnections <= 0 {
 		c.MaxConnections = 1024
+	}
+	if c.MaxPending <= 0 {
+		c.MaxPending = 512
 	}
 	if c.Memory <= 0 {
 		c.Memory = 256 << 20

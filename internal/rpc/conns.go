@@ -2,25 +2,32 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/connlimit"
+	"github.com/percolator-go/percolator/internal/txn"
 )
 
 // This file ties the state of a connection to the calls that come on it. Accept runs on
 // gRPC's goroutine of the listener; handlers find their connection again through their
 // context. A clientConn lives as long as its connection.
 
-// conns is a listener that gives each connection its share of the server's memory. gRPC
-// knows of no state of a connection and can't close one, so both are reached by the
-// connection's remote address, which gRPC hands to handlers.
+// conns is a listener that bounds the number of connections and gives each its share of the
+// server's memory. gRPC knows of no state of a connection and can't close one, so both are
+// reached by the connection's remote address, which gRPC hands to handlers.
 type conns struct {
-	net.Listener
-	all      *semaphore.Weighted
-	size     int64 // of all
-	counters *serverCounters
+	net.Listener // of a connlimit.Limiter
+	all          *semaphore.Weighted
+	size         int64 // of all
+	counters     *serverCounters
 }
 
 // Accept implements net.Listener.
@@ -31,12 +38,55 @@ func (l conns) Accept() (net.Conn, error) {
 	}
 	l.counters.accepted.Add(1)
 	l.counters.connections.Add(1)
-	return &clientConn{Conn: c, memory: newMemory(l.all, l.size), counters: l.counters}, nil
+	return &clientConn{
+		Conn: c.(*connlimit.Conn), memory: newMemory(l.all, l.size), counters: l.counters,
+	}, nil
 }
+
+// Limit returns the listener with the bounds of a server that has Guards: at most cfg.MaxPending
+// connections that have made no call, and cfg.MaxConnections that have. In plain text one address has
+// half of the latter at most. Server.Serve does the same.
+func Limit(lis net.Listener, cfg ServerConfig) net.Listener {
+	cfg = cfg.withDefaults()
+	return conns{
+		newLimiter(cfg).Listen(lis), semaphore.NewWeighted(cfg.Memory), cfg.Memory, &serverCounters{},
+	}
+}
+
+func newLimiter(cfg ServerConfig) *connlimit.Limiter {
+	bounds := connlimit.Config{Pending: cfg.MaxPending, Admitted: cfg.MaxConnections}
+	if cfg.TLS == nil {
+		bounds.Share = (cfg.MaxConnections + 1) / 2
+	}
+	return connlimit.New(bounds)
+}
+
+// admit gives the connection of a call a place among those in use, once its caller is authenticated. gRPC
+// calls it for each call, before the call's message is read and with the connection's mutex held; it does
+// not block.
+func (e *entrance) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	c := connection(ctx)
+	if c == nil { // of a listener without bounds
+		return ctx, nil
+	}
+	if _, err := callerOf(ctx, &e.cfg); err != nil {
+		return nil, err
+	}
+	if err := c.Admit(); err != nil {
+		return nil, toStatus(&txn.ServerError{
+			Code: pb.Error_CODE_OVERLOADED, Message: fmt.Sprintf("percolator: %v: ask another node", err),
+			RetryAfter: placeRetry,
+		})
+	}
+	return ctx, nil
+}
+
+// placeRetry is when a client may ask again for which there was no place.
+const placeRetry = 100 * time.Millisecond
 
 // clientConn is one connection, with its share of the memory.
 type clientConn struct {
-	net.Conn
+	*connlimit.Conn
 	memory   *memory
 	counters *serverCounters
 	closed   atomic.Bool

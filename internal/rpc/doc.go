@@ -5,7 +5,8 @@
 // Invariants:
 //  1. An operation is put on a stream at most once. Its reply is matched by id; a stream that breaks makes every
 //     operation that was put on it "reply lost", and every other "not sent" (design section 4, invariant 8).
-//  2. Everything is bounded: unanswered operations per client and per stream, bytes per
+//  2. A connection takes one of the server's places with its first call, once the caller is authenticated
+//     (ADR 0052). Everything is bounded: unanswered operations per client and per stream, bytes per
 //     message, calls per connection, connections, time to connect, time to read an answer.
 //     A message is as large as the largest operation (design section 2) and what protobuf
 //     adds. The operations of all clients with their answers take no more memory, about,

@@ -298,12 +298,23 @@ func (s *stream) receive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
+	lost := fmt.Errorf("%w: %w", errBroken, fromStatus(err))
+	// The server had no place for the connection and has begun nothing of the stream.
+	if refused(lost) {
+		lost = fmt.Errorf("%w: %w", txn.ErrNotSent, lost)
+	}
 	for _, c := range s.pending {
-		c.answer <- callAnswer{err: fmt.Errorf("%w: %w", errBroken, fromStatus(err))}
+		c.answer <- callAnswer{err: lost}
 	}
 	clear(s.pending)
 	s.cancel()
 	close(s.broken)
+}
+
+// refused reports whether a server had no place for the connection: it has done nothing of the call.
+func refused(err error) bool {
+	var refusal *txn.ServerError
+	return errors.As(err, &refusal) && refusal.Code == pb.Error_CODE_OVERLOADED
 }
 
 // handOut gives each answer to its call. Answers to nobody, and empty ones, are ignored:

@@ -32,6 +32,7 @@ type ServerStats struct {
 	Connections int64  // now
 	Accepted    uint64 // connections in all
 	Unread      uint64 // connections closed because their client did not read its answers
+	Displaced   uint64 // connections without a call closed to make room for others
 }
 
 // performed counts an operation that began then, and its answer.
@@ -61,6 +62,7 @@ func (s *Server) Stats() ServerStats {
 	out := ServerStats{
 		Operations: map[string]metrics.Histogram{}, Errors: map[pb.Error_Code]uint64{},
 		Connections: c.connections.Load(), Accepted: c.accepted.Load(), Unread: c.unread.Load(),
+		Displaced: s.service.limiter.Closed(),
 	}
 	c.operations.Range(func(name, took any) bool {
 		out.Operations[name.(string)] = took.(*metrics.Durations).Read()

@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -49,7 +49,7 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 		service: &service{
 			transport: transport, cfg: cfg, tables: newTableIDs(transport),
 			grants: guard.grants, counters: &serverCounters{}, draining: make(chan struct{}),
-			memory: semaphore.NewWeighted(cfg.Memory),
+			memory: semaphore.NewWeighted(cfg.Memory), limiter: newLimiter(cfg),
 		},
 	}
 	pb.RegisterPercolatorServer(s.grpc, s.service)
@@ -63,8 +63,8 @@ func NewServer(transport txn.Transport, cfg ServerConfig) *Server {
 
 // Guards are what every server on a node's address for clients has in front of its
 // handlers: they recover from panics, calls take a certificate of the role that they
-// need, streams are bounded, and connections that are silent end. Of cfg they take TLS,
-// MaxStreams and Logger.
+// need, connections that take part in Limit get a place with their first call, streams are bounded,
+// and connections that are silent end. Of cfg they take TLS, Revoked, MaxStreams and Logger.
 func Guards(cfg ServerConfig) []grpc.ServerOption {
 	cfg = cfg.withDefaults()
 	return guarded(cfg, NewGuard(cfg.Logger, nil, nil))
@@ -83,7 +83,7 @@ func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 		}),
 		grpc.ChainUnaryInterceptor(recoverUnary(cfg.Logger), e.unary),
 		grpc.ChainStreamInterceptor(recoverStream(cfg.Logger), e.stream),
-		grpc.WaitForHandlers(true),
+		grpc.WaitForHandlers(true), grpc.InTapHandle(e.admit),
 	}
 	if cfg.TLS != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
@@ -96,8 +96,7 @@ func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 func (s *Server) Serve(lis net.Listener) error {
 	cfg := s.service.cfg
 	limited := conns{
-		netutil.LimitListener(lis, cfg.MaxConnections), s.service.memory, cfg.Memory,
-		s.service.counters,
+		s.service.limiter.Listen(lis), s.service.memory, cfg.Memory, s.service.counters,
 	}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
@@ -165,6 +164,7 @@ type service struct {
 	tables    *tableIDs
 	grants    *grants
 	memory    *semaphore.Weighted // of operations and their answers, of all connections
+	limiter   *connlimit.Limiter  // of all listeners
 	counters  *serverCounters
 	draining  chan struct{} // closed by Shutdown
 }

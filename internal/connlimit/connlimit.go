@@ -1,0 +1,237 @@
+// Package connlimit bounds the connections of a listener so that strangers cannot keep others out.
+//
+// A connection is pending until whoever serves it admits it: once its first call is authenticated, or
+// while a request is answered. Handshakes, half-sent headers and idle connections are pending.
+//
+// Invariants:
+//  1. A listener never stops accepting. A new connection takes the place of a pending one if there are
+//     too many: of the oldest one of the address that has most of them. So each address gets a share of
+//     the pending places, and whoever finishes its handshake soon gets through a flood from its own.
+//  2. A connection takes an admitted place by Admit only, so that what is not authenticated takes none.
+//     An admitted connection is never closed here.
+//
+// It has no goroutines. A crash ends the connections. Called by: internal/rpc, internal/httpd,
+// cluster/remoting, cluster/gossip.
+package connlimit
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrFull: no place is free for an admitted connection.
+var ErrFull = errors.New("connlimit: no place is free")
+
+// Config configures a Limiter.
+type Config struct {
+	// Pending is the most connections that are not admitted.
+	Pending int
+	// Admitted is the most connections that are admitted.
+	Admitted int
+	// Share is the most admitted connections from one address; 0: no bound. It is for listeners
+	// without authentication.
+	Share int
+}
+
+// Limiter keeps account of the connections of one listener. Its methods, and those of its connections,
+// may be used concurrently.
+type Limiter struct {
+	cfg    Config
+	closed atomic.Uint64
+
+	mu       sync.Mutex
+	pending  list.List          // of *Conn, the oldest first
+	waiting  map[netip.Addr]int // of them, by Host
+	admitted int
+	shares   map[netip.Addr]int // of the admitted ones, by Host
+}
+
+// New returns a Limiter without connections.
+func New(cfg Config) *Limiter {
+	return &Limiter{cfg: cfg, waiting: map[netip.Addr]int{}, shares: map[netip.Addr]int{}}
+}
+
+// Closed returns how many pending connections have been closed to make room for others.
+func (l *Limiter) Closed() uint64 { return l.closed.Load() }
+
+// Listen returns a listener whose connections are Conns, pending at first.
+func (l *Limiter) Listen(inner net.Listener) net.Listener { return listener{inner, l} }
+
+type listener struct {
+	net.Listener
+	limiter *Limiter
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.limiter.Track(c), nil
+}
+
+// Track returns the connection as a pending one, and closes another if there are too many.
+func (l *Limiter) Track(inner net.Conn) *Conn {
+	c := &Conn{Conn: inner, limiter: l, host: Host(inner.RemoteAddr())}
+	l.mu.Lock()
+	victim := l.wait(c)
+	l.mu.Unlock()
+	l.drop(victim)
+	return c
+}
+
+// wait makes c the newest pending connection and returns the one that has to go, nil if none has to.
+// The caller holds mu and passes the victim to drop afterwards.
+func (l *Limiter) wait(c *Conn) (victim *Conn) {
+	c.place = l.pending.PushBack(c)
+	l.waiting[c.host]++
+	if l.pending.Len() <= l.cfg.Pending {
+		return nil
+	}
+	most := 0
+	for _, n := range l.waiting {
+		most = max(most, n)
+	}
+	for e := l.pending.Front(); e != nil; e = e.Next() {
+		if oldest := e.Value.(*Conn); l.waiting[oldest.host] == most {
+			l.leave(oldest)
+			return oldest
+		}
+	}
+	return nil // not reached: some host has most
+}
+
+// leave takes c out of the pending connections. The caller holds mu.
+func (l *Limiter) leave(c *Conn) {
+	l.pending.Remove(c.place)
+	c.place = nil
+	subtract(l.waiting, c.host)
+}
+
+// drop closes a connection that wait has returned.
+func (l *Limiter) drop(victim *Conn) {
+	if victim != nil {
+		l.closed.Add(1)
+		_ = victim.Conn.Close() // whoever serves it closes it again
+	}
+}
+
+func subtract(counts map[netip.Addr]int, host netip.Addr) {
+	if counts[host]--; counts[host] == 0 {
+		delete(counts, host)
+	}
+}
+
+// Conn is a connection of a Limiter: pending, admitted or closed.
+type Conn struct {
+	net.Conn
+	limiter *Limiter
+	host    netip.Addr
+
+	// The limiter's mutex guards place and changes of admitted.
+	place    *list.Element // while it is pending
+	admitted atomic.Bool
+}
+
+// Admit gives the connection an admitted place, which it keeps until Release or Close. It returns nil if
+// it has one, an error that wraps ErrFull if none is free, and net.ErrClosed if it was closed.
+func (c *Conn) Admit() error {
+	if c.admitted.Load() {
+		return nil
+	}
+	l := c.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case c.admitted.Load():
+		return nil
+	case c.place == nil:
+		return net.ErrClosed
+	case l.admitted >= l.cfg.Admitted:
+		return fmt.Errorf("%w: %d connections are in use", ErrFull, l.admitted)
+	case l.cfg.Share > 0 && l.shares[c.host] >= l.cfg.Share:
+		return fmt.Errorf("%w: %d connections from your address are in use", ErrFull, l.cfg.Share)
+	}
+	l.leave(c)
+	l.admitted++
+	l.shares[c.host]++
+	c.admitted.Store(true)
+	return nil
+}
+
+// Release makes an admitted connection the newest pending one.
+func (c *Conn) Release() {
+	l := c.limiter
+	l.mu.Lock()
+	var victim *Conn
+	if l.dismiss(c) {
+		victim = l.wait(c)
+	}
+	l.mu.Unlock()
+	l.drop(victim)
+}
+
+// dismiss takes the admitted place from c and reports whether it had one. The caller holds mu.
+func (l *Limiter) dismiss(c *Conn) bool {
+	if !c.admitted.Swap(false) {
+		return false
+	}
+	l.admitted--
+	subtract(l.shares, c.host)
+	return true
+}
+
+// Close implements net.Conn. It may be called several times.
+func (c *Conn) Close() error {
+	l := c.limiter
+	l.mu.Lock()
+	if !l.dismiss(c) && c.place != nil {
+		l.leave(c)
+	}
+	l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// RemoteAddr implements net.Conn. Of finds the connection by it.
+func (c *Conn) RemoteAddr() net.Addr { return addr{c.Conn.RemoteAddr(), c} }
+
+// addr is a remote address that leads back to its connection.
+type addr struct {
+	net.Addr
+	conn *Conn
+}
+
+// Of returns the connection with the remote address, nil if it is of no Limiter.
+func Of(remote net.Addr) *Conn {
+	if a, ok := remote.(addr); ok {
+		return a.conn
+	}
+	return nil
+}
+
+// Host returns what a remote address is counted by: its IP address, of IPv6 the network of 64 bits,
+// all of which one host may have. It is the zero value if there is none.
+func Host(remote net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return Network(at.Addr())
+}
+
+// Network returns what an IP address is counted by; see Host.
+func Network(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		if network, err := ip.Prefix(64); err == nil {
+			return network.Addr()
+		}
+	}
+	return ip
+}
