@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,6 +261,7 @@ var scenes = []struct {
 	{"PercolatorStoreDamaged", damageStore},
 	{"PercolatorClockOff", setClock},
 	{"PercolatorCertificateExpires", expireSoon},
+	{"PercolatorConnectionFlood", flood},
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
 	{"PercolatorStoreStalled PercolatorReplicaClosed", pretend},
@@ -513,6 +515,26 @@ func expireSoon(ctx context.Context, t *testing.T) (before, after scrape) {
 	})
 	before = scrapeAll(ctx, t, n)
 	return before, before
+}
+
+// flood opens more connections to the address for clients than may shake hands at once.
+func flood(ctx context.Context, t *testing.T) (before, after scrape) {
+	n := open(t, "", func(c *node.Config) {
+		c.Listen, c.HTTP, c.Logger = "127.0.0.1:0", "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	})
+	before = scrapeAll(ctx, t, n)
+	for range 512 + 200 {
+		conn, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	comesTrue(ctx, t, "connections are closed", func() bool {
+		after = scrapeAll(ctx, t, n)
+		return after["n0"][`percolator_connections_displaced_total{listener="clients"}`] >= 200
+	})
+	return before, after
 }
 
 // overload has many clients write into a tablet whose queue holds one operation.

@@ -22,6 +22,8 @@ var (
 	clientAccepted = counterFamily("client_connections_total", "Connections accepted.")
 	clientUnread   = counterFamily("client_unread_total",
 		"Connections closed because their client did not read its answers.")
+	displaced = counterFamily("connections_displaced_total",
+		"Connections on which nothing was asked that were closed because too many were open.", "listener")
 	clientOperation = histogramFamily("client_operation_seconds",
 		"Time that this node took for an operation of a remote client.", "operation")
 	clientErrors = counterFamily("client_errors_total",
@@ -32,6 +34,9 @@ var (
 // collectClients exports what the server for remote clients counts. A node without an
 // address for clients has no server, and none of these series.
 func (m exporter) collectClients(out chan<- prometheus.Metric) {
+	if m.servers.http != nil {
+		send(out, displaced, m.servers.http.Displaced(), "http")
+	}
 	if m.servers.grpc == nil {
 		return
 	}
@@ -39,6 +44,7 @@ func (m exporter) collectClients(out chan<- prometheus.Metric) {
 	send(out, clientConnections, s.Connections)
 	send(out, clientAccepted, s.Accepted)
 	send(out, clientUnread, s.Unread)
+	send(out, displaced, s.Displaced, "clients")
 	// An operation has a series from its first use on. One that this build does not know
 	// has no name.
 	for name, took := range s.Operations {

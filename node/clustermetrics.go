@@ -61,7 +61,8 @@ var (
 	remoteRefused = counterFamily("remoting_refused_total",
 		"Messages and calls of other processes that are not allowed.")
 	remoteHandshakes = counterFamily("remoting_handshakes_refused_total",
-		"Connections without a node's certificate, or too many.")
+		"Connections without a node's certificate, or whose handshake was not finished, and calls beyond "+
+			"the bound on connections.")
 	remotePanics = counterFamily("remoting_panics_total",
 		"Panics survived while messages were taken from connections.")
 )
@@ -136,6 +137,7 @@ func (m exporter) collectCluster(out chan<- prometheus.Metric) {
 		send(out, remoteFailed, s.Failed)
 		send(out, remoteRefused, s.Refused)
 		send(out, remoteHandshakes, s.Handshakes)
+		send(out, displaced, s.Displaced, "nodes")
 		send(out, remotePanics, s.Panics)
 	}
 }

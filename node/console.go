@@ -43,6 +43,20 @@ func (c *console) closed(req *http.Request) bool {
 	return c.node.policy.now().GetHttpLogin()
 }
 
+// view returns what a user may be told: what calls with the same certificate or token would tell.
+// Without certificates nobody can be told from anybody, and grants mean nothing.
+func (c *console) view(who httpd.User) httpd.View {
+	if c.node.certs.files == nil {
+		return rpc.View{}
+	}
+	return c.guard().View(rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How})
+}
+
+// guard returns who decides which calls are made for the console.
+func (c *console) guard() *rpc.Guard {
+	return rpc.NewGuard(c.node.cfg.Logger, c.node.policy.lastRead, c.node.transport)
+}
+
 // Identify implements httpd.Operators.
 func (c *console) Identify(ctx context.Context, token string,
 	cert *x509.Certificate) (httpd.User, error) {
@@ -106,8 +120,7 @@ func (c *console) Act(ctx context.Context, who httpd.User, from, method string,
 	// rest is Admin's, called in the process by the connection that it makes of itself.
 	caller := rpc.Caller{Role: certs.Role(who.Role), Name: who.Name, By: who.How, From: from}
 	t := c.node.transport
-	guard := rpc.NewGuard(c.node.cfg.Logger, c.node.policy.lastRead, t)
-	_, err := guard.Call(ctx, caller, method, req, func() (any, error) {
+	_, err := c.guard().Call(ctx, caller, method, req, func() (any, error) {
 		if split, ok := req.(*pb.SplitTabletRequest); ok {
 			return nil, t.SplitTablet(ctx, split.Table, string(split.Row))
 		}

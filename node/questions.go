@@ -42,7 +42,7 @@ func (c *console) questions() map[string]httpd.Question {
 		"parked": {Data: true, Answer: c.asked(c.parked)},
 
 		"history":   {Answer: c.asked(c.lastHour)},
-		"heat":      {Answer: c.asked(c.heat)},
+		"heat":      {Seen: c.heat},
 		"mailboxes": {Answer: c.asked(c.mailboxes)},
 		"contended": {Data: true, Answer: c.asked(c.contended)},
 	}
@@ -69,8 +69,13 @@ func (c *console) refuseGranted(table string, all bool) error {
 	known, _ := c.node.policy.lastRead()
 	for _, g := range known.GetGrants() {
 		if c.node.certs.files != nil && (all || g.TableName == table) {
-			return fmt.Errorf("%w: table %q is for those who have a grant: use the command line "+
-				"with their certificate", percolator.ErrInvalid, g.TableName)
+			// Its name is not told to who has not named it.
+			called := "some tables are"
+			if g.TableName == table {
+				called = fmt.Sprintf("table %q is", table)
+			}
+			return fmt.Errorf("%w: %s for those who have a grant: use the command line with their "+
+				"certificate", percolator.ErrInvalid, called)
 		}
 	}
 	return nil
@@ -136,8 +141,9 @@ func (c *console) parked(ctx context.Context, form url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.refuseGranted(of.GetTableName(), false); err != nil {
-		return nil, err
+	if c.refuseGranted(of.GetTableName(), false) != nil {
+		return nil, fmt.Errorf("%w: observer %q is of a table for those who have a grant: use the command "+
+			"line with their certificate", percolator.ErrInvalid, of.GetName())
 	}
 	var after *string
 	if form.Has("after") {
@@ -237,9 +243,15 @@ func (c *console) lastHour(ctx context.Context, form url.Values) (any, error) {
 // heat is the heat map of the cluster, of the table with the number table, or of all: a
 // column for each minute, a line for each range of keys, and in each field the operations
 // that the tablets of the range have counted. A tablet whose leader has moved is counted
-// by both nodes, each for its part of the time. Keys are not in it, so that it takes no
-// login; the page asks for those of a line by "rows".
-func (c *console) heat(ctx context.Context, form url.Values) (any, error) {
+// by both nodes, each for its part of the time. The keys at which the ranges begin and end are
+// left out for tables that are hidden from who asks.
+func (c *console) heat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
+	return c.asked(func(ctx context.Context, form url.Values) (any, error) {
+		return c.readHeat(ctx, form, v)
+	})(ctx, form)
+}
+
+func (c *console) readHeat(ctx context.Context, form url.Values, v httpd.View) (any, error) {
 	table, err := strconv.ParseUint(cmp.Or(form.Get("table"), "0"), 10, 32)
 	if err != nil {
 		return nil, fmt.Errorf("%w: table=%s: a table's number is wanted", percolator.ErrInvalid,
@@ -250,10 +262,20 @@ func (c *console) heat(ctx context.Context, form url.Values) (any, error) {
 	for _, a := range answers {
 		all = append(all, a.Heat)
 	}
+	grid := recent.NewGrid(all, uint32(table))
+	for i := range grid.Ranges {
+		r := &grid.Ranges[i]
+		if v.Hides(r.FromTable) {
+			r.FromRow = ""
+		}
+		if v.Hides(r.ToTable) {
+			r.ToRow = ""
+		}
+	}
 	return struct {
 		*recent.Grid
 		Silent []string `json:"silent"`
-	}{recent.NewGrid(all, uint32(table)), silent}, nil
+	}{grid, silent}, nil
 }
 
 // mailboxes are those of all nodes, each by itself: how batches are tuned is a node's own

@@ -51,7 +51,7 @@ func (n *Node) openHTTP() (err error) {
 	options := httpd.Options{
 		Addr: addr, Logger: n.cfg.Logger, Ready: n.ready, Notes: n.certs.notes, Cluster: n.clusterStatus,
 		Questions: pages.questions(), MayRead: pages.mayRead,
-		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.closed,
+		Operators: pages, PlainLogins: n.cfg.Certs == "", Closed: pages.closed, View: pages.view,
 		Hosts: func() []string { return httpHosts(n.cfg, n.certs.files) }, Profiles: n.cfg.Pprof,
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			if !n.serving.Load() { // the parts that are counted are not there yet

@@ -31,6 +31,7 @@ func debugCommand(d *deps) *cobra.Command {
 
 func debugZip(d *deps) *cobra.Command {
 	var cpu time.Duration
+	var granted bool
 	cmd := &cobra.Command{
 		Use:   "zip FILE",
 		Short: "Write statuses, metrics, stacks and profiles of all nodes into a zip file",
@@ -38,12 +39,16 @@ func debugZip(d *deps) *cobra.Command {
 (doctor), policy, tables and observers, and of each node its status, metrics, goroutines, memory
 and CPU profile, build and modules. What fails is noted in errors.txt.
 
-Values of cells, keys of certificates, command lines and the environment are left out. Rows are
-in it: those at which tablets begin, and those that observers have trouble with.`,
+Values of cells, keys of certificates, command lines and the environment are left out, and so is
+what is about tables that have grants, but for the names of their observers in the metrics; --granted
+includes it. Rows of other tables are in it: those at which tablets begin, and those that observers
+have trouble with.`,
 		Example: "debug zip percolator.zip\ndebug zip percolator.zip --certs ann --cpu 10s",
 	}
 	cmd.Flags().DurationVar(&cpu, "cpu", 5*time.Second,
 		"how long each node's CPU profile runs, in whole seconds up to a minute; 0: none")
+	cmd.Flags().BoolVar(&granted, "granted", false,
+		"include what is about tables that have grants: their names, split keys, rows and observers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cpu < 0 || cpu > time.Minute || cpu%time.Second != 0 {
 			return usagef(cmd, "--cpu %v: whole seconds up to a minute", cpu)
@@ -53,7 +58,7 @@ in it: those at which tablets begin, and those that observers have trouble with.
 			if err != nil {
 				return err
 			}
-			g := &gathering{app: d.app, cfg: cfg, timeout: d.conn.timeout, cpu: cpu}
+			g := &gathering{app: d.app, cfg: cfg, timeout: d.conn.timeout, cpu: cpu, granted: granted}
 			return g.writeFile(ctx, s, d.out, args[0])
 		})
 	}
@@ -66,6 +71,8 @@ type gathering struct {
 	cfg     rpc.ClientConfig // how nodes are reached
 	timeout time.Duration    // for each question
 	cpu     time.Duration
+	granted bool     // tables with grants are included
+	view    rpc.View // what the file may tell
 	zip     *zip.Writer
 	errors  []string
 	files   int
@@ -108,11 +115,17 @@ func (g *gathering) cluster(ctx context.Context, s *session, out *printer) error
 	if err != nil {
 		return err
 	}
-	if err := g.message("cluster.json", status, nil); err != nil {
-		return err
-	}
 	policy, err := s.admin.ClusterPolicy(asking, &pb.ClusterPolicyRequest{})
-	if err := g.message("policy.json", policy, err); err != nil {
+	// Who gets the file has no grant.
+	switch {
+	case g.granted:
+	case err != nil:
+		return fmt.Errorf("which tables have grants is not known, --granted includes them all: %w", err)
+	default:
+		g.view = rpc.ViewWithoutGrants(policy.GetPolicy())
+	}
+	if err := errors.Join(g.message("cluster.json", status, nil),
+		g.message("policy.json", policy, err)); err != nil {
 		return err
 	}
 	tables, err := s.transport.Tables(asking)
@@ -187,7 +200,7 @@ func (g *gathering) message(file string, m proto.Message, err error) error {
 		g.errors = append(g.errors, fmt.Sprintf("%s: %v", file, err))
 		return nil
 	}
-	text, err := pbjson.Marshal(m)
+	text, err := pbjson.Marshal(g.view.Narrow(m))
 	if err != nil {
 		return err
 	}

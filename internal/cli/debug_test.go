@@ -70,6 +70,41 @@ func TestDebugZip(t *testing.T) {
 	}
 }
 
+// TestDebugZipHidesGranted: what is about a table with grants is in the file on request only.
+func TestDebugZipHidesGranted(t *testing.T) {
+	cluster := bankCluster()
+	cluster.whole = &pb.ClusterStatusResponse{Nodes: []*pb.NodeReport{{
+		Node: &pb.Node{NodeId: 1, Listen: "127.0.0.1:7800"},
+		Status: &pb.NodeStatusResponse{Tablets: []*pb.StatusResponse{{
+			Tablet:  &pb.TabletDescriptor{TabletId: 7, StartTable: 77, StartRow: []byte("SECRET"), EndTable: 78},
+			LoadKey: []byte("SECRET"),
+		}}},
+	}}}
+	cluster.policy = &pb.Policy{Grants: []*pb.Grant{{Table: 77, TableName: "SECRET", Name: "ann", Role: "reader"}}}
+	app := &App{
+		Name: "percolator", Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard,
+		Connect: func(context.Context, []string, rpc.ClientConfig) (txn.Transport, error) { return cluster, nil },
+	}
+	for _, granted := range []bool{false, true} {
+		name := filepath.Join(t.TempDir(), "out.zip")
+		args := []string{"debug", "zip", name}
+		if granted {
+			args = append(args, "--granted")
+		}
+		if code := app.Run(t.Context(), args); code != ExitDone {
+			t.Fatalf("exit code %d", code)
+		}
+		for file, text := range unzip(t, name) {
+			if strings.Contains(text, "SECRET") && !granted {
+				t.Errorf("HIDDEN-SHOWN: %s: %s", file, text)
+			}
+			if file == "cluster.json" && granted && !strings.Contains(text, "SECRET") {
+				t.Errorf("--granted leaves it out: %s", text)
+			}
+		}
+	}
+}
+
 // A run that fails leaves nothing behind.
 func TestDebugZipCutShort(t *testing.T) {
 	cluster := bankCluster()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -51,6 +52,7 @@ type fakeCluster struct {
 	wide      bool  // rows have more than an answer holds, unless it is asked for cells
 	fail      error // every method returns it
 	whole     *pb.ClusterStatusResponse
+	policy    *pb.Policy // nil: an empty one
 	schedules []*pb.BackupSchedule
 	noMeta    string // why meta does not answer; empty: it does
 	hang      bool   // NodeStatus answers when its context ends
@@ -260,7 +262,7 @@ func (f fakeAdmin) ClusterPolicy(_ context.Context,
 	f.sent = append(f.sent, req)
 	policy := req.Set
 	if policy == nil {
-		policy = &pb.Policy{}
+		policy = cmp.Or(f.policy, &pb.Policy{})
 	}
 	return &pb.ClusterPolicyResponse{Policy: policy}, f.fail
 }

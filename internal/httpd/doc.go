@@ -11,7 +11,8 @@
 //     header that no other site's page can send (login.go, ADR 0039). Whether the caller may
 //     is decided where all calls are (internal/rpc), behind the interface Operators.
 //  2. A slow or hostile client holds no more than one connection: headers, reading and
-//     writing are bounded in time.
+//     writing are bounded in time. A connection takes a place only while a request on it is answered,
+//     and health takes none (places.go, ADR 0052).
 //  3. /livez says that the process answers; /readyz that the node serves, and if not,
 //     why. It may wait some seconds for that: a probe must not be told ready by what was
 //     true an hour ago.
@@ -20,7 +21,8 @@
 //  5. The cluster is asked only while somebody looks, once for all who do. What it says
 //     reaches a document as text, never as markup (console/dom.js); documents load and run
 //     nothing that another host serves.
-//  6. Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in.
+//  6. What a call over gRPC would not tell somebody because of grants, HTTP does not tell either
+//     (view.go). Rows and values go to nobody whom Options.MayRead refuses, unless he has logged in.
 //     While Options.Closed holds, nothing but health goes to anybody who has not; streams that are
 //     open then end. Questions of
 //     pages are few at once and bounded in time; what they answer is bounded by who answers.

@@ -8,11 +8,9 @@ import (
 
 // Bounds, for tests.
 const (
-	MaxConnections = maxConnections
-	MaxListeners   = maxListeners
-	MaxQuestions   = maxQuestions
-	MaxGuesses     = maxGuesses
-	MaxLookUps     = maxLookUps
+	MaxListeners = maxListeners
+	MaxQuestions = maxQuestions
+	MaxLookUps   = maxLookUps
 )
 
 // OpenQuick is Open with a time of its own for everything that takes long.

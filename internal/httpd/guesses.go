@@ -2,87 +2,109 @@ package httpd
 
 import (
 	"crypto/sha256"
-	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// Tokens are too long to be guessed. What guesses bounds is the work that wrong ones make,
-// each a question to meta. One that was found wrong is remembered: a page that goes on
-// showing a token that was revoked must not keep those that are right out, which come from
-// the same address. Requests call it on their goroutines.
+// This file bounds the work that wrong tokens make, each a question to meta. Tokens are too long to be
+// guessed, so no valid one is ever refused: after many wrong ones that begin alike, from one address,
+// others of that kind are looked up one at a time. Requests call it on their goroutines.
 
 const (
-	// maxGuesses is how many wrong tokens an address may show within guessTime. All
-	// addresses beyond maxGuessers share one count.
-	maxGuesses  = 10
-	guessTime   = time.Minute
-	maxGuessers = 1024
-	// maxWrong is how many tokens are remembered. Those beyond it are looked up and counted
-	// each time.
-	maxWrong = 4096
+	// maxGuesses is how many wrong tokens of one kind may be shown within guessTime until others
+	// of it are looked up one at a time. All kinds beyond maxKinds share one count.
+	maxGuesses = 10
+	guessTime  = time.Minute
+	maxKinds   = 1024
+	// maxRemembered is how many wrong tokens, and how many valid ones, are remembered.
+	maxRemembered = 4096
+	// kindLength is the length of the beginning that a token is counted by, in bytes.
+	kindLength = len("percolator_") + 4
 )
 
-// guesses counts wrong tokens by address, within a minute that begins anew when it is over.
+// kind is what wrong tokens are counted by.
+type kind struct {
+	addr      netip.Addr // or its network, see connlimit.Network
+	beginning string
+}
+
+// guesses counts wrong tokens by kind, within a minute that begins anew when it is over.
 type guesses struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	began  time.Time
-	failed map[netip.Addr]int
+	failed map[kind]int
 	wrong  map[[sha256.Size]byte]error // what was wrong, by the token's hash
+	valid  map[[sha256.Size]byte]bool  // tokens that were found valid
 }
 
 func newGuesses(now func() time.Time) *guesses {
 	return &guesses{
-		now: now, failed: map[netip.Addr]int{}, wrong: map[[sha256.Size]byte]error{},
+		now: now, failed: map[kind]int{}, wrong: map[[sha256.Size]byte]error{},
+		valid: map[[sha256.Size]byte]bool{},
 	}
 }
 
-// refusal returns why a token is refused without being looked up; nil: look it up.
-func (g *guesses) refusal(addr netip.Addr, token string) error {
+// known returns why a token is wrong that was found so within the minute; nil: look it up.
+func (g *guesses) known(token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.tick()
+	return g.wrong[sha256.Sum256([]byte(token))]
+}
+
+// suspect reports whether the token is to be looked up one at a time: many wrong ones of its kind were
+// shown, and it has not been found valid before.
+func (g *guesses) suspect(addr netip.Addr, token string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tick()
+	return g.failed[g.counted(addr, token)] >= maxGuesses && !g.valid[sha256.Sum256([]byte(token))]
+}
+
+// tick begins another minute if one is over. Valid tokens are kept until there are too many. The caller
+// holds mu.
+func (g *guesses) tick() {
 	if now := g.now(); now.Sub(g.began) >= guessTime {
 		g.began = now
 		clear(g.failed)
 		clear(g.wrong)
 	}
-	if why := g.wrong[sha256.Sum256([]byte(token))]; why != nil {
-		return why
-	}
-	if g.failed[g.counted(addr)] >= maxGuesses {
-		return &Refusal{http.StatusTooManyRequests, CodeTooMany,
-			"too many tokens from this address were wrong: wait a minute"}
-	}
-	return nil
 }
 
-// add counts a token that was looked up and is wrong, once however many requests showed it
-// at a time.
+// add counts a token that was looked up. One that is wrong, for the reason why, counts once however
+// many requests showed it at a time; why is nil if it is valid.
 func (g *guesses) add(addr netip.Addr, token string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	hash := sha256.Sum256([]byte(token))
+	if why == nil {
+		if len(g.valid) >= maxRemembered {
+			clear(g.valid)
+		}
+		g.valid[hash] = true
+		return
+	}
+	delete(g.valid, hash)
 	if g.wrong[hash] != nil {
 		return
 	}
-	if len(g.wrong) < maxWrong {
+	if len(g.wrong) < maxRemembered {
 		g.wrong[hash] = why
 	}
-	g.failed[g.counted(addr)]++
+	g.failed[g.counted(addr, token)]++
 }
 
-// counted is what the address is counted by: whoever has one of IPv6 has all of its network.
-func (g *guesses) counted(addr netip.Addr) netip.Addr {
-	if addr.Is6() {
-		if network, err := addr.WithZone("").Prefix(64); err == nil {
-			addr = network.Addr()
-		}
+// counted returns the kind that a token is counted by.
+func (g *guesses) counted(addr netip.Addr, token string) kind {
+	k := kind{connlimit.Network(addr), strings.Clone(token[:min(len(token), kindLength)])}
+	if _, known := g.failed[k]; !known && len(g.failed) >= maxKinds {
+		return kind{}
 	}
-	if _, known := g.failed[addr]; !known && len(g.failed) >= maxGuessers {
-		return netip.Addr{}
-	}
-	return addr
+	return k
 }

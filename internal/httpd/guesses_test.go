@@ -8,36 +8,48 @@ import (
 	"time"
 )
 
-// TestGuesses: the count is by address, by network for IPv6, of different tokens, bounded,
-// and begins anew after a minute, as does what is remembered.
+// TestGuesses: the count is by address, by network for IPv6, and by what tokens begin with, of
+// different tokens, bounded, and begins anew after a minute, as does what is remembered of wrong ones.
 func TestGuesses(t *testing.T) {
 	now := time.Unix(1000, 0)
 	g := newGuesses(func() time.Time { return now })
 	wrong := errors.New("it is wrong")
 	a := netip.MustParseAddr("2001:db8::1")
 	neighbour, other := netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8:0:1::1")
+	const alike, unlike = "percolator_AAAA", "percolator_BBBB"
+	g.add(a, alike+"seen", nil)
 	for i := range maxGuesses {
-		if err := g.refusal(a, "another"); err != nil {
-			t.Fatal(err)
+		if g.suspect(a, alike+"another") {
+			t.Fatalf("after %d", i)
 		}
 		for range 3 {
-			g.add(a, fmt.Sprint(i), wrong)
+			g.add(a, alike+fmt.Sprint(i), wrong)
 		}
 	}
-	if g.refusal(neighbour, "another") == nil || g.refusal(other, "another") != nil {
-		t.Errorf("counts: %v", g.failed)
+	for _, c := range []struct {
+		addr  netip.Addr
+		token string
+		want  bool
+	}{
+		{a, alike + "another", true}, {neighbour, alike + "another", true}, {other, alike + "another", false},
+		{a, unlike, false}, {a, alike + "seen", false},
+	} {
+		if got := g.suspect(c.addr, c.token); got != c.want {
+			t.Errorf("GUESSES: %s from %v: %v", c.token, c.addr, got)
+		}
 	}
-	if err := g.refusal(other, "3"); !errors.Is(err, wrong) {
+	if err := g.known(alike + "3"); !errors.Is(err, wrong) {
 		t.Errorf("a wrong one again: %v", err)
 	}
-	for i := range 2 * maxWrong {
+	for i := range 2 * maxRemembered {
 		g.add(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), fmt.Sprint("more ", i), wrong)
+		g.add(a, fmt.Sprint("valid ", i), nil)
 	}
-	if len(g.failed) > maxGuessers+1 || len(g.wrong) > maxWrong {
-		t.Errorf("%d addresses are counted, %d tokens remembered", len(g.failed), len(g.wrong))
+	if len(g.failed) > maxKinds+1 || len(g.wrong) > maxRemembered || len(g.valid) > maxRemembered {
+		t.Errorf("%d kinds are counted, %d and %d tokens remembered", len(g.failed), len(g.wrong), len(g.valid))
 	}
 	now = now.Add(guessTime)
-	if g.refusal(a, "3") != nil || len(g.failed)+len(g.wrong) != 0 {
+	if g.known(alike+"3") != nil || len(g.failed)+len(g.wrong) != 0 {
 		t.Errorf("after a minute: %v", g.failed)
 	}
 }

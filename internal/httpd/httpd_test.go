@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -154,45 +153,5 @@ func TestAddressInUse(t *testing.T) {
 		Metrics: prometheus.NewRegistry()}); err == nil {
 		_ = second.Close(t.Context())
 		t.Fatal("the same address was bound twice")
-	}
-}
-
-// TestConnectionsAreBounded: beyond the bound nobody is accepted until somebody goes.
-func TestConnectionsAreBounded(t *testing.T) {
-	s, err := httpd.Open(httpd.Options{Addr: "127.0.0.1:0", Ready: func(context.Context) error {
-		return nil
-	}, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close(context.Background()) }()
-	ask := func(patience time.Duration) (net.Conn, error) {
-		c, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		_, err = c.Read(make([]byte, 16))
-		return c, err
-	}
-	first := net.Conn(nil)
-	for range httpd.MaxConnections {
-		c, err := ask(20 * time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = c.Close() }()
-		first = c
-	}
-	waiting, err := ask(100 * time.Millisecond)
-	defer func() { _ = waiting.Close() }()
-	if err == nil {
-		t.Error("one connection too many was served")
-	}
-	_ = first.Close()
-	_ = waiting.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := waiting.Read(make([]byte, 16)); err != nil {
-		t.Errorf("it was not served when another had gone: %v", err)
 	}
 }

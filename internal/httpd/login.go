@@ -59,7 +59,7 @@ const (
 	CodeLogin       = "LOGIN"       // nobody is logged in
 	CodePermission  = "PERMISSION"  // this one may not, or not from there
 	CodeNotFound    = "NOT_FOUND"   // there is no such action
-	CodeTooMany     = "TOO_MANY"    // failed logins
+	CodeTooMany     = "TOO_MANY"    // requests at once
 	CodeUnavailable = "UNAVAILABLE" // later, or on another node
 	CodeInternal    = "INTERNAL"
 )
@@ -87,15 +87,17 @@ type logins struct {
 	secure    bool      // requests come over TLS
 	anywhere  bool      // who logs in may do so in plain text over a network
 	closed    func(*http.Request) bool
+	view      func(User) View // nil: everything
 	logger    *slog.Logger
 	guesses   *guesses
 	lookUps   chan struct{} // has one for each that is under way
+	suspects  chan struct{} // of suspect tokens, likewise
 }
 
 func newLogins(o Options) *logins {
 	return &logins{
 		operators: o.Operators, secure: o.TLS != nil, anywhere: o.PlainLogins, logger: o.Logger,
-		closed: o.Closed, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps),
+		closed: o.Closed, view: o.View, guesses: newGuesses(time.Now), lookUps: make(chan struct{}, maxLookUps), suspects: make(chan struct{}, 1),
 	}
 }
 
@@ -190,25 +192,31 @@ func (l *logins) identify(req *http.Request, token string) (User, error) {
 	return l.lookUp(req.Context(), addr, token)
 }
 
-// lookUp returns who has the token. What was found wrong only is counted: many requests
-// with one that is right may be under way. Wrong ones under way, which are not counted yet,
-// are bounded by lookUps.
+// lookUp returns who has the token. One that was found wrong just now is refused without a look-up.
+// Those of a kind of which many were wrong wait for each other, and for no valid one.
 func (l *logins) lookUp(ctx context.Context, addr netip.Addr, token string) (User, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
+	room := l.lookUps
+	if l.guesses.suspect(addr, token) {
+		room = l.suspects
+	}
 	select {
-	case l.lookUps <- struct{}{}:
-		defer func() { <-l.lookUps }()
+	case room <- struct{}{}:
+		defer func() { <-room }()
 	case <-ctx.Done():
 		return User{}, &Refusal{http.StatusServiceUnavailable, CodeUnavailable,
 			"the node is busy looking up tokens: try again"}
 	}
-	if err := l.guesses.refusal(addr, token); err != nil {
+	if err := l.guesses.known(token); err != nil {
 		return User{}, err
 	}
 	user, err := l.operators.Identify(ctx, token, nil)
 	var refusal *Refusal
-	if errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized {
+	switch {
+	case err == nil:
+		l.guesses.add(addr, token, nil)
+	case errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized:
 		l.guesses.add(addr, token, refusal)
 	}
 	return user, err
@@ -239,7 +247,7 @@ func (l *logins) mayRead(req *http.Request) error {
 func (l *logins) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch path := req.URL.Path; {
-		case path == "/livez", path == "/readyz", path == "/", strings.HasPrefix(path, "/console/"),
+		case isHealth(req), path == "/", strings.HasPrefix(path, "/console/"),
 			path == "/api/v1/session", path == "/api/v1/login", path == "/api/v1/logout":
 		default:
 			if err := l.mayRead(req); err != nil {

@@ -22,6 +22,8 @@ type Question struct {
 	Answer func(ctx context.Context, form url.Values) (any, error)
 	// Data says that the answer has rows or values, which Options.MayRead decides about.
 	Data bool
+	// Seen takes the place of Answer where the answer depends on who asks: v is what may be told.
+	Seen func(ctx context.Context, form url.Values, v View) (any, error)
 }
 
 // ErrQuestion is wrapped by errors of an Answer that asking again will not mend.
@@ -37,7 +39,7 @@ const (
 // serveQuestions adds their paths, and that of the one that this package answers itself.
 func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 	room := make(chan struct{}, maxQuestions)
-	all := map[string]Question{"tablets": {Answer: w.answerTablets}}
+	all := map[string]Question{"tablets": {Seen: w.answerTablets}}
 	maps.Copy(all, o.Questions)
 	for name, q := range all {
 		mux.HandleFunc("GET /api/v1/"+name, ownSite(func(w http.ResponseWriter, req *http.Request) {
@@ -58,13 +60,17 @@ func serveQuestions(mux *http.ServeMux, o Options, w *clusterWatch, l *logins) {
 					"httpd: %d questions are being answered: try again", maxQuestions)})
 				return
 			}
-			answer(w, req, q)
+			ask := q.Answer
+			if q.Seen != nil {
+				ask = func(ctx context.Context, form url.Values) (any, error) { return q.Seen(ctx, form, l.viewOf(req)) }
+			}
+			answer(w, req, ask)
 		}))
 	}
 }
 
 // answer asks, and sends what comes.
-func answer(w http.ResponseWriter, req *http.Request, q Question) {
+func answer(w http.ResponseWriter, req *http.Request, ask func(context.Context, url.Values) (any, error)) {
 	form, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
 		refuse(w, &Refusal{http.StatusBadRequest, CodeInvalid, err.Error()})
@@ -72,7 +78,7 @@ func answer(w http.ResponseWriter, req *http.Request, q Question) {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), questionPatience)
 	defer cancel()
-	found, err := q.Answer(ctx, form)
+	found, err := ask(ctx, form)
 	var body []byte
 	if err == nil {
 		body, err = json.Marshal(found)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/connlimit"
 	"github.com/percolator-go/percolator/internal/pbjson"
 )
 
@@ -48,10 +48,20 @@ type Options struct {
 	// asked of all but health and the console's files, and of a stream for each event; nil:
 	// everybody is answered.
 	Closed func(*http.Request) bool
+	// View returns what may be told to somebody; the zero User has not logged in. nil: everything is
+	// told to everybody.
+	View func(User) View
 	// Ready is nil while the node serves, else why it does not.
 	Ready func(ctx context.Context) error
 	// Notes are what to tell a probe beside that; nil: nothing.
 	Notes func() []string
+	// MaxPending bounds the connections on which no request is answered: that shake hands, have sent
+	// half a request, are idle or ask for health. One more closes another, see package connlimit;
+	// default 256.
+	MaxPending int
+	// MaxRequests bounds the other requests that are answered at once; default 256. One address has
+	// half of them at most. Those beyond it are refused with the status 503.
+	MaxRequests int
 	// Metrics is what /metrics exports.
 	Metrics prometheus.Gatherer
 	// Logger receives what net/http reports; nil discards it.
@@ -62,6 +72,7 @@ type Options struct {
 type Server struct {
 	http     *http.Server
 	listener net.Listener
+	limiter  *connlimit.Limiter
 	served   chan error
 	watch    *clusterWatch
 }
@@ -76,11 +87,6 @@ var defaultTiming = timing{
 	read: 10 * time.Second, write: 30 * time.Second,
 	watch: 2 * time.Second,
 }
-
-// maxConnections bounds connections at once: whoever opens thousands must not leave the
-// store without file descriptors, for then the process ends. Those beyond it wait to be
-// accepted; idle and slow ones are closed by the server's timeouts.
-const maxConnections = 256
 
 // Open binds the address and serves.
 func Open(o Options) (*Server, error) { return open(o, defaultTiming) }
@@ -97,6 +103,7 @@ func open(o Options, t timing) (*Server, error) {
 	s := &Server{
 		http: &http.Server{
 			Handler:           handler(o, watch),
+			ConnContext:       withConnection,
 			ReadHeaderTimeout: 5 * time.Second,
 			ReadTimeout:       t.read,
 			WriteTimeout:      t.write,
@@ -104,10 +111,11 @@ func open(o Options, t timing) (*Server, error) {
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
-		listener: netutil.LimitListener(listener, maxConnections),
-		served:   make(chan error, 1),
-		watch:    watch,
+		limiter: connlimit.New(placesFor(o)),
+		served:  make(chan error, 1),
+		watch:   watch,
 	}
+	s.listener = s.limiter.Listen(listener)
 	if o.TLS != nil {
 		s.listener = tls.NewListener(s.listener, o.TLS)
 	}
@@ -117,6 +125,9 @@ func open(o Options, t timing) (*Server, error) {
 
 // Addr is the address that was bound.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Displaced returns how many connections without a request were closed to make room for others.
+func (s *Server) Displaced() uint64 { return s.limiter.Closed() }
 
 // Close stops listening, ends streams, and waits for other requests under way as long as
 // ctx allows, then cuts them off. It is called once.
@@ -146,8 +157,10 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics,
 		promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	logins := newLogins(o)
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, req *http.Request) {
-		body, err := pbjson.Marshal(o.Status(req.Context()))
+		status := o.Status(req.Context()) // before the view: grants are known once the node serves
+		body, err := pbjson.Marshal(logins.viewOf(req).Narrow(status))
 		if err != nil {
 			text(w, http.StatusInternalServerError, err.Error())
 			return
@@ -155,8 +168,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(body, '\n'))
 	})
-	logins := newLogins(o)
-	watch.serve(mux, logins.mayRead)
+	watch.serve(mux, logins)
 	logins.serve(mux)
 	mux.HandleFunc("POST /api/v1/actions/{name}", logins.changing(logins.act))
 	serveQuestions(mux, o, watch, logins)
@@ -164,7 +176,7 @@ func handler(o Options, watch *clusterWatch) http.Handler {
 	if o.Profiles {
 		profiles(mux)
 	}
-	return guard(onlyOwnHost(o.Hosts, logins.only(mux)))
+	return guard(onlyOwnHost(o.Hosts, placed(logins.only(mux))))
 }
 
 // noted adds a line for each note.

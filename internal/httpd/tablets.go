@@ -144,7 +144,7 @@ type tabletsAnswer struct {
 // answerTablets is a page of the tablets: by, an order; skip, so many first ones; locked,
 // only those with locks; find, only the tablet with that id, or those that hold
 // something of a table, or the one with a row, written TABLE/ROW.
-func (w *clusterWatch) answerTablets(ctx context.Context, form url.Values) (any, error) {
+func (w *clusterWatch) answerTablets(ctx context.Context, form url.Values, v View) (any, error) {
 	by := tabletOrders[cmp.Or(form.Get("by"), "range")]
 	skip, err := strconv.Atoi(cmp.Or(form.Get("skip"), "0"))
 	if by == nil || err != nil || skip < 0 {
@@ -155,6 +155,7 @@ func (w *clusterWatch) answerTablets(ctx context.Context, form url.Values) (any,
 	if err != nil {
 		return nil, err
 	}
+	news = w.seen(news, v)
 	list, totals := tabletsOf(news.status)
 	out := tabletsAnswer{tabletTotals: totals, Skipped: skip, Page: tabletPage, List: []tabletJSON{}}
 	for _, t := range list {

@@ -20,8 +20,8 @@ import (
 // request. It owns the last answer and the goroutine that asks, of which there is one while
 // there are listeners and none else. Requests call it on their goroutines.
 
-// maxListeners bounds the requests that listen at once. It is far below maxConnections:
-// consoles that are left open must not keep probes out.
+// maxListeners bounds the requests that listen at once. It is far below Options.MaxRequests:
+// consoles that are left open must not keep other requests out.
 const maxListeners = 64
 
 // eventPatience is how long a listener may take to take one event.
@@ -51,6 +51,7 @@ type clusterNews struct {
 	err    error
 	event  []byte        // the stream's: JSON, on one line
 	whole  func() []byte // the same with the tablets; made when it is first asked for, and kept
+	views  *views        // the same as others may see it; nil if it is such a view
 }
 
 func newClusterWatch(o Options, every time.Duration) *clusterWatch {
@@ -155,7 +156,13 @@ func (w *clusterWatch) publish(news clusterNews) {
 func (w *clusterWatch) gather(ctx context.Context) clusterNews {
 	news := clusterNews{}
 	news.status, news.tables, news.err = w.ask(ctx)
-	news.at, news.event = time.Now(), w.body(news, withoutTablets(news.status))
+	news.at, news.views = time.Now(), &views{byKey: map[string]clusterNews{}}
+	return w.encoded(news)
+}
+
+// encoded returns the answer with its JSON.
+func (w *clusterWatch) encoded(news clusterNews) clusterNews {
+	news.event = w.body(news, withoutTablets(news.status))
 	news.whole = sync.OnceValue(func() []byte { return append(w.body(news, news.status), '\n') })
 	return news
 }
@@ -204,15 +211,16 @@ func (w *clusterWatch) close() {
 	w.asking.Wait()
 }
 
-// serve adds the paths. mayRead refuses who may not listen any longer.
-func (w *clusterWatch) serve(mux *http.ServeMux, mayRead func(*http.Request) error) {
-	mux.HandleFunc("GET /api/v1/cluster", ownSite(w.once))
+// serve adds the paths. l says who may listen, and what they are told.
+func (w *clusterWatch) serve(mux *http.ServeMux, l *logins) {
+	mux.HandleFunc("GET /api/v1/cluster", ownSite(
+		func(rw http.ResponseWriter, req *http.Request) { w.once(rw, req, l) }))
 	mux.HandleFunc("GET /api/v1/cluster/stream", ownSite(
-		func(rw http.ResponseWriter, req *http.Request) { w.stream(rw, req, mayRead) }))
+		func(rw http.ResponseWriter, req *http.Request) { w.stream(rw, req, l) }))
 }
 
 // once answers with the cluster as it is now, or was just now.
-func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
+func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request, l *logins) {
 	news, err := w.now(req.Context(), w.every)
 	if news.at.IsZero() {
 		unheard(rw, err)
@@ -222,14 +230,13 @@ func (w *clusterWatch) once(rw http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		rw.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = rw.Write(news.whole())
+	_, _ = rw.Write(w.seen(news, l.viewOf(req)).whole())
 }
 
 // stream answers with server-sent events, each what once would answer but for the tablets,
 // of which it has the totals only, until its client goes or may not read them any more: what
 // was allowed when it began may have been revoked.
-func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request,
-	mayRead func(*http.Request) error) {
+func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request, l *logins) {
 	if req.Method != http.MethodGet { // a HEAD would not end
 		rw.Header().Set("Allow", http.MethodGet)
 		text(rw, http.StatusMethodNotAllowed, "this is a stream of events: GET it")
@@ -253,10 +260,10 @@ func (w *clusterWatch) stream(rw http.ResponseWriter, req *http.Request,
 		}
 		select {
 		case news := <-told:
-			if mayRead(req) != nil {
+			if l.mayRead(req) != nil {
 				return
 			}
-			event = "data: " + string(news.event) + "\n\n"
+			event = "data: " + string(w.seen(news, l.viewOf(req)).event) + "\n\n"
 		case <-w.closed:
 			return
 		case <-req.Context().Done():

@@ -31,7 +31,7 @@ func TestAnswersAreMadeOnce(t *testing.T) {
 		return pbjson.Marshal(m)
 	}
 	mux := http.NewServeMux()
-	w.serve(mux, func(*http.Request) error { return nil })
+	w.serve(mux, newLogins(Options{}))
 	ask := func() string {
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,

@@ -95,6 +95,9 @@ func (g *Guard) refuseObserver(ctx context.Context, who Caller, name, what strin
 			return g.grants.refuseTable(who, o.Table, what, needs), nil
 		}
 	}
+	if len(g.grants.hiddenFrom(who)) > 0 { // the service would name those that there are
+		return &pb.Error{Code: pb.Error_CODE_INVALID, Message: fmt.Sprintf("there is no observer %q", name)}, nil
+	}
 	return nil, nil
 }
 
@@ -277,8 +280,14 @@ func (h hidden) status(s *pb.NodeStatusResponse, subjects map[string]bool) {
 	s.Tablets = slices.DeleteFunc(s.Tablets, func(t *pb.StatusResponse) bool {
 		return h.tablet(t) == nil
 	})
+	unnamed := map[string]bool{}
 	s.Observers = slices.DeleteFunc(s.Observers, func(o *pb.ObserverStatus) bool {
-		return subjects["table "+o.Table]
+		gone := subjects["table "+o.Table]
+		unnamed[o.Name] = unnamed[o.Name] || gone
+		return gone
+	})
+	s.Linked = slices.DeleteFunc(s.Linked, func(name string) bool {
+		return unnamed[name] || subjects["observer "+name]
 	})
 	s.Jobs = h.jobs(s.Jobs, subjects)
 }

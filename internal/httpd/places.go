@@ -1,0 +1,52 @@
+package httpd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+
+	"github.com/percolator-go/percolator/internal/connlimit"
+)
+
+// This file gives connections a place while a request on them is answered. Health takes none, so that
+// requests that hold all places, and connections that send none, keep no probe from its answer. It is
+// called on the goroutine of each connection.
+
+// placesFor returns the bounds of a server.
+func placesFor(o Options) connlimit.Config {
+	requests := cmp.Or(o.MaxRequests, 256)
+	return connlimit.Config{
+		Pending: cmp.Or(o.MaxPending, 256), Admitted: requests, Share: (requests + 1) / 2,
+	}
+}
+
+// connectionKey is the key of a request's *connlimit.Conn in its context.
+type connectionKey struct{}
+
+// withConnection is a ConnContext.
+func withConnection(ctx context.Context, c net.Conn) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// isHealth reports whether the request is a probe's.
+func isHealth(req *http.Request) bool { return req.URL.Path == "/livez" || req.URL.Path == "/readyz" }
+
+// placed has next answer requests that get a place, and those of probes.
+func placed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if c, ok := req.Context().Value(connectionKey{}).(*connlimit.Conn); ok && !isHealth(req) {
+			if err := c.Admit(); err != nil {
+				w.Header().Set("Retry-After", "1")
+				text(w, http.StatusServiceUnavailable, err.Error()+": try again")
+				return
+			}
+			defer c.Release()
+		}
+		next.ServeHTTP(w, req)
+	})
+}

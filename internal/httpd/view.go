@@ -1,0 +1,77 @@
+package httpd
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// This file keeps from askers what their calls over gRPC would not be told either. Who has not logged
+// in is told what everybody may know. It is called on the goroutine of each request.
+
+// View is what one asker may be told.
+type View interface {
+	// Key returns a text that is the same for all views that hide the same; empty: nothing is hidden.
+	Key() string
+	// Hides reports whether the table is hidden.
+	Hides(table uint32) bool
+	// Narrow returns the message without what is hidden, nil if nothing is left of it. It changes a
+	// copy.
+	Narrow(m proto.Message) proto.Message
+}
+
+// everything hides nothing.
+type everything struct{}
+
+func (everything) Key() string                          { return "" }
+func (everything) Hides(uint32) bool                    { return false }
+func (everything) Narrow(m proto.Message) proto.Message { return m }
+
+// viewOf returns what may be told to who makes the request. It looks a token up only if something is
+// hidden from who has none; one that is wrong, or cannot be looked up now, shows no more than none.
+func (l *logins) viewOf(req *http.Request) View {
+	if l.view == nil {
+		return everything{}
+	}
+	v := l.view(User{})
+	if v.Key() == "" {
+		return v
+	}
+	if user, err := l.identify(req, l.tokenOf(req)); err == nil {
+		return l.view(user)
+	}
+	return v
+}
+
+// views are an answer of the cluster as askers may see it, made when it is first asked for.
+type views struct {
+	mu    sync.Mutex
+	byKey map[string]clusterNews // as many as there are names with grants, at most
+}
+
+// seen returns the answer as an asker may see it.
+func (w *clusterWatch) seen(n clusterNews, v View) clusterNews {
+	key := v.Key()
+	if key == "" || n.views == nil {
+		return n
+	}
+	n.views.mu.Lock()
+	defer n.views.mu.Unlock()
+	out, ok := n.views.byKey[key]
+	if !ok {
+		out = clusterNews{at: n.at, err: n.err}
+		if n.status != nil {
+			out.status, _ = v.Narrow(n.status).(*pb.ClusterStatusResponse)
+		}
+		if tables, ok := v.Narrow(&pb.TablesResponse{Tables: n.tables}).(*pb.TablesResponse); ok {
+			out.tables = slices.DeleteFunc(tables.Tables, (*pb.Table).GetHidden)
+		}
+		out = w.encoded(out)
+		n.views.byKey[key] = out
+	}
+	return out
+}
