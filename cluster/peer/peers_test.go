@@ -125,7 +125,7 @@ func TestCalls(t *testing.T) {
 // BatchBytes alone.
 func TestBatchBounds(t *testing.T) {
 	bubble(t, func(t *testing.T, n *memlink.Network, add add) {
-		n.Filter = func(_, _ uint64, b *wire.PeerBatch) (int, time.Duration) {
+		n.Filter = func(_, _ uint64, b *wire.PeerBatch) []time.Duration {
 			if got := len(b.Requests) + len(b.Raft); got > 10 {
 				t.Errorf("%d messages in a batch", got)
 			}
@@ -136,7 +136,7 @@ func TestBatchBounds(t *testing.T) {
 			if bytes > 1<<20 && len(b.Requests) > 1 {
 				t.Errorf("%d bytes in %d requests", bytes, len(b.Requests))
 			}
-			return 1, 0
+			return []time.Duration{0}
 		}
 		a := add(self(1, 1), &handler{}, peer.Config{BatchMessages: 10, BatchBytes: 1 << 20})
 		add(self(2, 1), &handler{}, peer.Config{})

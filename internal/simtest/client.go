@@ -22,7 +22,7 @@ import (
 
 // Client is a client in a process of its own, as after Dial: it talks to one node, and to
 // the next one when that fails. On the way its messages are delayed, lost or doubled, as
-// the weather is; a doubled one arrives again, later. It may die.
+// the weather is; a second copy arrives 20 ms to 2 s later. It may die.
 type Client struct {
 	c      *Cluster
 	client *txn.Client
@@ -80,6 +80,19 @@ func (t *Client) chance(p float64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.rng.Float64() < p
+}
+
+// second is after how long a second copy of an operation is sent; 0: there is none.
+func (t *Client) second() time.Duration {
+	t.c.network.mu.Lock()
+	double := t.c.network.weather.double()
+	t.c.network.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rng.Float64() >= double {
+		return 0
+	}
+	return between(t.rng, minLate, maxLate)
 }
 
 // travel is a message's way.
@@ -168,13 +181,11 @@ func (t *Client) Send(ctx context.Context, d *pb.TabletDescriptor,
 		}
 	}
 	req = proto.CloneOf(req)
-	t.c.network.mu.Lock()
-	double := t.c.network.weather.Double
-	t.c.network.mu.Unlock()
-	if t.chance(double) {
+	if late := t.second(); late > 0 {
 		t.c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectionTimeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), late+connectionTimeout)
 			defer cancel()
+			sleep(ctx, late)
 			_, _ = ask(ctx, t, func(ctx context.Context, to txn.Transport) (*pb.TabletResponse,
 				error) {
 				return to.Send(ctx, d, req)

@@ -14,13 +14,23 @@ import (
 
 // weather is what the network does to batches that it carries at all.
 type weather struct {
-	Drop, Double float64 // the share of batches
+	Drop, Double float64 // the share of batches; Double is at least lateCopies
 	// the most; each takes a random part of it, so that batches overtake one another
 	Delay time.Duration
 }
 
 // fair is the weather of a healthy network.
 var fair = weather{Delay: 2 * time.Millisecond}
+
+// Of some batches, and of some operations of clients, a second copy arrives after the first, in
+// any weather.
+const (
+	lateCopies       = 0.01 // the least share of them
+	minLate, maxLate = 20 * time.Millisecond, 2 * time.Second
+)
+
+// double is the share of what arrives twice.
+func (w weather) double() float64 { return max(w.Double, lateCopies) }
 
 func (w weather) String() string {
 	return fmt.Sprintf("drop %.0f%%, double %.0f%%, delay up to %v", 100*w.Drop, 100*w.Double,
@@ -34,6 +44,7 @@ type network struct {
 
 	mu      sync.Mutex
 	rng     *rand.Rand
+	copies  *rand.Rand // of how late second copies are
 	weather weather
 	index   map[uint64]int  // of nodes, by id
 	down    map[int]bool    // nodes without a process
@@ -58,7 +69,8 @@ func newNetwork(seed uint64, delay time.Duration) *network {
 	}
 	n := &network{
 		links: memlink.NewNetwork(), rng: rand.New(rand.NewPCG(seed, 1)), fair: fair, weather: fair,
-		late: map[int]time.Duration{}, index: map[uint64]int{}, down: map[int]bool{},
+		copies: rand.New(rand.NewPCG(seed, 6)), late: map[int]time.Duration{},
+		index: map[uint64]int{}, down: map[int]bool{},
 		cut: map[[2]int]bool{}, stalled: map[int]time.Time{}, last: map[[2]uint64]time.Time{},
 		frozen: map[int]time.Time{}, mute: map[int]bool{}, since: map[[2]int]time.Time{},
 	}
@@ -75,7 +87,7 @@ func (n *network) link(id uint64, index int) peer.Link {
 }
 
 // carry decides about a batch: it is memlink's Filter.
-func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, after time.Duration) {
+func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (copies []time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a, b := n.index[from], n.index[to]
@@ -83,13 +95,19 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, af
 	mute := len(batch.GetRaft()) > 0 && (n.mute[a] || n.mute[b])
 	if n.down[a] || n.down[b] || n.cut[[2]int{a, b}] || mute || n.rng.Float64() < n.weather.Drop {
 		n.counts.lost++
-		return 0, 0
+		return nil
 	}
-	deliver = 1
-	if n.rng.Float64() < n.weather.Double {
-		deliver = 2
+	twice := n.rng.Float64() < n.weather.double()
+	after := n.arrival(from, to, a, b, batch)
+	if twice {
 		n.counts.doubled++
+		return []time.Duration{after, after + between(n.copies, minLate, maxLate)}
 	}
+	return []time.Duration{after}
+}
+
+// arrival returns after how long a batch between nodes of these indices arrives.
+func (n *network) arrival(from, to uint64, a, b int, batch *wire.PeerBatch) time.Duration {
 	now := time.Now()
 	arrives := now.Add(1 + time.Duration(n.rng.Int64N(int64(n.weather.Delay))))
 	for _, x := range []int{a, b} {
@@ -103,7 +121,7 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, af
 		late = 0
 	}
 	if late > 0 {
-		return deliver, arrives.Sub(now) + late
+		return arrives.Sub(now) + late
 	}
 	if n.weather == n.fair { // a connection keeps the order
 		if last := n.last[way]; !arrives.After(last) {
@@ -113,7 +131,7 @@ func (n *network) carry(from, to uint64, batch *wire.PeerBatch) (deliver int, af
 	if arrives.After(n.last[way]) {
 		n.last[way] = arrives
 	}
-	return deliver, arrives.Sub(now)
+	return arrives.Sub(now)
 }
 
 // set changes the network under its lock.

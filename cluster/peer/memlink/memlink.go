@@ -31,11 +31,10 @@ const maxWaiting = 1 << 16
 // goroutines of links. In flight are batches that wait in their target's link, and those
 // that Filter delays, each in a timer; the mutex guards who is connected and what is cut.
 type Network struct {
-	// Filter, if set, is asked about each batch: how often it is delivered (0: it is
-	// lost, 2: twice), and after how long. What is delayed is overtaken by what is not.
-	// It may be called concurrently, and must not change the batch. Set it before the
-	// first Send.
-	Filter func(from, to uint64, b *wire.PeerBatch) (deliver int, after time.Duration)
+	// Filter, if set, is asked about each batch: after how long each copy of it arrives. It
+	// is lost if there is none. What is delayed is overtaken by what is not. It may be
+	// called concurrently, and must not change the batch. Set it before the first Send.
+	Filter func(from, to uint64, b *wire.PeerBatch) (copies []time.Duration)
 
 	mu    sync.Mutex
 	links map[uint64]*link
@@ -113,9 +112,9 @@ func (n *Network) Lost() uint64 {
 // send delivers a batch as often as Filter says. It returns ErrUnreachable if there is no
 // such node.
 func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
-	times, after := 1, time.Duration(0)
+	copies := []time.Duration{0}
 	if n.Filter != nil {
-		times, after = n.Filter(from, to, b)
+		copies = n.Filter(from, to, b)
 	}
 	data, err := proto.Marshal(b)
 	if err != nil {
@@ -123,14 +122,14 @@ func (n *Network) send(from, to uint64, b *wire.PeerBatch) error {
 	}
 	n.mu.Lock()
 	target := n.links[to]
-	if times <= 0 {
+	if len(copies) == 0 {
 		n.lost++
 	}
 	n.mu.Unlock()
 	if target == nil {
 		return fmt.Errorf("%w: %d", ErrUnreachable, to)
 	}
-	for range times {
+	for _, after := range copies {
 		if after <= 0 {
 			n.arrive(from, target, data)
 		} else {

@@ -95,8 +95,11 @@ func TestInOrderAndByCuts(t *testing.T) {
 func TestFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memlink.NewNetwork()
-		n.Filter = func(_, _ uint64, b *wire.PeerBatch) (int, time.Duration) {
-			return int(b.ToNode % 3), time.Duration(b.ToNode/3) * time.Second
+		n.Filter = func(_, _ uint64, b *wire.PeerBatch) (copies []time.Duration) {
+			for range b.ToNode % 3 {
+				copies = append(copies, time.Duration(b.ToNode/3)*time.Second)
+			}
+			return copies
 		}
 		a, _ := add(n, 1)
 		b, bs := add(n, 2)
@@ -124,8 +127,8 @@ func TestFilter(t *testing.T) {
 func TestBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memlink.NewNetwork()
-		n.Filter = func(uint64, uint64, *wire.PeerBatch) (int, time.Duration) {
-			return 1, time.Second
+		n.Filter = func(uint64, uint64, *wire.PeerBatch) []time.Duration {
+			return []time.Duration{time.Second}
 		}
 		a, as := add(n, 1)
 		old, _ := add(n, 2)
