@@ -205,7 +205,7 @@ func (s *Snap) DataWithin(c mvcc.Cell, start mvcc.Timestamp,
 			return err
 		}
 		if b, err = s.joinChunks(key, b); err == nil {
-			v, err = decodePlain(b)
+			v, err = DecodePlain(b)
 		}
 		return err
 	})

@@ -261,17 +261,17 @@ func DecodeIntent(b []byte) (mvcc.Intent, error) {
 	return i, r.done("intent", false)
 }
 
-// decodePlain decodes a value of D or M, or a tablet's state. The result aliases b.
-func decodePlain(b []byte) ([]byte, error) {
+// DecodePlain decodes a value of D or M, or a tablet's state. The result aliases b.
+func DecodePlain(b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] != plainTag {
 		return nil, fmt.Errorf("%w: %d bytes without a tag", ErrBadValue, len(b))
 	}
 	return b[1:], nil
 }
 
-// copyPlain is decodePlain with a result that the caller may keep.
+// copyPlain is DecodePlain with a result that the caller may keep.
 func copyPlain(b []byte) ([]byte, error) {
-	v, err := decodePlain(b)
+	v, err := DecodePlain(b)
 	return bytes.Clone(v), err
 }
 

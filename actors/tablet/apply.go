@@ -6,7 +6,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/percolator-go/percolator/actors/tablet/memory"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -113,47 +112,27 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		return nil
 	}
 	t.cfg.Traces.Add(command.Traces...)
-	batch.Grow(len(command.Effects))
-	for _, f := range command.Effects {
-		if f.Delete {
-			batch.Delete(f.Key)
-		} else {
-			batch.Put(f.Key, f.Value)
-		}
-		t.sizing.count(&t.bytes, f)
+	if err := t.state.take(batch, t.store, command, &t.sizing); err != nil {
+		return err
 	}
 	switch {
 	case command.Split != nil:
 		a.split = command.Split
-		if err := t.state.split(batch, t.store, command.Split); err != nil {
-			return err
-		}
 		t.group.Reconfigure(t.descriptor)
 	case command.Catalogue != nil:
-		if command.Catalogue.Version > t.appliedCatalogue.Version() {
-			// Versions only rise. A leader evaluates by a newer catalogue as soon as it
-			// is proposed, so its memory may be ahead of this one.
-			t.appliedCatalogue = memory.NewCatalogue(command.Catalogue)
-			t.stateChanged = true
-			if t.appliedCatalogue.Version() > t.memory.Catalogue.Version() {
-				t.memory.Catalogue = t.appliedCatalogue
-			}
+		// A leader evaluates by a newer catalogue as soon as it is proposed, so its memory
+		// may be ahead of this one.
+		if t.appliedCatalogue.Version() > t.memory.Catalogue.Version() {
+			t.memory.Catalogue = t.appliedCatalogue
 		}
-	case command.Sized != nil:
-		// A leader has measured: its figure replaces the count from the effects.
-		t.bytes, t.rough, t.sizing.churn = command.Sized.Bytes, false, 0
 	case command.Checksum != 0:
 		a.checksum = command.Checksum
 	case command.Bound != 0 || command.Safepoint != 0:
 		// A follower's memory learns of the bound and the safepoint here; a leader's had
 		// them when it proposed them, and is never set back.
-		t.state.raise(command)
 		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound),
 			max(t.memory.Safepoint, t.appliedSafepoint)
 		t.reads.safepoint.Store(max(t.reads.safepoint.Load(), uint64(t.appliedSafepoint)))
-	case command.RaiseMark > t.mark:
-		t.mark = command.RaiseMark
-		t.stateChanged = true
 	}
 	return nil
 }

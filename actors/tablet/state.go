@@ -88,6 +88,37 @@ func (s *state) raise(c *wire.Command) {
 	}
 }
 
+// take adds the effects of a command to the batch and takes over what it changes of the
+// replicated figures. The command was evaluated under the present epoch.
+func (s *state) take(b *store.Batch, st *store.Store, c *wire.Command, size *sizing) error {
+	b.Grow(len(c.Effects))
+	for _, f := range c.Effects {
+		if f.Delete {
+			b.Delete(f.Key)
+		} else {
+			b.Put(f.Key, f.Value)
+		}
+		size.count(&s.bytes, f)
+	}
+	switch {
+	case c.Split != nil:
+		return s.split(b, st, c.Split)
+	case c.Catalogue != nil:
+		// Versions only rise.
+		if c.Catalogue.Version > s.appliedCatalogue.Version() {
+			s.appliedCatalogue, s.stateChanged = memory.NewCatalogue(c.Catalogue), true
+		}
+	case c.Sized != nil:
+		// A leader has measured: its figure replaces the count from the effects.
+		s.bytes, s.rough, size.churn = c.Sized.Bytes, false, 0
+	case c.Bound != 0 || c.Safepoint != 0:
+		s.raise(c)
+	case c.RaiseMark > s.mark:
+		s.mark, s.stateChanged = c.RaiseMark, true
+	}
+	return nil
+}
+
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
 // the group's members; one that names none makes this replica the only voter.
 func Bootstrap(b *store.Batch, d *pb.TabletDescriptor, replica uint64) {
@@ -111,22 +142,30 @@ const (
 	maxInflight    = 32 << 20  // bytes on their way to one replica
 )
 
-// open reads the replica's state and its log and makes its group.
-func (t *Tablet) open() error {
-	c, err := snapshot.Capture(t.store.Snap(), t.id)
+// storedState reads the state of the tablet's replica.
+func storedState(st *store.Store, id uint64) (state, error) {
+	c, err := snapshot.Capture(st.Snap(), id)
 	if err != nil {
-		return err
+		return state{}, err
 	}
 	c.Snap.Close()
 	m, a := c.State, c.Applied
-	t.state = state{
+	return state{
 		replica: m.ReplicaId, conf: c.Conf, descriptor: m.Tablet, mark: m.OracleMark,
 		appliedCatalogue: memory.NewCatalogue(m.Catalogue),
 		appliedBound:     mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
 		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
+	}, nil
+}
+
+// open reads the replica's state and its log and makes its group.
+func (t *Tablet) open() error {
+	var err error
+	if t.state, err = storedState(t.store, t.id); err != nil {
+		return err
 	}
 	t.revertToInFlight()
-	t.reads.safepoint.Store(m.Safepoint)
+	t.reads.safepoint.Store(uint64(t.appliedSafepoint))
 	log, err := t.store.OpenLog(t.id)
 	if err != nil {
 		return err

@@ -1,0 +1,192 @@
+package tablet
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet/group"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// This file works on the replicas of a store that no node has open: it reads what a
+// replica's log leads to, applies that log, and makes a replica the only one of its tablet
+// (docs/adr/0055). Every function runs on its caller's goroutine, and nothing else writes to
+// the store meanwhile.
+
+// Outlook is what a replica holds, and what it will hold once its whole log is applied,
+// whether or not the entries are known to be committed.
+type Outlook struct {
+	Replica uint64
+	// Stored is the tablet as of Applied, Final as of Last.
+	Stored, Final *pb.TabletDescriptor
+	Applied       uint64 // index of the last entry that is applied
+	Committed     uint64 // and of the last one that the replica knows to be committed
+	Last          uint64 // and of the last one in its log
+	LastTerm      uint64 // term of that one
+	Term          uint64 // the highest that the replica has seen
+	// Born are the right sides of splits in the log that are not applied, as of the split.
+	// The store has no replica of them.
+	Born      []*pb.TabletDescriptor
+	Mark      uint64 // the oracle's, in the meta tablet
+	Bound     mvcc.Timestamp
+	Safepoint mvcc.Timestamp
+	Catalogue uint64 // version of the catalogue
+}
+
+// Look returns the outlook of the tablet's replica, and calls effect for each effect of
+// the entries that are not applied, in order. It changes nothing. A replica that waits for
+// its first snapshot has a Stored of epoch 0.
+func Look(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
+	before, err := storedState(st, id)
+	if err != nil {
+		return nil, fmt.Errorf("tablet %d: %w", id, err)
+	}
+	out := &Outlook{Replica: before.replica, Stored: before.descriptor, Applied: before.index}
+	after, err := replay(st, id, func(_ *store.Batch, s *state, c *wire.Command) error {
+		for _, f := range c.GetEffects() {
+			effect(f)
+		}
+		if right := c.GetSplit().GetRight(); right != nil {
+			there, err := childThere(&store.Batch{}, st, s.replica, right)
+			if err != nil {
+				return err
+			}
+			if !there {
+				out.Born = append(out.Born, right)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Final, out.Mark, out.Bound = after.descriptor, after.mark, after.appliedBound
+	out.Safepoint, out.Catalogue = after.appliedSafepoint, after.appliedCatalogue.Version()
+	out.Last, out.LastTerm = after.index, after.entryTerm
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return nil, err
+	}
+	hard, _, err := log.InitialState()
+	if err != nil {
+		return nil, err
+	}
+	out.Term, out.Committed = hard.GetTerm(), max(hard.GetCommit(), out.Applied)
+	return out, nil
+}
+
+// Settle applies the whole log of the tablet's replica, also what is not known to be
+// committed, and with it makes the replicas of splits in it. It may be repeated after a
+// crash.
+func Settle(st *store.Store, id uint64) error {
+	_, err := replay(st, id, func(b *store.Batch, _ *state, _ *wire.Command) error {
+		return st.StateWriter().Commit([]*store.Batch{b})
+	})
+	return err
+}
+
+// replay calls each for every entry that is not applied, with what applying it writes, the
+// state after it, and its command, which is nil if the entry has none or is dropped. It
+// returns the state after the last.
+func replay(st *store.Store, id uint64,
+	each func(*store.Batch, *state, *wire.Command) error) (*state, error) {
+	s, err := storedState(st, id)
+	if err != nil {
+		return nil, fmt.Errorf("tablet %d: %w", id, err)
+	}
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return nil, err
+	}
+	last, err := log.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	var size sizing
+	for s.index < last {
+		entries, err := log.Entries(s.index+1, last+1, replayBytes)
+		if err != nil {
+			return nil, fmt.Errorf("tablet %d: read its log: %w", id, err)
+		}
+		for _, e := range entries {
+			b := &store.Batch{}
+			c, err := s.replayEntry(b, st, e, &size)
+			if err != nil {
+				return nil, fmt.Errorf("tablet %d: entry %d: %w", id, e.GetIndex(), err)
+			}
+			s.index, s.entryTerm = e.GetIndex(), e.GetTerm()
+			if s.stateChanged {
+				s.stateChanged = false
+				s.put(b, id)
+			}
+			b.PutApplied(id, s.applied())
+			if err := each(b, &s, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &s, nil
+}
+
+// replayBytes bounds the entries that are read from a log at once.
+const replayBytes = 8 << 20
+
+// replayEntry takes over what an entry changes, as Tablet.applyEntry does, without a group.
+func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
+	size *sizing) (*wire.Command, error) {
+	data := e.GetData()
+	change := e.GetType() != raftpb.EntryNormal
+	if change {
+		c := &raftpb.ConfChangeV2{}
+		if err := proto.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("no change of replicas: %w", err)
+		}
+		data = c.Context
+	}
+	command := &wire.Command{}
+	if err := proto.Unmarshal(data, command); err != nil {
+		return nil, fmt.Errorf("no command: %w", err)
+	}
+	if len(data) == 0 || command.Epoch != s.descriptor.GetEpoch() {
+		return nil, nil
+	}
+	if !change {
+		return command, s.take(b, st, command, size)
+	}
+	if command.Replicas != nil {
+		s.descriptor, s.conf = command.Replicas, group.ConfState(command.Replicas)
+		s.stateChanged = true
+	}
+	return command, nil
+}
+
+// Reform adds to the batch that the tablet's replica, whose log is applied as a whole, is
+// the only one of its tablet from the entry (index, term) on, which lies behind its log. d
+// is the tablet from then on and names the replica, whose id is new: what is sent to its
+// former id is meant for another group. Marks below mark are raised to it.
+func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term,
+	mark uint64) error {
+	if n := len(d.GetReplicas()); n != 1 {
+		return fmt.Errorf("tablet %d: a group is made anew with one replica, not %d", d.GetTabletId(), n)
+	}
+	s, err := storedState(st, d.TabletId)
+	if err != nil {
+		return fmt.Errorf("tablet %d: %w", d.TabletId, err)
+	}
+	if s.index >= index || s.descriptor.GetEpoch() >= d.Epoch {
+		return fmt.Errorf("tablet %d: its entry %d of epoch %d is applied; entry %d of epoch %d does not "+
+			"follow it", d.TabletId, s.index, s.descriptor.GetEpoch(), index, d.Epoch)
+	}
+	s.replica, s.descriptor, s.conf = d.Replicas[0].ReplicaId, d, group.ConfState(d)
+	s.index, s.entryTerm = index, term
+	s.mark = max(s.mark, mark)
+	s.put(b, d.TabletId)
+	b.PutApplied(d.TabletId, s.applied())
+	b.InitialLog(d.TabletId, index, term)
+	return nil
+}
