@@ -95,7 +95,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 	e.warnOfMissingHost()
 	e.contact = join.NewGRPCContact(e.credentials())
 	// A node with replicas was in a cluster before, and may be needed for a quorum.
-	voters, err := votersWith(st)
+	voters, err := votersWith(st, e.self.Recovery().Dead)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
@@ -121,15 +121,15 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 }
 
 // votersWith returns the nodes, in order, that vote in the Raft groups of which the store
-// has a replica.
-func votersWith(st *store.Store) (nodes []uint64, err error) {
+// has a replica, without those that a recovery has declared dead.
+func votersWith(st *store.Store, dead []uint64) (nodes []uint64, err error) {
 	stored, err := snapshot.StoredReplicas(st)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	for _, s := range stored {
 		for _, r := range s.Descriptor.GetReplicas() {
-			if !r.Learner {
+			if !r.Learner && !slices.Contains(dead, r.NodeId) {
 				nodes = append(nodes, r.NodeId)
 			}
 		}

@@ -321,7 +321,8 @@ func (n *Node) openParts() {
 	t.admin = admin.New(admin.Config{
 		Self: self, Nodes: n.meta.Nodes, Moves: n.meta.Moves, Catalogue: n.meta.Observers,
 		Backfills: n.meta.Backfills, Policy: n.meta.Policy, Restores: n.meta.Restores,
-		History: n.meta.History, Tokens: n.meta.Tokens, Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
+		History: n.meta.History, Tokens: n.meta.Tokens, Recoveries: n.meta.Recoveries,
+		Schedules: n.meta.Schedules, Schema: n.meta.Schema, Router: n.router, Carrier: n.carrier,
 		Members: n.others.members, Jobs: &n.status.reported, Gate: n.gate,
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
@@ -335,6 +336,7 @@ func (n *Node) openParts() {
 // startBackground starts the node's own goroutines, but for that of registration. Meta
 // has answered.
 func (n *Node) startBackground() {
+	n.background.start(n.noteRecovery)
 	changes := &changes{
 		woken: n.woken, tablets: n.tablets, jobs: n.jobs, members: n.others.members,
 		observers: n.observers, door: n.joining.door, admin: n.transport.admin, locks: n.lockd.Load(),

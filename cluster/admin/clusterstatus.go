@@ -45,6 +45,7 @@ func (s *Service) ClusterStatus(ctx context.Context,
 	wait.Go(func() { // meta that does not answer is found below
 		out.Schedules, _ = s.cfg.Schedules.List(asking)
 	})
+	wait.Go(func() { out.Recoveries, _ = s.cfg.Recoveries.Unverified(asking) })
 	nodes := &pb.NodesResponse{}
 	if err := s.nodeTable(ctx, nodes); err != nil {
 		cancel() // the goroutines above write to out and unfinished

@@ -36,6 +36,8 @@ type Config struct {
 	Tokens    *meta.Tokens
 	Schedules *meta.Schedules
 	Schema    *meta.Schema
+	// Recoveries are those from the loss of a quorum.
+	Recoveries *meta.Recoveries
 	// Where tablets are, and the way to one replica; who is alive, by gossip.
 	Router  *route.Router
 	Carrier *route.Carrier

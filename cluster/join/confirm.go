@@ -65,9 +65,10 @@ func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart
 
 // Confirm notes another node's start, the last in starts, if that directory knows the
 // last start that this node has heard of. Otherwise it is an old copy, and Confirm
-// returns false. The note is durable when it returns true.
+// returns false, as it does for a node that a recovery has declared dead. The note is
+// durable when it returns true.
 func (s *Self) Confirm(node, incarnation uint64, starts []uint64) (bool, error) {
-	if node == 0 || len(starts) == 0 || len(starts) > maxStarts {
+	if node == 0 || len(starts) == 0 || len(starts) > maxStarts || s.declaredDead(node) {
 		return false, nil
 	}
 	s.mu.Lock()

@@ -236,6 +236,10 @@ func (d *Door) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinResponse,
 			"its_address", req.Addresses.GetListen())
 		return nil, joinStatus(fmt.Errorf("%w: it is of %s, this is %s", ErrOtherCluster,
 			req.ClusterId, id.ClusterID))
+	case d.cfg.Self.declaredDead(req.NodeId):
+		return nil, joinStatus(fmt.Errorf("%w: node %d was declared dead when the cluster was "+
+			"recovered without it: delete its directory, and join with an empty one",
+			cluster.ErrForgotten, req.NodeId))
 	case registry == nil:
 		return nil, status.Error(codes.Unavailable, "this node is starting")
 	}

@@ -75,6 +75,8 @@ const maxStarts = 64
 type Self struct {
 	st *store.Store
 
+	recovery Recovery // does not change while a process runs
+
 	mu       sync.Mutex
 	record   selfRecord
 	contacts *pb.JoinResponse // immutable
@@ -88,6 +90,9 @@ func OpenSelf(st *store.Store) (*Self, error) {
 	known, err := s.read()
 	if err != nil {
 		return nil, err
+	}
+	if s.recovery.Plan != "" && !s.recovery.Applied {
+		return nil, ErrUnfinishedRecovery
 	}
 	if !known {
 		if s.record.NodeID, err = randomID(); err != nil {
@@ -140,7 +145,7 @@ func (s *Self) read() (known bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("join: read the node's contacts: %w", err)
 	}
-	return true, s.readSeen(snap)
+	return true, errors.Join(s.readSeen(snap), s.readRecovery(snap))
 }
 
 // wrapf puts text before an error; nil stays nil.

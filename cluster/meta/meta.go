@@ -29,6 +29,8 @@ type Meta struct {
 	Restores  *Restores
 	Tokens    *Tokens
 	Schedules *Schedules
+	// Recoveries are those from the loss of a quorum.
+	Recoveries *Recoveries
 }
 
 // New returns a Meta that reaches the meta tablet by send and finds user tablets by
@@ -46,6 +48,7 @@ func New(send route.Sender, router *route.Router) *Meta {
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
 		Schema: schema, Restores: &Restores{schema}, Tokens: &Tokens{r},
 		Schedules: &Schedules{r},
+		Recoveries: &Recoveries{records: r, nodes: nodes},
 	}
 }
 

@@ -49,6 +49,8 @@ const (
 	ObserverContended = "observer-contended" // runs come to nothing again and again
 	ObserverUnserved  = "observer-unserved"  // likewise, since something is unavailable
 	ObserverRepeating = "observer-repeating" // it runs for the same rows again and again
+
+	Unverified = "recovered-unverified" // after a quorum was lost, and nobody has looked since
 )
 
 const (
@@ -122,6 +124,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.history()
 	e.restores()
 	e.schedules()
+	e.recoveries()
 	e.locks()
 	for _, o := range status.GetObservers() {
 		e.observer(o)

@@ -286,6 +286,9 @@ func dataKinds() []kindCase {
 		{RestoreUnfinished, warning, func(r *pb.ClusterStatusResponse) {
 			r.Jobs = []*pb.Job{{Kind: "restore", State: "unfinished", Subject: "table bank"}}
 		}, "table bank", "percolator restore", 1},
+		{Unverified, warning, func(r *pb.ClusterStatusResponse) {
+			r.Recoveries = []*pb.Recovery{{Plan: "p", Dead: []uint64{3}, Tablets: []uint64{1, 2}}}
+		}, "recovery p", "percolator recover verify", 1},
 		{LockOld, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[2].Status.Tablets[1].OldestLockTs = ago(90 * time.Second)
 		}, "tablets 2", "1m30s", 1},

@@ -236,6 +236,17 @@ func (e *examination) restores() {
 	}
 }
 
+// recoveries tells of recoveries from the loss of a quorum that nobody has verified.
+func (e *examination) recoveries() {
+	for _, r := range e.status.GetRecoveries() {
+		e.add(warning, Unverified, "recovery "+r.GetPlan(),
+			fmt.Sprintf("After a quorum was lost, the groups of tablets %s were made anew from one replica "+
+				"each, without nodes %s: acknowledged writes may be missing.", list(r.GetTablets()),
+				list(r.GetDead())),
+			"`percolator recover verify` looks for what the loss has left behind, and ends this.")
+	}
+}
+
 // locks tells of tablets with a lock that has been there for longer than a transaction takes.
 func (e *examination) locks() {
 	var tablets []uint64

@@ -78,9 +78,10 @@ var calls = map[string]access{
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Admin_ReplayRow_FullMethodName:    {role: certs.Writer, audited: true},
 	// It changes nothing, but reads all of a tablet on each of its replicas.
-	pb.Admin_VerifyTablet_FullMethodName: {role: certs.Operator},
-	pb.Admin_RestoreTable_FullMethodName: {role: certs.Operator},
-	pb.Admin_RestoreCells_FullMethodName: {role: certs.Operator, quiet: true},
+	pb.Admin_VerifyTablet_FullMethodName:   {role: certs.Operator},
+	pb.Admin_RestoreTable_FullMethodName:   {role: certs.Operator},
+	pb.Admin_FinishRecovery_FullMethodName: {role: certs.Operator},
+	pb.Admin_RestoreCells_FullMethodName:   {role: certs.Operator, quiet: true},
 	// Who may read all that there is may tell how far the copy has come, and hold history for
 	// the next one.
 	pb.Admin_ReportJob_FullMethodName:  {role: certs.Reader},

@@ -36,7 +36,8 @@ var leastRoles = map[string]certs.Role{
 	"DescribeProcess": certs.Operator,
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
 	"ReplayParked": certs.Writer, "ReplayRow": certs.Writer, "FinalizeUpgrade": certs.Operator,
-	"SetGrant": certs.Operator, "Grants": certs.Reader,
+	"FinishRecovery": certs.Operator,
+	"SetGrant":       certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
 	"BackupSchedules": certs.Reader,

@@ -132,6 +132,13 @@ func outcomeOf(err error) (outcome, why string) {
 	return "failed", err.Error()
 }
 
+// AuditOffline writes the line of an act that was done while no node ran: method is what it
+// is called, name who has done it.
+func AuditOffline(ctx context.Context, logger *slog.Logger, method, name string, req proto.Message) {
+	who := Caller{Role: certs.Operator, Name: name, By: "offline"}
+	audit(ctx, logger, who, method, req, "done", "")
+}
+
 // audit writes one line. It goes past the log's level: who sets that must not be able to
 // keep acts out of the log.
 func audit(ctx context.Context, logger *slog.Logger, who Caller, method string, req any,

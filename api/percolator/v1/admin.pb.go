@@ -177,7 +177,7 @@ func (x BackfillRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BackfillRequest_Action.Descriptor instead.
 func (BackfillRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33, 0}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Token lets whoever knows its secret log in to the console.
@@ -1244,6 +1244,7 @@ type ClusterStatusResponse struct {
 	// How many more nodes may fail, whichever they are, with every tablet still having a quorum; -1: some have none now.
 	Survives            int32             `protobuf:"varint,8,opt,name=survives,proto3" json:"survives,omitempty"`
 	Jobs                []*Job            `protobuf:"bytes,12,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                          // what the cluster and its clients work on: those that run first
+	Recoveries          []*Recovery       `protobuf:"bytes,20,rep,name=recoveries,proto3" json:"recoveries,omitempty"`                                              // from the loss of a quorum, which were not verified yet
 	RestoresUnavailable string            `protobuf:"bytes,13,opt,name=restores_unavailable,json=restoresUnavailable,proto3" json:"restores_unavailable,omitempty"` // why tables that are being restored could not be read from meta; empty: they were
 	Schedules           []*BackupSchedule `protobuf:"bytes,14,rep,name=schedules,proto3" json:"schedules,omitempty"`
 	unknownFields       protoimpl.UnknownFields
@@ -1343,6 +1344,13 @@ func (x *ClusterStatusResponse) GetJobs() []*Job {
 	return nil
 }
 
+func (x *ClusterStatusResponse) GetRecoveries() []*Recovery {
+	if x != nil {
+		return x.Recoveries
+	}
+	return nil
+}
+
 func (x *ClusterStatusResponse) GetRestoresUnavailable() string {
 	if x != nil {
 		return x.RestoresUnavailable
@@ -1357,6 +1365,187 @@ func (x *ClusterStatusResponse) GetSchedules() []*BackupSchedule {
 	return nil
 }
 
+// Recovery is one recovery of the cluster from the loss of a quorum.
+type Recovery struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Plan           string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`                                              // its id
+	By             string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`                                                  // who has applied the plan
+	UnixMs         int64                  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                           // when the plan was made
+	Dead           []uint64               `protobuf:"fixed64,4,rep,packed,name=dead,proto3" json:"dead,omitempty"`                                     // nodes that it has declared dead
+	HighestTs      uint64                 `protobuf:"varint,5,opt,name=highest_ts,json=highestTs,proto3" json:"highest_ts,omitempty"`                  // the highest timestamp that was seen in any store
+	Tablets        []uint64               `protobuf:"varint,6,rep,packed,name=tablets,proto3" json:"tablets,omitempty"`                                // whose groups were made anew
+	VerifiedUnixMs int64                  `protobuf:"varint,7,opt,name=verified_unix_ms,json=verifiedUnixMs,proto3" json:"verified_unix_ms,omitempty"` // 0: not verified yet
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Recovery) Reset() {
+	*x = Recovery{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recovery) ProtoMessage() {}
+
+func (x *Recovery) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
+func (*Recovery) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Recovery) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *Recovery) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Recovery) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Recovery) GetDead() []uint64 {
+	if x != nil {
+		return x.Dead
+	}
+	return nil
+}
+
+func (x *Recovery) GetHighestTs() uint64 {
+	if x != nil {
+		return x.HighestTs
+	}
+	return 0
+}
+
+func (x *Recovery) GetTablets() []uint64 {
+	if x != nil {
+		return x.Tablets
+	}
+	return nil
+}
+
+func (x *Recovery) GetVerifiedUnixMs() int64 {
+	if x != nil {
+		return x.VerifiedUnixMs
+	}
+	return 0
+}
+
+type FinishRecoveryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishRecoveryRequest) Reset() {
+	*x = FinishRecoveryRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishRecoveryRequest) ProtoMessage() {}
+
+func (x *FinishRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*FinishRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FinishRecoveryRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+type FinishRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Recovery      *Recovery              `protobuf:"bytes,1,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishRecoveryResponse) Reset() {
+	*x = FinishRecoveryResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishRecoveryResponse) ProtoMessage() {}
+
+func (x *FinishRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*FinishRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FinishRecoveryResponse) GetRecovery() *Recovery {
+	if x != nil {
+		return x.Recovery
+	}
+	return nil
+}
+
 type ReportJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // its id tells it from others; state is running, done or failed
@@ -1366,7 +1555,7 @@ type ReportJobRequest struct {
 
 func (x *ReportJobRequest) Reset() {
 	*x = ReportJobRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1567,7 @@ func (x *ReportJobRequest) String() string {
 func (*ReportJobRequest) ProtoMessage() {}
 
 func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[23]
+	mi := &file_percolator_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1580,7 @@ func (x *ReportJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobRequest.ProtoReflect.Descriptor instead.
 func (*ReportJobRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportJobRequest) GetJob() *Job {
@@ -1409,7 +1598,7 @@ type ReportJobResponse struct {
 
 func (x *ReportJobResponse) Reset() {
 	*x = ReportJobResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1610,7 @@ func (x *ReportJobResponse) String() string {
 func (*ReportJobResponse) ProtoMessage() {}
 
 func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[24]
+	mi := &file_percolator_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1623,7 @@ func (x *ReportJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportJobResponse.ProtoReflect.Descriptor instead.
 func (*ReportJobResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 type NodeReport struct {
@@ -1450,7 +1639,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1651,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[25]
+	mi := &file_percolator_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1664,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NodeReport) GetNode() *Node {
@@ -1527,7 +1716,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1728,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[26]
+	mi := &file_percolator_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1741,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Finding) GetSeverity() Severity {
@@ -1605,7 +1794,7 @@ type RestoreTableRequest struct {
 
 func (x *RestoreTableRequest) Reset() {
 	*x = RestoreTableRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1806,7 @@ func (x *RestoreTableRequest) String() string {
 func (*RestoreTableRequest) ProtoMessage() {}
 
 func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[27]
+	mi := &file_percolator_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1819,7 @@ func (x *RestoreTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableRequest.ProtoReflect.Descriptor instead.
 func (*RestoreTableRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RestoreTableRequest) GetName() string {
@@ -1671,7 +1860,7 @@ type RestoreTableResponse struct {
 
 func (x *RestoreTableResponse) Reset() {
 	*x = RestoreTableResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1872,7 @@ func (x *RestoreTableResponse) String() string {
 func (*RestoreTableResponse) ProtoMessage() {}
 
 func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[28]
+	mi := &file_percolator_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1885,7 @@ func (x *RestoreTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreTableResponse.ProtoReflect.Descriptor instead.
 func (*RestoreTableResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreTableResponse) GetTableId() uint32 {
@@ -1724,7 +1913,7 @@ type RestoreCellsRequest struct {
 
 func (x *RestoreCellsRequest) Reset() {
 	*x = RestoreCellsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1925,7 @@ func (x *RestoreCellsRequest) String() string {
 func (*RestoreCellsRequest) ProtoMessage() {}
 
 func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[29]
+	mi := &file_percolator_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1938,7 @@ func (x *RestoreCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsRequest.ProtoReflect.Descriptor instead.
 func (*RestoreCellsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreCellsRequest) GetName() string {
@@ -1781,7 +1970,7 @@ type RestoreCellsResponse struct {
 
 func (x *RestoreCellsResponse) Reset() {
 	*x = RestoreCellsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1982,7 @@ func (x *RestoreCellsResponse) String() string {
 func (*RestoreCellsResponse) ProtoMessage() {}
 
 func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[30]
+	mi := &file_percolator_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1995,7 @@ func (x *RestoreCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCellsResponse.ProtoReflect.Descriptor instead.
 func (*RestoreCellsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 type ControlObserverRequest struct {
@@ -1821,7 +2010,7 @@ type ControlObserverRequest struct {
 
 func (x *ControlObserverRequest) Reset() {
 	*x = ControlObserverRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2022,7 @@ func (x *ControlObserverRequest) String() string {
 func (*ControlObserverRequest) ProtoMessage() {}
 
 func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[31]
+	mi := &file_percolator_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2035,7 @@ func (x *ControlObserverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverRequest.ProtoReflect.Descriptor instead.
 func (*ControlObserverRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ControlObserverRequest) GetName() string {
@@ -1886,7 +2075,7 @@ type ControlObserverResponse struct {
 
 func (x *ControlObserverResponse) Reset() {
 	*x = ControlObserverResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2087,7 @@ func (x *ControlObserverResponse) String() string {
 func (*ControlObserverResponse) ProtoMessage() {}
 
 func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[32]
+	mi := &file_percolator_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2100,7 @@ func (x *ControlObserverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlObserverResponse.ProtoReflect.Descriptor instead.
 func (*ControlObserverResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ControlObserverResponse) GetInfo() *ObserverInfo {
@@ -1931,7 +2120,7 @@ type BackfillRequest struct {
 
 func (x *BackfillRequest) Reset() {
 	*x = BackfillRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2132,7 @@ func (x *BackfillRequest) String() string {
 func (*BackfillRequest) ProtoMessage() {}
 
 func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[33]
+	mi := &file_percolator_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2145,7 @@ func (x *BackfillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillRequest.ProtoReflect.Descriptor instead.
 func (*BackfillRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackfillRequest) GetName() string {
@@ -1982,7 +2171,7 @@ type BackfillResponse struct {
 
 func (x *BackfillResponse) Reset() {
 	*x = BackfillResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2183,7 @@ func (x *BackfillResponse) String() string {
 func (*BackfillResponse) ProtoMessage() {}
 
 func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[34]
+	mi := &file_percolator_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2196,7 @@ func (x *BackfillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillResponse.ProtoReflect.Descriptor instead.
 func (*BackfillResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackfillResponse) GetBackfill() *Backfill {
@@ -2045,7 +2234,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2246,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[35]
+	mi := &file_percolator_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2259,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Node) GetNodeId() uint64 {
@@ -2215,7 +2404,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2416,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[36]
+	mi := &file_percolator_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2429,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodesRequest) GetLeaders() bool {
@@ -2264,7 +2453,7 @@ type NodesResponse struct {
 
 func (x *NodesResponse) Reset() {
 	*x = NodesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2465,7 @@ func (x *NodesResponse) String() string {
 func (*NodesResponse) ProtoMessage() {}
 
 func (x *NodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[37]
+	mi := &file_percolator_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2478,7 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
 func (*NodesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodesResponse) GetNodes() []*Node {
@@ -2331,7 +2520,7 @@ type TabletLeader struct {
 
 func (x *TabletLeader) Reset() {
 	*x = TabletLeader{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2532,7 @@ func (x *TabletLeader) String() string {
 func (*TabletLeader) ProtoMessage() {}
 
 func (x *TabletLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[38]
+	mi := &file_percolator_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2545,7 @@ func (x *TabletLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLeader.ProtoReflect.Descriptor instead.
 func (*TabletLeader) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TabletLeader) GetTabletId() uint64 {
@@ -2384,7 +2573,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2585,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[39]
+	mi := &file_percolator_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2598,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainNodeRequest) GetNodeId() uint64 {
@@ -2435,7 +2624,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2636,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[40]
+	mi := &file_percolator_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2649,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -2483,7 +2672,7 @@ type MoveTabletRequest struct {
 
 func (x *MoveTabletRequest) Reset() {
 	*x = MoveTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2684,7 @@ func (x *MoveTabletRequest) String() string {
 func (*MoveTabletRequest) ProtoMessage() {}
 
 func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[41]
+	mi := &file_percolator_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2697,7 @@ func (x *MoveTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletRequest.ProtoReflect.Descriptor instead.
 func (*MoveTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MoveTabletRequest) GetTabletId() uint64 {
@@ -2548,7 +2737,7 @@ type MoveTabletResponse struct {
 
 func (x *MoveTabletResponse) Reset() {
 	*x = MoveTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2749,7 @@ func (x *MoveTabletResponse) String() string {
 func (*MoveTabletResponse) ProtoMessage() {}
 
 func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[42]
+	mi := &file_percolator_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2762,7 @@ func (x *MoveTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveTabletResponse.ProtoReflect.Descriptor instead.
 func (*MoveTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
@@ -2592,7 +2781,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2793,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[43]
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2806,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -2637,7 +2826,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2838,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[44]
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2851,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -2690,7 +2879,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2891,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[45]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2904,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -2749,7 +2938,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2950,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2963,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2794,7 +2983,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2995,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +3008,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -2847,7 +3036,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3048,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3061,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -2925,7 +3114,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3126,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3139,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3088,7 +3277,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3289,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3302,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3133,7 +3322,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3334,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3347,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3187,7 +3376,7 @@ type HoldBackupRequest struct {
 
 func (x *HoldBackupRequest) Reset() {
 	*x = HoldBackupRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3388,7 @@ func (x *HoldBackupRequest) String() string {
 func (*HoldBackupRequest) ProtoMessage() {}
 
 func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3401,7 @@ func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
 func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HoldBackupRequest) GetHold() *BackupHold {
@@ -3238,7 +3427,7 @@ type HoldBackupResponse struct {
 
 func (x *HoldBackupResponse) Reset() {
 	*x = HoldBackupResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3439,7 @@ func (x *HoldBackupResponse) String() string {
 func (*HoldBackupResponse) ProtoMessage() {}
 
 func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3452,7 @@ func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
 func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HoldBackupResponse) GetBound() uint64 {
@@ -3298,7 +3487,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3499,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3512,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BackupSchedule) GetName() string {
@@ -3440,7 +3629,7 @@ type BackupScheduleRecord struct {
 
 func (x *BackupScheduleRecord) Reset() {
 	*x = BackupScheduleRecord{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3641,7 @@ func (x *BackupScheduleRecord) String() string {
 func (*BackupScheduleRecord) ProtoMessage() {}
 
 func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3654,7 @@ func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
 func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
@@ -3486,7 +3675,7 @@ type BackupSchedulesRequest struct {
 
 func (x *BackupSchedulesRequest) Reset() {
 	*x = BackupSchedulesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3687,7 @@ func (x *BackupSchedulesRequest) String() string {
 func (*BackupSchedulesRequest) ProtoMessage() {}
 
 func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3700,7 @@ func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
@@ -3544,7 +3733,7 @@ type BackupSchedulesResponse struct {
 
 func (x *BackupSchedulesResponse) Reset() {
 	*x = BackupSchedulesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3745,7 @@ func (x *BackupSchedulesResponse) String() string {
 func (*BackupSchedulesResponse) ProtoMessage() {}
 
 func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3758,7 @@ func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
@@ -3587,7 +3776,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3788,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3801,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -3625,7 +3814,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3826,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3839,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -3676,7 +3865,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3688,7 +3877,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3701,7 +3890,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3719,7 +3908,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3920,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3933,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -3814,7 +4003,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\tR\x05level\"-\n" +
 	"\x13SetLogLevelResponse\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\"\x16\n" +
-	"\x14ClusterStatusRequest\"\x80\x04\n" +
+	"\x14ClusterStatusRequest\"\xb9\x04\n" +
 	"\x15ClusterStatusResponse\x12\x17\n" +
 	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12/\n" +
@@ -3824,9 +4013,25 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x15observers_unavailable\x18\x06 \x01(\tR\x14observersUnavailable\x122\n" +
 	"\bfindings\x18\a \x03(\v2\x16.percolator.v1.FindingR\bfindings\x12\x1a\n" +
 	"\bsurvives\x18\b \x01(\x05R\bsurvives\x12&\n" +
-	"\x04jobs\x18\f \x03(\v2\x12.percolator.v1.JobR\x04jobs\x121\n" +
+	"\x04jobs\x18\f \x03(\v2\x12.percolator.v1.JobR\x04jobs\x127\n" +
+	"\n" +
+	"recoveries\x18\x14 \x03(\v2\x17.percolator.v1.RecoveryR\n" +
+	"recoveries\x121\n" +
 	"\x14restores_unavailable\x18\r \x01(\tR\x13restoresUnavailable\x12;\n" +
-	"\tschedules\x18\x0e \x03(\v2\x1d.percolator.v1.BackupScheduleR\tschedules\"8\n" +
+	"\tschedules\x18\x0e \x03(\v2\x1d.percolator.v1.BackupScheduleR\tschedules\"\xbe\x01\n" +
+	"\bRecovery\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\tR\x04plan\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x17\n" +
+	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12\x12\n" +
+	"\x04dead\x18\x04 \x03(\x06R\x04dead\x12\x1d\n" +
+	"\n" +
+	"highest_ts\x18\x05 \x01(\x04R\thighestTs\x12\x18\n" +
+	"\atablets\x18\x06 \x03(\x04R\atablets\x12(\n" +
+	"\x10verified_unix_ms\x18\a \x01(\x03R\x0everifiedUnixMs\"+\n" +
+	"\x15FinishRecoveryRequest\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\tR\x04plan\"M\n" +
+	"\x16FinishRecoveryResponse\x123\n" +
+	"\brecovery\x18\x01 \x01(\v2\x17.percolator.v1.RecoveryR\brecovery\"8\n" +
 	"\x10ReportJobRequest\x12$\n" +
 	"\x03job\x18\x01 \x01(\v2\x12.percolator.v1.JobR\x03job\"\x13\n" +
 	"\x11ReportJobResponse\"\xd0\x01\n" +
@@ -4031,7 +4236,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xe1\x10\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xc0\x11\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -4060,7 +4265,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\bSetGrant\x12\x1e.percolator.v1.SetGrantRequest\x1a\x1f.percolator.v1.SetGrantResponse\x12E\n" +
 	"\x06Grants\x12\x1c.percolator.v1.GrantsRequest\x1a\x1d.percolator.v1.GrantsResponse\x12W\n" +
 	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponse\x12N\n" +
-	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponse\x12]\n" +
+	"\x0eFinishRecovery\x12$.percolator.v1.FinishRecoveryRequest\x1a%.percolator.v1.FinishRecoveryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -4075,7 +4281,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                    // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -4103,59 +4309,62 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*SetLogLevelResponse)(nil),      // 23: percolator.v1.SetLogLevelResponse
 	(*ClusterStatusRequest)(nil),     // 24: percolator.v1.ClusterStatusRequest
 	(*ClusterStatusResponse)(nil),    // 25: percolator.v1.ClusterStatusResponse
-	(*ReportJobRequest)(nil),         // 26: percolator.v1.ReportJobRequest
-	(*ReportJobResponse)(nil),        // 27: percolator.v1.ReportJobResponse
-	(*NodeReport)(nil),               // 28: percolator.v1.NodeReport
-	(*Finding)(nil),                  // 29: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),      // 30: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),     // 31: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),      // 32: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),     // 33: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),   // 34: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),  // 35: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),          // 36: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),         // 37: percolator.v1.BackfillResponse
-	(*Node)(nil),                     // 38: percolator.v1.Node
-	(*NodesRequest)(nil),             // 39: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),            // 40: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),             // 41: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),         // 42: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 43: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),        // 44: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),       // 45: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),    // 46: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),   // 47: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),            // 48: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),      // 49: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),     // 50: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),          // 51: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                   // 52: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),     // 53: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),    // 54: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),        // 55: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),       // 56: percolator.v1.HoldBackupResponse
-	(*BackupSchedule)(nil),           // 57: percolator.v1.BackupSchedule
-	(*BackupScheduleRecord)(nil),     // 58: percolator.v1.BackupScheduleRecord
-	(*BackupSchedulesRequest)(nil),   // 59: percolator.v1.BackupSchedulesRequest
-	(*BackupSchedulesResponse)(nil),  // 60: percolator.v1.BackupSchedulesResponse
-	(*FinalizeUpgradeRequest)(nil),   // 61: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),  // 62: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),        // 63: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 64: percolator.v1.ForgetNodeResponse
-	nil,                              // 65: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 66: percolator.v1.ObserverState
-	(*Job)(nil),                      // 67: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 68: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 69: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 70: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 71: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 72: percolator.v1.Backfill
-	(NodeState)(0),                   // 73: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 74: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 75: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 76: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),           // 77: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),               // 78: percolator.v1.BackupHold
+	(*Recovery)(nil),                 // 26: percolator.v1.Recovery
+	(*FinishRecoveryRequest)(nil),    // 27: percolator.v1.FinishRecoveryRequest
+	(*FinishRecoveryResponse)(nil),   // 28: percolator.v1.FinishRecoveryResponse
+	(*ReportJobRequest)(nil),         // 29: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),        // 30: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),               // 31: percolator.v1.NodeReport
+	(*Finding)(nil),                  // 32: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),      // 33: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),     // 34: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),      // 35: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),     // 36: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),   // 37: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),  // 38: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),          // 39: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),         // 40: percolator.v1.BackfillResponse
+	(*Node)(nil),                     // 41: percolator.v1.Node
+	(*NodesRequest)(nil),             // 42: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),            // 43: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),             // 44: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),         // 45: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 46: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),        // 47: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),       // 48: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),    // 49: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),   // 50: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),            // 51: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),      // 52: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),     // 53: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),          // 54: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                   // 55: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),     // 56: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),    // 57: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),        // 58: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),       // 59: percolator.v1.HoldBackupResponse
+	(*BackupSchedule)(nil),           // 60: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),     // 61: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),   // 62: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),  // 63: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),   // 64: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),  // 65: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),        // 66: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),       // 67: percolator.v1.ForgetNodeResponse
+	nil,                              // 68: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),            // 69: percolator.v1.ObserverState
+	(*Job)(nil),                      // 70: percolator.v1.Job
+	(*NodeStatusResponse)(nil),       // 71: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),              // 72: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),           // 73: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),             // 74: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                 // 75: percolator.v1.Backfill
+	(NodeState)(0),                   // 76: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),         // 77: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),           // 78: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),         // 79: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),           // 80: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),               // 81: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -4163,98 +4372,102 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 2: percolator.v1.TokensResponse.tokens:type_name -> percolator.v1.Token
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
-	28, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	66, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
-	29, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	67, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
-	57, // 9: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	67, // 10: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
-	38, // 11: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	68, // 12: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
-	0,  // 13: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	69, // 14: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	69, // 15: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	70, // 16: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	71, // 17: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 18: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	72, // 19: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	65, // 20: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	73, // 21: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	38, // 22: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	41, // 23: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	38, // 24: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	74, // 25: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	74, // 26: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	48, // 27: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	75, // 28: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	51, // 29: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	76, // 30: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 31: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	77, // 32: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	52, // 33: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	52, // 34: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	78, // 35: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	78, // 36: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	78, // 37: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	57, // 38: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
-	57, // 39: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
-	57, // 40: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	77, // 41: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	34, // 42: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	36, // 43: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	39, // 44: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	42, // 45: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	44, // 46: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	46, // 47: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	49, // 48: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	63, // 49: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	53, // 50: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	61, // 51: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	30, // 52: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	32, // 53: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	55, // 54: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	59, // 55: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	24, // 56: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 57: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 58: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	26, // 59: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 60: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 61: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 62: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 63: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 64: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 65: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 66: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	35, // 67: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	37, // 68: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	40, // 69: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	43, // 70: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	45, // 71: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	47, // 72: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	50, // 73: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	64, // 74: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	54, // 75: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	62, // 76: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	31, // 77: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	33, // 78: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	56, // 79: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	60, // 80: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	25, // 81: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 82: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 83: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	27, // 84: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 85: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 86: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 87: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 88: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 89: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 90: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 91: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	67, // [67:92] is the sub-list for method output_type
-	42, // [42:67] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	31, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
+	69, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	32, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
+	70, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	26, // 9: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
+	60, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	26, // 11: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
+	70, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	41, // 13: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
+	71, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	0,  // 15: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
+	72, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	72, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	73, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	74, // 19: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 20: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	75, // 21: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	68, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	76, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	41, // 24: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	44, // 25: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	41, // 26: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	77, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	77, // 28: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	51, // 29: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	78, // 30: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	54, // 31: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	79, // 32: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 33: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	80, // 34: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	55, // 35: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	55, // 36: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	81, // 37: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	81, // 38: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	81, // 39: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	60, // 40: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	60, // 41: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	60, // 42: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	80, // 43: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	37, // 44: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	39, // 45: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	42, // 46: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	45, // 47: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	47, // 48: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	49, // 49: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	52, // 50: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	66, // 51: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	56, // 52: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	64, // 53: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	33, // 54: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	35, // 55: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	58, // 56: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	62, // 57: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	24, // 58: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 59: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 60: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	29, // 61: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 62: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 63: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 64: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 65: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 66: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 67: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 68: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	27, // 69: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	38, // 70: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	40, // 71: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	43, // 72: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	46, // 73: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	48, // 74: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	50, // 75: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	53, // 76: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	67, // 77: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	57, // 78: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	65, // 79: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	34, // 80: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	36, // 81: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	59, // 82: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	63, // 83: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	25, // 84: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 85: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 86: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	30, // 87: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 88: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 89: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 90: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 91: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 92: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 93: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 94: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	28, // 95: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	70, // [70:96] is the sub-list for method output_type
+	44, // [44:70] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -4264,15 +4477,15 @@ func file_percolator_v1_admin_proto_init() {
 	}
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
-	file_percolator_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   63,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

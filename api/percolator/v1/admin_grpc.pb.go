@@ -44,6 +44,7 @@ const (
 	Admin_Grants_FullMethodName          = "/percolator.v1.Admin/Grants"
 	Admin_ReplayParked_FullMethodName    = "/percolator.v1.Admin/ReplayParked"
 	Admin_ReplayRow_FullMethodName       = "/percolator.v1.Admin/ReplayRow"
+	Admin_FinishRecovery_FullMethodName  = "/percolator.v1.Admin/FinishRecovery"
 )
 
 // AdminClient is the client API for Admin service.
@@ -105,6 +106,8 @@ type AdminClient interface {
 	ReplayParked(ctx context.Context, in *ReplayParkedRequest, opts ...grpc.CallOption) (*ReplayParkedResponse, error)
 	// Has an observer run again for one row whose notification is parked.
 	ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error)
+	// Records that a cluster which was recovered from the loss of a quorum was verified.
+	FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error)
 }
 
 type adminClient struct {
@@ -365,6 +368,16 @@ func (c *adminClient) ReplayRow(ctx context.Context, in *ReplayRowRequest, opts 
 	return out, nil
 }
 
+func (c *adminClient) FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinishRecoveryResponse)
+	err := c.cc.Invoke(ctx, Admin_FinishRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -424,6 +437,8 @@ type AdminServer interface {
 	ReplayParked(context.Context, *ReplayParkedRequest) (*ReplayParkedResponse, error)
 	// Has an observer run again for one row whose notification is parked.
 	ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error)
+	// Records that a cluster which was recovered from the loss of a quorum was verified.
+	FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -508,6 +523,9 @@ func (UnimplementedAdminServer) ReplayParked(context.Context, *ReplayParkedReque
 }
 func (UnimplementedAdminServer) ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayRow not implemented")
+}
+func (UnimplementedAdminServer) FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FinishRecovery not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -980,6 +998,24 @@ func _Admin_ReplayRow_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_FinishRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinishRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).FinishRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_FinishRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).FinishRecovery(ctx, req.(*FinishRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1086,6 +1122,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayRow",
 			Handler:    _Admin_ReplayRow_Handler,
+		},
+		{
+			MethodName: "FinishRecovery",
+			Handler:    _Admin_FinishRecovery_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,19 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+)
+
+// FinishRecovery implements pb.AdminServer: it records that what `percolator recover verify`
+// looks at was found in order. It may be repeated.
+func (s *Service) FinishRecovery(ctx context.Context,
+	req *pb.FinishRecoveryRequest) (*pb.FinishRecoveryResponse, error) {
+	r, err := s.cfg.Recoveries.Finish(ctx, req.GetPlan(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.FinishRecoveryResponse{Recovery: r}, nil
+}

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/percolator-go/percolator/internal/rpc"
+	"github.com/percolator-go/percolator/internal/txn"
+)
+
+// recoveryPause is the time between two attempts to reach meta.
+const recoveryPause = time.Second
+
+// noteRecovery tells meta of the recovery that was applied to this node's directory, and
+// writes it to the audit log, once. It runs until meta has answered or ctx ends.
+func (n *Node) noteRecovery(ctx context.Context) {
+	r := n.joining.self.Recovery()
+	if r.Plan == "" || r.Noted {
+		return
+	}
+	note := r.Message()
+	for {
+		err := n.meta.Recoveries.Note(ctx, note)
+		if err == nil {
+			rpc.AuditOffline(ctx, n.cfg.Logger, "RecoverApply", r.By, note)
+			err = n.joining.self.RecoveryNoted()
+		}
+		if err == nil {
+			return
+		}
+		n.cfg.Logger.Warn("the recovery of this node's directory is not in meta yet", "error", err)
+		if txn.Sleep(ctx, recoveryPause) != nil {
+			return
+		}
+	}
+}
