@@ -143,13 +143,18 @@ var layers = []layer{
 	{of: "internal/httpd", may: []string{
 		pb, "internal/connlimit", "internal/mvcc", "internal/pbjson", "internal/wire",
 	}},
+	{of: "internal/salvage", may: []string{
+		pb, "actors/tablet", "actors/tablet/group", "actors/tablet/snapshot", "actors/tablet/writers",
+		"cluster", "cluster/join", "cluster/meta", "internal/actorkit", "internal/mvcc", "internal/wire",
+		"store",
+	}},
 	{of: "backup", may: []string{
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
 	{of: "internal/cli/...", may: []string{
 		root, pb, "backup", "internal/actorkit", "internal/certs", "internal/cli/...", "node/config",
-		"internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc", "internal/txn",
-		"internal/version", "internal/wire",
+		"internal/handle", "internal/inspect", "internal/mvcc", "internal/pbjson", "internal/policy", "internal/rpc",
+		"internal/salvage", "internal/txn", "internal/version", "internal/wire", "store",
 	}},
 	{of: "node", may: []string{"..."}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},

@@ -158,6 +158,7 @@ named by --config.`,
 	}{
 		{"node", "Run a node:", []*cobra.Command{
 			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d), jobsCommand(d),
+			recoverCommand(d),
 		}},
 		{"cells", "Read and write:", []*cobra.Command{
 			tableCommand(d), getCommand(d), setCommand(d), deleteCommand(d), scanCommand(d),

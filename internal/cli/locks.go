@@ -165,6 +165,8 @@ type resolver struct {
 	list   *listing
 
 	resolved, alive, young int
+
+	settled func(*resolvedJSON) // is told what became of each lock; may be nil
 }
 
 // lockResolve resolves locks as a reader that meets them does. Only --force can make a
@@ -342,6 +344,9 @@ func (v *resolver) settle(ctx context.Context, e *pb.WalkEntry) error {
 		v.resolved++
 	default:
 		v.alive++
+	}
+	if v.settled != nil {
+		v.settled(&out)
 	}
 	v.list.add(out, append(line, v.text(&out, l))...)
 	return nil

@@ -379,4 +379,12 @@ var properties = []property{
 	{tag: "prune_parents_first", pkg: "backup", test: "^TestPruneCutShort$", assertion: "ORPHANED: .*"},
 	{tag: "archiver_notes_interrupted", pkg: "actors/archiver", test: "^TestInterruptedBackupStaysDue$",
 		assertion: "INTERRUPTED: .*"},
+	{tag: "recover_shorter_log", pkg: "internal/salvage", test: "^TestLongestLogGoesOn$",
+		assertion: "SHORTER-LOG: .*"},
+	{tag: "recover_beside_quorum", pkg: "internal/salvage", test: "^TestMayLive$",
+		assertion: "QUORUM-MAY-LIVE: .*"},
+	{tag: "recover_low_mark", pkg: "internal/salvage", test: "^TestMark$",
+		assertion: "MARK-NOT-RAISED: .*"},
+	{tag: "recover_dead_returns", pkg: "internal/salvage", test: "^TestDeadStayOut$",
+		assertion: "DEAD-RETURNS: .*"},
 }

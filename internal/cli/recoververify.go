@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/inspect"
+)
+
+func recoverVerify(d *deps) *cobra.Command {
+	return d.withClient(&cobra.Command{
+		Use:   "verify",
+		Short: "Look for what a lost quorum has left behind, and end the recovery",
+		Long: `Look for what the loss of a quorum can have left behind: replicas that differ, timestamps that were given out before,
+locks whose primary is gone and secondaries without a decision, which are resolved as every reader would, and notifications,
+which are counted. If all is in order that is recorded, and ` + "`doctor`" + ` no longer names the recovery. The exit code is 1
+if something is not.
+
+What it cannot find: a transaction of which one tablet has lost its part, and another one has committed its own. Compare with
+what the applications know.`,
+		Example: "recover verify\nrecover verify -o json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return d.conn.runLong(cmd, verifyRecovery) },
+	})
+}
+
+// recoveredJSON sums up the verification of a recovery, in JSON.
+type recoveredJSON struct {
+	Plan       string `json:"plan"`
+	Committed  int    `json:"locks_committed"`   // that were rolled forward
+	RolledBack int    `json:"locks_rolled_back"` // the primary among them
+	// Orphans are secondaries that were rolled back because their primary has neither a lock
+	// nor a decision.
+	Orphans int    `json:"locks_without_primary"`
+	Pending uint64 `json:"notifications_pending"`
+	Parked  uint64 `json:"notifications_parked"`
+}
+
+// verifyRecovery verifies the cluster and ends all of its recoveries.
+func verifyRecovery(ctx context.Context, s *session) error {
+	status, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	if err != nil {
+		return err
+	}
+	if len(status.Recoveries) == 0 {
+		return s.out.done("no recovery waits to be verified")
+	}
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range status.Recoveries {
+		if uint64(now) <= r.HighestTs {
+			return fmt.Errorf("the oracle gives out %d, and %d was given out before the loss: stop all clients",
+				now, r.HighestTs)
+		}
+	}
+	found := &recoveredJSON{}
+	for _, o := range status.Observers {
+		found.Pending, found.Parked = found.Pending+o.GetNotifications(), found.Parked+o.GetParked()
+	}
+	if err := found.locks(ctx, s); err != nil {
+		return err
+	}
+	if err := verify(ctx, s); err != nil {
+		return err
+	}
+	for _, r := range status.Recoveries {
+		if _, err := s.admin.FinishRecovery(ctx, &pb.FinishRecoveryRequest{Plan: r.Plan}); err != nil {
+			return err
+		}
+		found.Plan = r.Plan
+		if err := s.out.answer(found, "recovery %s is verified: timestamps are new, replicas equal; %d locks were "+
+			"rolled forward, %d rolled back, %d of them secondaries without a primary; %d notifications wait, %d are "+
+			"parked", found.Plan, found.Committed, found.RolledBack, found.Orphans, found.Pending, found.Parked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// locks resolves all locks, and counts what becomes of them.
+func (found *recoveredJSON) locks(ctx context.Context, s *session) error {
+	names, catalogue, err := s.schema(ctx)
+	if err != nil {
+		return err
+	}
+	tables, _ := names.chosen(nil)
+	primaries := map[uint64]bool{} // transactions whose primary has its lock
+	for e, err := range s.locks(ctx, catalogue, tables) {
+		if err != nil {
+			return err
+		}
+		if inspect.SameCell(e.Cell, lockOf(e).GetPrimary()) {
+			primaries[lockOf(e).GetStartTs()] = true
+		}
+	}
+	v := &resolver{all: true, session: s, settled: func(out *resolvedJSON) {
+		switch out.Outcome {
+		case "committed":
+			found.Committed++
+		case "rolled_back":
+			found.RolledBack++
+			if !primaries[out.StartTS] {
+				found.Orphans++
+			}
+		}
+	}}
+	return v.run(ctx, nil, nil)
+}

@@ -1,0 +1,513 @@
+package salvage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet/group"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/meta"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// This file decides which replica of each tablet goes on. It is pure.
+
+// What a plan does with a tablet.
+const (
+	Keep    = "keep"    // it has its quorum among the surviving nodes
+	Recover = "recover" // one replica goes on as the only one
+	Create  = "create"  // no replica is left: an empty one is made
+)
+
+// Plan says what becomes of each tablet.
+type Plan struct {
+	Format  int       `json:"format"`
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"`
+	Made    time.Time `json:"made"`
+	Dead    []uint64  `json:"dead"` // nodes that are declared dead
+	Stores  []Store   `json:"stores"`
+	Tablets []Tablet  `json:"tablets"` // in the order of their ranges
+	Highest uint64    `json:"highest_ts"`
+	// Mark is what the oracle's is raised to; 0: the meta tablet is kept, and with it the mark.
+	Mark   uint64      `json:"mark,omitempty"`
+	Floors meta.Floors `json:"floors"`
+	// Obsolete are tablets of which only replicas are left whose rows others have: those
+	// replicas are removed.
+	Obsolete []uint64 `json:"obsolete,omitempty"`
+}
+
+// Store is a surviving node and the state in which its store was inspected.
+type Store struct {
+	Node        uint64 `json:"node"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Tablet is what becomes of one tablet.
+type Tablet struct {
+	Tablet     uint64     `json:"tablet"`
+	Action     string     `json:"action"`
+	Descriptor Descriptor `json:"descriptor"` // afterwards
+	// Node has the replica that goes on, or gets the empty one. The new group begins with
+	// the entry (Index, Term).
+	Node  uint64 `json:"node,omitempty"`
+	Index uint64 `json:"index,omitempty"`
+	Term  uint64 `json:"term,omitempty"`
+	// Cleared is the part of the replica's rows that another tablet has.
+	Cleared *Descriptor `json:"cleared,omitempty"`
+	// Uncommitted is how many entries at the end of the replica's log are not known to be
+	// committed. They become so.
+	Uncommitted uint64   `json:"uncommitted"`
+	Newest      uint64   `json:"newest_ts"`      // timestamp in the replica's rows
+	Lost        []uint64 `json:"lost,omitempty"` // voters that may have acknowledged more
+}
+
+// Options are what the caller of Make decides.
+type Options struct {
+	Dead       []uint64 // nodes that will not come back
+	AcceptGaps bool     // make empty tablets for rows that no survivor holds
+	Now        time.Time
+}
+
+var (
+	// ErrNothingLost means that every tablet has its quorum among the inspected nodes.
+	ErrNothingLost = errors.New("salvage: every tablet has its quorum among the inspected nodes: start them")
+	// ErrMayLive means that a node that is neither inspected nor declared dead may be part of
+	// a quorum that lives.
+	ErrMayLive = errors.New("salvage: a quorum may be alive")
+	// ErrGap means that no survivor has some of the rows.
+	ErrGap = errors.New("salvage: no survivor holds some of the rows")
+	// ErrUnfit means that the inspections do not belong together.
+	ErrUnfit = errors.New("salvage: the inspections do not fit together")
+)
+
+const (
+	// epochLead and replicaLead are by how much a new group's epoch and its replica's id exceed
+	// those that are known: more than a lost majority can have given out since.
+	epochLead, replicaLead = 1 << 20, 1 << 10
+	// idLead is the same for the ids of tablets and tables.
+	idLead = 1 << 16
+	// markLead is how far the oracle's mark is put above the highest timestamp that was seen:
+	// more than what the mark was raised by at a time.
+	markLead = 10 * time.Second
+	// maxAhead is how far that timestamp may be ahead of the clock.
+	maxAhead = 24 * time.Hour
+)
+
+// candidate is a replica and the node that holds it.
+type candidate struct {
+	Replica
+	node uint64
+}
+
+// before reports whether the candidate's log ends before o's.
+func (c *candidate) before(o *candidate) bool {
+	return cmp.Or(cmp.Compare(c.LastTerm, o.LastTerm), cmp.Compare(c.Last, o.Last),
+		cmp.Compare(c.Committed, o.Committed), cmp.Compare(o.node, c.node)) < 0
+}
+
+// planner makes one plan.
+type planner struct {
+	opts     Options
+	all      []*Inspection
+	survives map[uint64]bool
+	meta     *MetaTablet             // what the best replica of the meta tablet says; nil: there is none
+	found    map[uint64][]*candidate // by tablet: all replicas, those that wait as well
+	plan     *Plan
+}
+
+// Make returns the plan for the inspected nodes. Errors: ErrUnfit, ErrMayLive, ErrGap,
+// ErrNothingLost.
+func Make(all []*Inspection, opts Options) (*Plan, error) {
+	p := &planner{
+		opts: opts, all: all, survives: map[uint64]bool{}, found: map[uint64][]*candidate{},
+		plan: &Plan{
+			Format: format, ID: uuid.NewString(), Made: opts.Now, Dead: slices.Sorted(slices.Values(opts.Dead)),
+		},
+	}
+	if err := p.fit(); err != nil {
+		return nil, err
+	}
+	p.gather()
+	if err := p.mayLive(); err != nil {
+		return nil, err
+	}
+	p.choose()
+	if err := p.cover(); err != nil {
+		return nil, err
+	}
+	lost := slices.ContainsFunc(p.plan.Tablets, func(t Tablet) bool { return t.Action != Keep })
+	if !lost {
+		return nil, ErrNothingLost
+	}
+	return p.plan, p.raise()
+}
+
+// fit checks that the inspections are of different nodes of one cluster, and of their
+// newest directories.
+func (p *planner) fit() error {
+	if len(p.all) == 0 {
+		return fmt.Errorf("%w: there are none", ErrUnfit)
+	}
+	p.plan.Cluster = p.all[0].Cluster
+	for _, in := range p.all {
+		switch {
+		case in.Format != format:
+			return fmt.Errorf("%w: that of node %d has format %d, not %d", ErrUnfit, in.Node, in.Format, format)
+		case in.Cluster != p.plan.Cluster:
+			return fmt.Errorf("%w: node %d is of cluster %s, node %d of cluster %s", ErrUnfit,
+				p.all[0].Node, p.plan.Cluster, in.Node, in.Cluster)
+		case p.survives[in.Node]:
+			return fmt.Errorf("%w: two are of node %d", ErrUnfit, in.Node)
+		case slices.Contains(p.opts.Dead, in.Node):
+			return fmt.Errorf("%w: node %d is inspected and declared dead", ErrUnfit, in.Node)
+		}
+		p.survives[in.Node] = true
+		p.plan.Stores = append(p.plan.Stores, Store{in.Node, in.Fingerprint})
+	}
+	for _, in := range p.all {
+		for _, other := range p.all {
+			if start, ok := in.Heard[other.Node]; ok && !slices.Contains(other.Starts, start) {
+				return fmt.Errorf("%w: node %d has heard of a later start of node %d: that directory is an old copy",
+					ErrUnfit, in.Node, other.Node)
+			}
+		}
+	}
+	return nil
+}
+
+// gather sorts the replicas by tablet, the best first, and finds what is known of meta.
+func (p *planner) gather() {
+	metas := map[uint64]*MetaTablet{}
+	for _, in := range p.all {
+		metas[in.Node] = in.Meta
+		for _, r := range in.Replicas {
+			p.found[r.Tablet] = append(p.found[r.Tablet], &candidate{r, in.Node})
+		}
+	}
+	for _, found := range p.found {
+		slices.SortFunc(found, func(a, b *candidate) int {
+			if a.before(b) {
+				return 1
+			}
+			return -1
+		})
+	}
+	for _, c := range p.found[cluster.MetaTablet] {
+		if p.meta == nil {
+			p.meta = metas[c.node]
+		}
+	}
+}
+
+// nodes are all that have a vote or are in the node table, as far as it is known.
+func (p *planner) nodes() map[uint64]bool {
+	out := map[uint64]bool{}
+	add := func(d *pb.TabletDescriptor) {
+		for _, r := range d.GetReplicas() {
+			if !r.Learner {
+				out[r.NodeId] = true
+			}
+		}
+	}
+	for _, found := range p.found {
+		for _, c := range found {
+			add(c.Stored.TabletDescriptor)
+			add(c.Final.TabletDescriptor)
+		}
+	}
+	if p.meta != nil {
+		for _, d := range p.meta.Tablets {
+			add(d.TabletDescriptor)
+		}
+		for _, n := range p.meta.Nodes {
+			out[n.Node] = true
+		}
+	}
+	return out
+}
+
+// mayLive refuses a plan while a node may be alive that nobody has inspected.
+func (p *planner) mayLive() error {
+	known := p.nodes()
+	for _, dead := range p.opts.Dead {
+		if !known[dead] && !slices.ContainsFunc(p.all, func(in *Inspection) bool {
+			return slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Node == dead })
+		}) {
+			return fmt.Errorf("%w: no survivor knows of node %d, which is declared dead", ErrUnfit, dead)
+		}
+	}
+	var open []uint64
+	for _, node := range slices.Sorted(maps.Keys(known)) {
+		if !p.survives[node] && !slices.Contains(p.opts.Dead, node) {
+			open = append(open, node)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("%w: nodes %d are neither inspected nor declared dead", ErrMayLive, open)
+	}
+	return nil
+}
+
+// lives reports whether a majority of the voters is on surviving nodes; of a joint
+// configuration, a majority of both.
+func (p *planner) lives(d *pb.TabletDescriptor) bool {
+	conf := group.ConfState(d)
+	for _, voters := range [][]uint64{conf.Voters, conf.VotersOutgoing} {
+		alive := 0
+		for _, id := range voters {
+			if p.survives[group.Replica(d, id).GetNodeId()] {
+				alive++
+			}
+		}
+		if len(voters) > 0 && alive <= len(voters)/2 {
+			return false
+		}
+	}
+	return len(conf.Voters) > 0
+}
+
+// choose decides for each tablet of which there is a replica. Replicas that come to be by a
+// split in the log of another count only if that log goes on, so parents come first.
+func (p *planner) choose() {
+	chosen := map[uint64]*Tablet{}
+	for {
+		before := len(chosen)
+		for _, id := range slices.Sorted(maps.Keys(p.found)) {
+			if chosen[id] != nil {
+				continue
+			}
+			best := p.best(p.found[id], chosen)
+			if best == nil {
+				continue
+			}
+			t := &Tablet{
+				Tablet: id, Action: Keep, Descriptor: Descriptor{proto.CloneOf(best.Final.TabletDescriptor)},
+				Node: best.node, Newest: best.Newest, Uncommitted: best.Last - best.Committed,
+			}
+			if !p.lives(best.Stored.TabletDescriptor) {
+				t.Action, t.Index = Recover, best.Last+1
+				t.Lost = p.lostVoters(best)
+			}
+			chosen[id] = t
+		}
+		if len(chosen) == before {
+			break
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(chosen)) {
+		p.plan.Tablets = append(p.plan.Tablets, *chosen[id])
+	}
+}
+
+// best returns the candidate whose log ends last; nil if no replica counts.
+func (p *planner) best(found []*candidate, chosen map[uint64]*Tablet) *candidate {
+	for _, c := range found {
+		parent := chosen[c.Born]
+		born := parent != nil && (parent.Action == Keep || parent.Node == c.node)
+		if !c.waits() && (c.Born == 0 || born) {
+			return c
+		}
+	}
+	return nil
+}
+
+// lostVoters are the dead nodes that vote by what the replica knows.
+func (p *planner) lostVoters(c *candidate) (out []uint64) {
+	for _, d := range []*pb.TabletDescriptor{c.Stored.TabletDescriptor, c.Final.TabletDescriptor} {
+		for _, r := range d.GetReplicas() {
+			if !r.Learner && !p.survives[r.NodeId] {
+				out = append(out, r.NodeId)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// cover gives every row to one tablet. Where ranges overlap, a split has made the tablet with
+// the higher epoch out of a later state of the other.
+func (p *planner) cover() error {
+	byEpoch := slices.Clone(p.plan.Tablets)
+	slices.SortFunc(byEpoch, func(a, b Tablet) int {
+		return cmp.Or(cmp.Compare(b.Descriptor.Epoch, a.Descriptor.Epoch), cmp.Compare(a.Tablet, b.Tablet))
+	})
+	free := []span{{}}
+	p.plan.Tablets = nil
+	for _, t := range byEpoch {
+		had := spanOf(t.Descriptor.TabletDescriptor)
+		got, ok := claim(&free, had)
+		switch {
+		case (!ok || got != had) && t.Action == Keep:
+			return fmt.Errorf("%w: tablet %d has its quorum, and rows that another one has as well", ErrUnfit,
+				t.Tablet)
+		case !ok:
+			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
+			continue
+		case got != had:
+			rest := had.less(got)
+			d := rest[len(rest)-1].within(&pb.TabletDescriptor{TabletId: t.Tablet})
+			t.Cleared = &Descriptor{d}
+			got.within(t.Descriptor.TabletDescriptor)
+		}
+		p.plan.Tablets = append(p.plan.Tablets, t)
+	}
+	if err := p.fill(free); err != nil {
+		return err
+	}
+	p.obsolete()
+	for i := range p.plan.Tablets {
+		p.makeAnew(&p.plan.Tablets[i])
+	}
+	slices.SortFunc(p.plan.Tablets, func(a, b Tablet) int {
+		if wire.StartOf(a.Descriptor.TabletDescriptor).Less(wire.StartOf(b.Descriptor.TabletDescriptor)) {
+			return -1
+		}
+		return 1
+	})
+	return nil
+}
+
+// fill makes tablets for the rows that no survivor holds, each with the id that it has in
+// the tablet map.
+func (p *planner) fill(free []span) error {
+	if len(free) == 0 {
+		return nil
+	}
+	if len(p.found[cluster.MetaTablet]) == 0 || p.meta == nil {
+		return fmt.Errorf("%w: the meta tablet is among them; restore a backup", ErrGap)
+	}
+	var lost []uint64
+	for _, d := range p.meta.Tablets {
+		if p.planned(d.TabletId) {
+			continue
+		}
+		got, ok := claim(&free, spanOf(d.TabletDescriptor))
+		if !ok {
+			continue
+		}
+		lost = append(lost, d.TabletId)
+		p.plan.Tablets = append(p.plan.Tablets, Tablet{
+			Tablet: d.TabletId, Action: Create, Node: p.plan.Stores[len(lost)%len(p.plan.Stores)].Node,
+			Descriptor: Descriptor{got.within(proto.CloneOf(d.TabletDescriptor))},
+			Index:      store.InitialIndex,
+		})
+	}
+	switch {
+	case len(free) > 0:
+		return fmt.Errorf("%w: tables %d to %d are among them, and the tablet map does not say whose they "+
+			"were; restore a backup", ErrGap, free[0].start.Table, free[0].end.Table)
+	case !p.opts.AcceptGaps:
+		return fmt.Errorf("%w: those of tablets %d, all of whose replicas are lost", ErrGap, lost)
+	}
+	return nil
+}
+
+func (p *planner) planned(id uint64) bool {
+	return slices.ContainsFunc(p.plan.Tablets, func(t Tablet) bool { return t.Tablet == id })
+}
+
+// obsolete lists the tablets of which survivors have replicas and which are not planned.
+func (p *planner) obsolete() {
+	for id := range p.found {
+		if !p.planned(id) {
+			p.plan.Obsolete = append(p.plan.Obsolete, id)
+		}
+	}
+	slices.Sort(p.plan.Obsolete)
+	p.plan.Obsolete = slices.Compact(p.plan.Obsolete)
+}
+
+// makeAnew sets the descriptor and the term of a tablet whose group is made anew: epoch, id
+// and term are above all that is known of the tablet.
+func (p *planner) makeAnew(t *Tablet) {
+	if t.Action == Keep {
+		t.Node = 0
+		return
+	}
+	d := t.Descriptor.TabletDescriptor
+	id, epoch := uint64(group.FirstReplica), d.Epoch
+	learn := func(k *pb.TabletDescriptor) {
+		epoch, id = max(epoch, k.GetEpoch()), max(id, k.GetNextReplicaId())
+		for _, r := range k.GetReplicas() {
+			id = max(id, r.ReplicaId+1)
+		}
+	}
+	learn(d)
+	t.Term = store.InitialTerm
+	for _, c := range p.found[t.Tablet] {
+		learn(c.Stored.TabletDescriptor)
+		learn(c.Final.TabletDescriptor)
+		id, t.Term = max(id, c.Replica.Replica+1), max(t.Term, c.Term)
+	}
+	if p.meta != nil {
+		for _, k := range p.meta.Tablets {
+			if k.TabletId == t.Tablet {
+				learn(k.TabletDescriptor)
+			}
+		}
+	}
+	id += replicaLead
+	t.Term++
+	d.Epoch, d.NextReplicaId = epoch+epochLead, id+1
+	d.Replicas = []*pb.Replica{{ReplicaId: id, NodeId: t.Node}}
+}
+
+// raise sets what counters and marks are raised to.
+func (p *planner) raise() error {
+	f := &p.plan.Floors
+	for id := range p.found {
+		f.Tablet = max(f.Tablet, id)
+	}
+	for _, in := range p.all {
+		p.plan.Highest = max(p.plan.Highest, in.Highest)
+		f.Table, f.Catalogue = max(f.Table, in.Table), max(f.Catalogue, in.Catalogue)
+	}
+	if at := time.UnixMilli(mvcc.Timestamp(p.plan.Highest).Millis()); at.Sub(p.opts.Now) > maxAhead {
+		return fmt.Errorf("%w: the highest timestamp in the stores is of %s: set this machine's clock", ErrUnfit, at)
+	}
+	f.Tablet, f.Table = f.Tablet+idLead, f.Table+idLead
+	for _, t := range p.plan.Tablets {
+		if t.Tablet == cluster.MetaTablet && t.Action == Recover {
+			p.plan.Mark = p.plan.Highest + uint64(mvcc.TimestampAt(markLead.Milliseconds()))
+		}
+	}
+	return nil
+}
+
+// Nodes are the nodes that the plan is applied to.
+func (p *Plan) Nodes() (ids []uint64) {
+	for _, s := range p.Stores {
+		ids = append(ids, s.Node)
+	}
+	return ids
+}
+
+// DeadAt returns the addresses at which the nodes that the plan declares dead were reached,
+// by what the inspected nodes know.
+func (p *Plan) DeadAt(all []*Inspection) map[uint64][]string {
+	out := map[uint64][]string{}
+	learn := func(nodes []Node) {
+		for _, n := range nodes {
+			if slices.Contains(p.Dead, n.Node) {
+				out[n.Node] = append(out[n.Node], n.Addresses...)
+			}
+		}
+	}
+	for _, in := range all {
+		if learn(in.Nodes); in.Meta != nil {
+			learn(in.Meta.Nodes)
+		}
+	}
+	return out
+}

@@ -1,0 +1,255 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/nodeparts"
+	"github.com/percolator-go/percolator/internal/salvage"
+	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/test/workload"
+)
+
+// loss is a cluster that loses a quorum for good, and what was acknowledged before.
+type loss struct {
+	*rig
+	t     *testing.T
+	acked []string // rows of transactions that were acknowledged, in that order
+	value percolator.Column
+}
+
+// write writes rows, each in a transaction of its own, by a node, and returns which.
+func (l *loss) write(ctx context.Context, by int, phase string, n int) (rows []string) {
+	l.t.Helper()
+	for i := range n {
+		row := fmt.Sprintf("%02x/%s/%d", i*256/n, phase, i)
+		if err := set(ctx, l.nodes[by].DB(), row, l.value, []byte(row)); err != nil {
+			l.t.Fatalf("%s: %v", row, err)
+		}
+		rows = append(rows, row)
+	}
+	l.acked = append(l.acked, rows...)
+	return rows
+}
+
+// reaches waits until the store of a node has the rows.
+func (l *loss) reaches(ctx context.Context, i int, table uint32, rows []string) {
+	l.t.Helper()
+	comesTrue(ctx, l.t, fmt.Sprintf("node %d has all rows", i), func() bool {
+		snap := l.stores[i].Snap()
+		defer snap.Close()
+		have := map[string]bool{}
+		for c, err := range snap.Cells(mvcc.Span{Table: mvcc.TableID(table)}, false) {
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			have[c.Cell.Row] = true
+		}
+		return !slices.ContainsFunc(rows, func(row string) bool { return !have[row] })
+	})
+}
+
+// recover makes the plan with which the first nodes go on, and applies it to their stores.
+// All nodes have crashed; ids are their ids.
+func (l *loss) recover(ids []uint64, survivors int) *salvage.Plan {
+	l.t.Helper()
+	var all []*salvage.Inspection
+	for i := range survivors {
+		in, err := salvage.Inspect(l.stores[i])
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		all = append(all, in)
+	}
+	plan, err := salvage.Make(all, salvage.Options{Dead: ids[survivors:], Now: time.Now()})
+	for i := range survivors {
+		if err == nil {
+			err = salvage.Apply(l.stores[i], plan, "the test")
+		}
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return plan
+}
+
+// gone returns the acknowledged rows that are not there any more. One with another value
+// than was written fails the test.
+func (l *loss) gone(ctx context.Context) (gone []string) {
+	l.t.Helper()
+	var found map[string]string
+	comesTrue(ctx, l.t, "all tablets serve", func() bool {
+		s, err := l.nodes[0].DB().Snapshot(ctx)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = s.Close() }()
+		found = map[string]string{}
+		for _, row := range l.acked {
+			v, ok, err := s.Get(ctx, row, l.value)
+			if err != nil {
+				return false
+			}
+			if ok {
+				found[row] = string(v)
+			}
+		}
+		return true
+	})
+	for _, row := range l.acked {
+		if v, ok := found[row]; !ok {
+			gone = append(gone, row)
+		} else if v != row {
+			l.t.Errorf("row %q has the value %q", row, v)
+		}
+	}
+	l.t.Logf("%d of %d acknowledged writes are gone: %v", len(gone), len(l.acked), gone)
+	return gone
+}
+
+// isUnverified reports whether the doctor says that the recovery was not verified.
+func (l *loss) isUnverified(ctx context.Context) bool {
+	s, err := handle.Client(l.nodes[0].DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return slices.ContainsFunc(s.Findings, func(f *pb.Finding) bool { return f.Kind == "recovered-unverified" })
+}
+
+func (l *loss) tableID(ctx context.Context) uint32 {
+	tables, err := handle.Client(l.nodes[0].DB()).Transport().Tables(ctx)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	i := slices.IndexFunc(tables, func(t *pb.Table) bool { return t.Name == workload.Table })
+	return tables[i].Id
+}
+
+// TestTwoOfThreeLost: two of three nodes are lost for good, and the third was cut off before.
+// It goes on alone, without exactly what was acknowledged meanwhile; says so until the
+// recovery is verified; and is replicated again.
+func TestTwoOfThreeLost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	l := &loss{rig: three(ctx, t, 3, nil), t: t, value: percolator.Column{Table: workload.Table, Name: "v"}}
+	ids := []uint64{l.id(0), l.id(1), l.id(2)}
+	for _, d := range l.tablets(ctx) {
+		l.lead(ctx, d.TabletId, 1)
+	}
+	table := l.tableID(ctx)
+	l.reaches(ctx, 0, table, l.write(ctx, 1, "before", 20))
+	l.network.Isolate(ids[0])
+	lost := l.write(ctx, 1, "cut-off", 20)
+	for i := range ids {
+		l.crash(i)
+	}
+
+	plan := l.recover(ids, 1)
+	l.start(0)
+	if gone := l.gone(ctx); !slices.Equal(gone, lost) {
+		t.Errorf("gone are %v, lost were %v", gone, lost)
+	}
+	client := handle.Client(l.nodes[0].DB())
+	now, _, err := client.Transport().Timestamps(ctx, 1)
+	if err != nil || uint64(now) <= plan.Highest {
+		t.Errorf("timestamp %d after %d, %v", now, plan.Highest, err)
+	}
+	if !l.isUnverified(ctx) {
+		t.Error("UNVERIFIED: the doctor says nothing of the recovery")
+	}
+	if _, err := client.Admin().FinishRecovery(ctx, &pb.FinishRecoveryRequest{Plan: plan.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if l.isUnverified(ctx) {
+		t.Error("the doctor does not know that the recovery was verified")
+	}
+	l.write(ctx, 0, "after", 10)
+
+	if err := l.comeBack(ctx, 1); !errors.Is(err, cluster.ErrForgotten) {
+		t.Errorf("DEAD-RETURNS: a node that was declared dead comes back: %v", err)
+	}
+	l.add()
+	l.add()
+	l.spread(ctx, 3)
+	for _, d := range l.tablets(ctx) {
+		if sums := l.verified(ctx, t, d.TabletId); !sums.GetEqual() {
+			t.Errorf("tablet %d: %v", d.TabletId, sums)
+		}
+	}
+}
+
+// comeBack starts a node on its old directory; it knows where the first one is now.
+func (l *loss) comeBack(ctx context.Context, i int) error {
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.HTTP, cfg.Insecure, cfg.Store.InMemory = "127.0.0.1:0", "", true, true
+	cfg.Join = []string{l.nodes[0].Addr()}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Store: l.stores[i]})
+	if err == nil {
+		err = n.Close(ctx)
+	}
+	return err
+}
+
+// TestThreeOfFiveLost: three of five nodes are lost. Of the two that are left, the one whose
+// logs are longer goes on with every tablet, and what both have missed is gone.
+func TestThreeOfFiveLost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	l := &loss{t: t, value: percolator.Column{Table: workload.Table, Name: "v"}}
+	l.rig = newRig(t, 5, func(_ int, c *node.Config) {
+		c.Replicas, c.Placement.Busy, c.Placement.Rest = 5, 50*time.Millisecond, time.Hour
+	})
+	if err := workload.Prepare(ctx, l.nodes[0].DB(), 3); err != nil {
+		t.Fatal(err)
+	}
+	l.spread(ctx, 5)
+	var ids []uint64
+	for i := range l.nodes {
+		ids = append(ids, l.id(i))
+	}
+	for _, d := range l.tablets(ctx) {
+		l.lead(ctx, d.TabletId, 2)
+	}
+	table := l.tableID(ctx)
+	rows := l.write(ctx, 2, "before", 20)
+	l.reaches(ctx, 0, table, rows)
+	l.network.Isolate(ids[0])
+	l.reaches(ctx, 1, table, append(rows, l.write(ctx, 2, "one-cut-off", 20)...))
+	l.network.Isolate(ids[1])
+	lost := l.write(ctx, 2, "two-cut-off", 20)
+	for i := range ids {
+		l.crash(i)
+	}
+
+	plan := l.recover(ids, 2)
+	for _, x := range plan.Tablets {
+		if x.Action != salvage.Recover {
+			t.Errorf("tablet %d: %s", x.Tablet, x.Action)
+		}
+	}
+	started := make(chan struct{})
+	go func() { // each may need the other
+		defer close(started)
+		l.start(1)
+	}()
+	l.start(0)
+	<-started
+	if gone := l.gone(ctx); !slices.Equal(gone, lost) {
+		t.Errorf("gone are %v, lost were %v", gone, lost)
+	}
+	l.add()
+	l.spread(ctx, 3)
+}
