@@ -22,13 +22,14 @@ import (
 // whether or not the entries are known to be committed.
 type Outlook struct {
 	Replica uint64
-	// Stored is the tablet as of Applied, Final as of Last.
-	Stored, Final *pb.TabletDescriptor
-	Applied       uint64 // index of the last entry that is applied
-	Committed     uint64 // and of the last one that the replica knows to be committed
-	Last          uint64 // and of the last one in its log
-	LastTerm      uint64 // term of that one
-	Term          uint64 // the highest that the replica has seen
+	// Stored is the tablet as of Applied, Settled as of Committed, Final as of Last.
+	Stored, Settled, Final *pb.TabletDescriptor
+
+	Applied   uint64 // index of the last entry that is applied
+	Committed uint64 // and of the last one that the replica knows to be committed
+	Last      uint64 // and of the last one in its log
+	LastTerm  uint64 // term of that one
+	Term      uint64 // the highest that the replica has seen
 	// Born are the right sides of splits in the log that are not applied, as of the split.
 	// The store has no replica of them.
 	Born      []*pb.TabletDescriptor
@@ -46,8 +47,22 @@ func Look(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, erro
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", id, err)
 	}
-	out := &Outlook{Replica: before.replica, Stored: before.descriptor, Applied: before.index}
+	log, err := st.OpenLog(id)
+	if err != nil {
+		return nil, err
+	}
+	hard, _, err := log.InitialState()
+	if err != nil {
+		return nil, err
+	}
+	out := &Outlook{
+		Replica: before.replica, Stored: before.descriptor, Settled: before.descriptor,
+		Applied: before.index, Term: hard.GetTerm(), Committed: max(hard.GetCommit(), before.index),
+	}
 	after, err := replay(st, id, func(_ *store.Batch, s *state, c *wire.Command) error {
+		if s.index <= out.Committed {
+			out.Settled = s.descriptor
+		}
 		for _, f := range c.GetEffects() {
 			effect(f)
 		}
@@ -68,15 +83,6 @@ func Look(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, erro
 	out.Final, out.Mark, out.Bound = after.descriptor, after.mark, after.appliedBound
 	out.Safepoint, out.Catalogue = after.appliedSafepoint, after.appliedCatalogue.Version()
 	out.Last, out.LastTerm = after.index, after.entryTerm
-	log, err := st.OpenLog(id)
-	if err != nil {
-		return nil, err
-	}
-	hard, _, err := log.InitialState()
-	if err != nil {
-		return nil, err
-	}
-	out.Term, out.Committed = hard.GetTerm(), max(hard.GetCommit(), out.Applied)
 	return out, nil
 }
 

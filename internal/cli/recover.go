@@ -32,12 +32,13 @@ func recoverCommand(d *deps) *cobra.Command {
 			"recover apply plan.json --dir /var/lib/percolator\n"+
 			"recover verify",
 		recoverInspect(d), recoverPlan(d), recoverApply(d), recoverVerify(d))
-	cmd.Long = `Bring a cluster back when the nodes that held a quorum of some tablets are lost for good: their machines or disks
-will not come back. Acknowledged writes may be lost with them. If there is a backup that is new enough, restore that instead;
-if the nodes can come back, wait for them.
+	cmd.Long = `Bring a cluster back when the nodes that held a quorum of some tablets are lost for good: their
+machines or disks will not come back. Acknowledged writes may be lost with them. If there is a
+backup that is new enough, restore that instead; if the nodes can come back, wait for them.
 
-Stop every node that is left. Inspect its directory where it is, make one plan from all inspections, read it, and apply it to
-every directory before any node is started. docs/operating.md has the drill.`
+Stop every node that is left. Inspect its directory where it is, make one plan from all
+inspections, read it, and apply it to every directory before any node is started.
+docs/operating.md has the drill.`
 	return cmd
 }
 
@@ -72,7 +73,7 @@ func recoverInspect(d *deps) *cobra.Command {
 	f := &dirFlags{}
 	cmd := &cobra.Command{
 		Use:   "inspect",
-		Short: "Print what a stopped node's directory has, for `recover plan`",
+		Short: "Print what a stopped node's directory has, in JSON, for `recover plan`",
 		Example: "recover inspect --dir /var/lib/percolator > n1.json\n" +
 			"recover inspect --dir data --log-dir /fast/log > n1.json",
 	}
@@ -86,7 +87,7 @@ func recoverInspect(d *deps) *cobra.Command {
 			return d.out.object(in)
 		})
 	}
-	return cmd
+	return d.withOutput(cmd)
 }
 
 // planning is one `recover plan`.
@@ -103,14 +104,17 @@ func recoverPlan(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [FILE...]",
 		Short: "Decide what goes on from what the surviving nodes have",
-		Long: `Make a plan from the inspections in FILEs, and from directories on this machine. Of each tablet without a quorum the
-replica whose log ends last goes on alone; tablets that have their quorum among the survivors are left as they are.
+		Long: `Make a plan from the inspections in FILEs, and from directories on this machine. Of each tablet
+without a quorum the replica whose log ends last goes on alone; tablets that have their quorum
+among the survivors are left as they are.
 
-Every node of the cluster is either inspected or declared dead with --dead ID. A plan is refused while a node that may be part
-of a quorum is neither, and while something answers at the address of a node that is declared dead.
+Every node of the cluster is either inspected or declared dead with --dead ID. A plan is refused
+while a node that may be part of a quorum is neither, and while something answers at the address
+of a node that is declared dead.
 
-Entries at the end of a log that are not known to be committed are kept and count as committed. What the dead nodes have
-acknowledged after the end of that log is lost; nobody who is left can tell whether there was anything.`,
+Entries at the end of a log that are not known to be committed are kept and count as committed.
+What the dead nodes have acknowledged after the end of that log is lost; nobody who is left can
+tell whether there was anything.`,
 		Example: "recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n" +
 			"recover plan --dir /data/n1 --dir /data/n2 --dead 7012345 --out plan.json",
 	}
@@ -253,8 +257,12 @@ func (p *planning) print(out *printer, plan *salvage.Plan) error {
 		default:
 			lost++
 			v.Node, v.Lost, v.After, v.Uncommitted = t.Node, t.Lost, t.Index-1, t.Uncommitted
-			v.Newest = time.UnixMilli(mvcc.Timestamp(t.Newest).Millis()).UTC()
-			line = append(line, t.Node, v.After, v.Uncommitted, v.Newest.Format(time.RFC3339))
+			newest := "none"
+			if t.Newest > 0 {
+				v.Newest = time.UnixMilli(mvcc.Timestamp(t.Newest).Millis()).UTC()
+				newest = v.Newest.Format(time.RFC3339)
+			}
+			line = append(line, t.Node, v.After, v.Uncommitted, newest)
 		}
 		list.add(v, line...)
 	}
@@ -276,10 +284,12 @@ func recoverApply(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply PLAN",
 		Short: "Carry a plan out in a stopped node's directory",
-		Long: `Carry a plan out in the directory of one of the nodes that it was made from. The node must not have run since it was
-inspected. An apply that was interrupted keeps the node from starting; the same command completes it, and may be repeated.
+		Long: `Carry a plan out in the directory of one of the nodes that it was made from. The node must not
+have run since it was inspected. An apply that was interrupted keeps the node from starting; the
+same command completes it, and may be repeated.
 
-Apply the plan to every directory before any node is started. Dead nodes are forgotten: their directories are not let in again.`,
+Apply the plan to every directory before any node is started. Dead nodes are forgotten: their
+directories are not let in again.`,
 		Example: "recover apply plan.json --dir /var/lib/percolator",
 	}
 	f.register(cmd)

@@ -14,13 +14,14 @@ func recoverVerify(d *deps) *cobra.Command {
 	return d.withClient(&cobra.Command{
 		Use:   "verify",
 		Short: "Look for what a lost quorum has left behind, and end the recovery",
-		Long: `Look for what the loss of a quorum can have left behind: replicas that differ, timestamps that were given out before,
-locks whose primary is gone and secondaries without a decision, which are resolved as every reader would, and notifications,
-which are counted. If all is in order that is recorded, and ` + "`doctor`" + ` no longer names the recovery. The exit code is 1
-if something is not.
+		Long: `Look for what the loss of a quorum can have left behind: replicas that differ,
+timestamps that were given out before, locks whose primary is gone and secondaries without a
+decision, which are resolved as every reader would, and notifications, which are counted. If all
+is in order that is recorded, and doctor no longer names the recovery. The exit code is 1 if
+something is not.
 
-What it cannot find: a transaction of which one tablet has lost its part, and another one has committed its own. Compare with
-what the applications know.`,
+What it cannot find: a transaction of which one tablet has lost its part, and another one has
+committed its own. Compare with what the applications know.`,
 		Example: "recover verify\nrecover verify -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return d.conn.runLong(cmd, verifyRecovery) },
 	})

@@ -123,6 +123,8 @@ func evilCluster() *fakeCluster {
 
 // evilLines are command lines for all commands that print what may come from outside.
 var evilLines = [][]string{
+	{"recover", "inspect", "--dir", evilName}, {"recover", "plan", evilName, "--dead", "7"},
+	{"recover", "apply", evilName, "--dir", evilName}, {"recover", "verify"},
 	{"grant", "reader", evilName, "--table", evilName}, {"revoke", evilName, "--table", evilName}, {"grants"},
 	{"jobs"}, {"token", "create", evilName, "--role", "operator"}, {"token", "ls"}, {"token", "revoke", evilName},
 	{"status"}, {"doctor"}, {"debug", "zip", "@zip"}, {"node", "log-level", "info"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},

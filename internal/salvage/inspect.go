@@ -64,8 +64,9 @@ type Inspection struct {
 type Replica struct {
 	Tablet    uint64     `json:"tablet"`
 	Replica   uint64     `json:"replica"`
-	Stored    Descriptor `json:"stored"` // as of the last entry that is applied
-	Final     Descriptor `json:"final"`  // as of the last entry of its log
+	Stored    Descriptor `json:"stored"`  // as of the last entry that is applied
+	Settled   Descriptor `json:"settled"` // as of the last entry that is known to be committed
+	Final     Descriptor `json:"final"`   // as of the last entry of its log
 	Committed uint64     `json:"committed"`
 	Last      uint64     `json:"last"`
 	LastTerm  uint64     `json:"last_term"`
@@ -150,7 +151,8 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 	if err != nil {
 		return fmt.Errorf("salvage: %w", err)
 	}
-	r.Replica, r.Stored, r.Final = out.Replica, Descriptor{out.Stored}, Descriptor{out.Final}
+	r.Replica, r.Stored = out.Replica, Descriptor{out.Stored}
+	r.Settled, r.Final = Descriptor{out.Settled}, Descriptor{out.Final}
 	r.Committed, r.Last, r.LastTerm, r.Term = out.Committed, out.Last, out.LastTerm, out.Term
 	snap := st.SnapWithLocks()
 	defer snap.Close()
@@ -165,7 +167,7 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 	}
 	for _, d := range out.Born {
 		in.Replicas = append(in.Replicas, Replica{
-			Tablet: d.TabletId, Replica: out.Replica, Stored: Descriptor{d}, Final: Descriptor{d},
+			Tablet: d.TabletId, Replica: out.Replica, Stored: Descriptor{d}, Settled: Descriptor{d}, Final: Descriptor{d},
 			Committed: store.InitialIndex, Last: store.InitialIndex, LastTerm: store.InitialTerm,
 			Term: store.InitialTerm, Newest: r.Newest, Born: id,
 		})

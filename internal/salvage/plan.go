@@ -222,7 +222,7 @@ func (p *planner) nodes() map[uint64]bool {
 	}
 	for _, found := range p.found {
 		for _, c := range found {
-			add(c.Stored.TabletDescriptor)
+			add(c.Settled.TabletDescriptor)
 			add(c.Final.TabletDescriptor)
 		}
 	}
@@ -295,7 +295,8 @@ func (p *planner) choose() {
 				Tablet: id, Action: Keep, Descriptor: Descriptor{proto.CloneOf(best.Final.TabletDescriptor)},
 				Node: best.node, Newest: best.Newest, Uncommitted: best.Last - best.Committed,
 			}
-			if !p.lives(best.Stored.TabletDescriptor) {
+			// A leader that is elected by the one goes on to the other.
+			if !p.lives(best.Settled.TabletDescriptor) || !p.lives(best.Final.TabletDescriptor) {
 				t.Action, t.Index = Recover, best.Last+1
 				t.Lost = p.lostVoters(best)
 			}
@@ -324,7 +325,7 @@ func (p *planner) best(found []*candidate, chosen map[uint64]*Tablet) *candidate
 
 // lostVoters are the dead nodes that vote by what the replica knows.
 func (p *planner) lostVoters(c *candidate) (out []uint64) {
-	for _, d := range []*pb.TabletDescriptor{c.Stored.TabletDescriptor, c.Final.TabletDescriptor} {
+	for _, d := range []*pb.TabletDescriptor{c.Settled.TabletDescriptor, c.Final.TabletDescriptor} {
 		for _, r := range d.GetReplicas() {
 			if !r.Learner && !p.survives[r.NodeId] {
 				out = append(out, r.NodeId)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/percolator-go/percolator/actors/tablet"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
@@ -105,6 +107,31 @@ func TestMayLive(t *testing.T) {
 	}
 	if d := other.stored(1, 1); d.Epoch != 3 || len(d.Replicas) != 3 {
 		t.Errorf("meta, which has a quorum, was changed: %v", d)
+	}
+}
+
+// TestGrownInTheLog: what counts are the voters that the log names, not those of the last
+// checkpoint: a leader that these elect goes on to the others.
+func TestGrownInTheLog(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		w := newWorld(t, 3)
+		w.tablet(cluster.MetaTablet, "", "", 0, 1, 2)
+		d := proto.CloneOf(w.tablet(2, "", "", 0))
+		d.Epoch++
+		for _, i := range []int{1, 2} {
+			d.Replicas = append(d.Replicas, &pb.Replica{ReplicaId: uint64(i) + 1, NodeId: w.ids[i]})
+		}
+		w.log(2, 6, []*wire.Command{{Epoch: 3, Replicas: d}}, 0)
+		if committed {
+			w.log(2, 6, []*wire.Command{write(4, "a", 100)}, 0)
+		}
+		plan := w.apply(0)
+		if got := of(plan, 2); got.Action != Recover || len(got.Lost) != 2 {
+			t.Errorf("committed %v: it becomes %+v", committed, got)
+		}
+		if d := w.stored(0, 2); len(d.Replicas) != 1 || d.Replicas[0].NodeId != w.ids[0] {
+			t.Errorf("committed %v: its group is %v", committed, d)
+		}
 	}
 }
 

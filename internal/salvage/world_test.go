@@ -97,7 +97,8 @@ func (w *world) commit(i int, b *store.Batch) {
 	}
 }
 
-// log appends one entry of the term for each command to the logs on the nodes.
+// log appends one entry of the term for each command to the logs on the nodes, which know
+// what was there before to be committed.
 func (w *world) log(id, term uint64, commands []*wire.Command, nodes ...int) {
 	w.t.Helper()
 	for _, i := range nodes {
@@ -115,8 +116,14 @@ func (w *world) log(id, term uint64, commands []*wire.Command, nodes ...int) {
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			index := last + 1 + uint64(n)
-			entries = append(entries, &raftpb.Entry{Term: &term, Index: &index, Data: data})
+			e := &raftpb.Entry{Term: &term, Index: proto.Uint64(last + 1 + uint64(n)), Data: data}
+			if c.Replicas != nil {
+				e.Type = raftpb.EntryConfChangeV2.Enum()
+				if e.Data, err = proto.Marshal(&raftpb.ConfChangeV2{Context: data}); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			entries = append(entries, e)
 		}
 		b, vote := &raftlog.Batch{}, uint64(0)
 		b.Append(id, entries, &raftpb.HardState{Term: &term, Vote: &vote, Commit: &last})
