@@ -47,7 +47,7 @@ func New(send route.Sender, router *route.Router) *Meta {
 		Tablets: tablets, Nodes: nodes, Moves: &Moves{records: r, nodes: nodes}, Policy: policy,
 		History: &History{r}, Observers: observers, Backfills: &BackfillRecords{r},
 		Schema: schema, Restores: &Restores{schema}, Tokens: &Tokens{r},
-		Schedules: &Schedules{r},
+		Schedules:  &Schedules{r},
 		Recoveries: &Recoveries{records: r, nodes: nodes},
 	}
 }

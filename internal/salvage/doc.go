@@ -6,9 +6,9 @@
 //
 // Invariants:
 //
-//  1. A tablet is made anew only if none of the configurations that surviving replicas
-//     know last has a quorum among the surviving nodes, and every other node that has a
-//     vote in any tablet is declared dead. Any other tablet is left as it is.
+//  1. A tablet is made anew only if its voters, by the best log that is left, have no
+//     majority on the surviving nodes, and every other node that has a vote in any tablet is
+//     declared dead. Any other tablet is left as it is.
 //  2. Of the surviving replicas of a tablet the one with the highest (term, index) at the end
 //     of its log goes on, with all of that log: whatever was committed and is on any
 //     survivor is in it. The others are removed.

@@ -72,6 +72,8 @@ type Replica struct {
 	LastTerm  uint64     `json:"last_term"`
 	Term      uint64     `json:"term"`
 	Newest    uint64     `json:"newest_ts"` // of its rows
+	// Stale: its log lacks what it has acknowledged, and it does not vote.
+	Stale bool `json:"stale,omitempty"`
 	// Born is the tablet from which an entry that is not applied splits this one off; 0: the
 	// store holds the replica.
 	Born uint64 `json:"born,omitempty"`
@@ -154,6 +156,9 @@ func (in *Inspection) replica(st *store.Store, id uint64) error {
 	r.Replica, r.Stored = out.Replica, Descriptor{out.Stored}
 	r.Settled, r.Final = Descriptor{out.Settled}, Descriptor{out.Final}
 	r.Committed, r.Last, r.LastTerm, r.Term = out.Committed, out.Last, out.LastTerm, out.Term
+	if r.Stale, err = snapshot.IsStale(st, id, out.Replica); err != nil {
+		return err
+	}
 	snap := st.SnapWithLocks()
 	defer snap.Close()
 	if r.Newest, err = newest(snap, out.Stored, r.Newest); err != nil {

@@ -259,14 +259,17 @@ func (p *planner) mayLive() error {
 	return nil
 }
 
-// lives reports whether a majority of the voters is on surviving nodes; of a joint
-// configuration, a majority of both.
+// lives reports whether a majority of the voters is on surviving nodes and not stale; of a
+// joint configuration, a majority of both.
 func (p *planner) lives(d *pb.TabletDescriptor) bool {
 	conf := group.ConfState(d)
 	for _, voters := range [][]uint64{conf.Voters, conf.VotersOutgoing} {
 		alive := 0
 		for _, id := range voters {
-			if p.survives[group.Replica(d, id).GetNodeId()] {
+			stale := slices.ContainsFunc(p.found[d.TabletId], func(c *candidate) bool {
+				return c.Stale && c.Replica.Replica == id
+			})
+			if p.survives[group.Replica(d, id).GetNodeId()] && !stale {
 				alive++
 			}
 		}

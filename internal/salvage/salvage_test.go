@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
 	"github.com/percolator-go/percolator/cluster/join"
@@ -132,6 +133,30 @@ func TestGrownInTheLog(t *testing.T) {
 		if d := w.stored(0, 2); len(d.Replicas) != 1 || d.Replicas[0].NodeId != w.ids[0] {
 			t.Errorf("committed %v: its group is %v", committed, d)
 		}
+	}
+}
+
+// TestStale: a survivor that lacks what it has acknowledged is no part of a quorum, and goes
+// on if its log is the longest that is left.
+func TestStale(t *testing.T) {
+	w := newWorld(t, 3)
+	w.tablet(cluster.MetaTablet, "", "", 0, 1, 2)
+	w.tablet(2, "", "", 0, 1, 2)
+	w.log(2, 6, []*wire.Command{write(3, "a", 100)}, 0)
+	err := installing(w.stores[0], func(i *snapshot.Installer) error {
+		return i.MarkStale([]snapshot.Replica{{Tablet: 2, ReplicaID: 1}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := w.apply(0, 1)
+	if user, meta := of(plan, 2), of(plan, 1); meta.Action != Keep || user.Action != Recover ||
+		user.Node != w.ids[0] {
+		t.Errorf("%+v, %+v", meta, user)
+	}
+	d := w.stored(0, 2)
+	if stale, err := snapshot.IsStale(w.stores[0], 2, d.Replicas[0].ReplicaId); stale || err != nil {
+		t.Errorf("the replica that goes on is stale: %v", err)
 	}
 }
 
