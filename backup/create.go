@@ -97,6 +97,7 @@ type making struct {
 	done    map[int]File // of its ranges, by earlier runs
 	pins    []*txn.Snapshot
 	held    []*pb.BackupHold // for backups, anybody's, when this one began
+	weak    []pendingColumn
 }
 
 // pin keeps history from the timestamp on while the backup is being made.
@@ -181,6 +182,11 @@ func (m *making) resume(ctx context.Context, p *plan) error {
 			ErrInterrupted, head.Name)
 	}
 	m.plan, m.done = p, map[int]File{}
+	// What waited when the backup began, and has run since, is in neither: its effects are not.
+	var err error
+	if m.weak, _, err = m.listWeak(ctx); err != nil {
+		return err
+	}
 	for _, at := range []uint64{head.At, head.Since} {
 		if at == 0 {
 			continue
@@ -236,6 +242,9 @@ func (m *making) prepare(ctx context.Context) error {
 		if err := m.upon(ctx, head); err != nil {
 			return err
 		}
+	}
+	if m.weak, head.HasPending, err = m.listWeak(ctx); err != nil {
+		return err
 	}
 	s, err := m.client.Snapshot(ctx)
 	if err != nil {
@@ -394,6 +403,9 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 	if err := m.holdNext(ctx); err != nil {
 		return nil, err
 	}
+	if err := m.copyPending(ctx); err != nil {
+		return nil, err
+	}
 	head.Files = make([]File, len(m.plan.Ranges))
 	m.plans(len(m.plan.Ranges))
 	group, within := errgroup.WithContext(ctx)
@@ -424,8 +436,8 @@ func (m *making) run(ctx context.Context) (*Manifest, error) {
 		return head, err
 	}
 	keep := map[string]bool{head.path(kindManifest): true}
-	for i := range head.Files {
-		keep[head.path(head.Files[i].Name)] = true
+	for _, f := range slices.Concat(head.Files, head.Pending) {
+		keep[head.path(f.Name)] = true
 	}
 	leftover = slices.DeleteFunc(leftover, func(object string) bool { return keep[object] })
 	return head, errors.Join(m.from.remove(ctx, leftover), m.releaseOlder(ctx))

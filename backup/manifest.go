@@ -55,6 +55,10 @@ type Manifest struct {
 	// Policy is the cluster's, as JSON; absent if it had none.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Files  []File          `json:"files"` // in the order of tables and ranges, which cover each table
+	// HasPending: the backup has the timers and weak notifications of its tables, in Pending.
+	// Backups of earlier builds, and by certificates that are not an operator's, have none.
+	HasPending bool   `json:"has_pending,omitempty"`
+	Pending    []File `json:"pending,omitempty"`
 
 	sha256 string // of the manifest itself
 }
@@ -93,8 +97,8 @@ func (m *Manifest) Incremental() bool { return m.Parent != "" }
 
 // Size is that of all data files.
 func (m *Manifest) Size() (size, records int64) {
-	for i := range m.Files {
-		size, records = size+m.Files[i].Size, records+m.Files[i].Records
+	for _, f := range slices.Concat(m.Files, m.Pending) {
+		size, records = size+f.Size, records+f.Records
 	}
 	return size, records
 }

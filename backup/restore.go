@@ -52,6 +52,7 @@ type Restored struct {
 	Granted   []TableGrants
 	Ungranted []string
 	Records   int64
+	Pending   int64 // timers that were set, for timers and weak notifications of the backup
 	Notified  int64
 }
 
@@ -90,6 +91,9 @@ func (r *restoring) run(ctx context.Context) error {
 		return err
 	}
 	if err := r.write(ctx); err != nil {
+		return err
+	}
+	if err := r.pending(ctx); err != nil {
 		return err
 	}
 	for _, t := range r.tables {

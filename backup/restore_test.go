@@ -273,3 +273,27 @@ func TestRestoredBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoredOverDeletedRows: a table whose rows were deleted takes a restore once their history
+// is collected; until then the restore says what stands in its way, and goes on later.
+func TestRestoredOverDeletedRows(t *testing.T) {
+	n := startForgetful(t, time.Hour)
+	l := open(t, t.TempDir())
+	create(t, n.DB(), l, backup.CreateOptions{})
+	want := contentsNow(t, n.DB(), "bank")
+	_, err := n.DB().DeleteRange(t.Context(), percolator.Rows("bank"))
+	must(t, err)
+	deadline := time.Now().Add(20 * time.Second)
+	for refused := false; ; {
+		_, err := backup.Restore(t.Context(), handle.Client(n.DB()), l, backup.RestoreOptions{})
+		if err == nil && refused {
+			break
+		}
+		if err == nil || time.Now().After(deadline) || !strings.Contains(err.Error(), "its history is not collected yet") {
+			t.Fatalf("restored over deleted rows: %v", err)
+		}
+		refused = true
+		<-time.After(50 * time.Millisecond)
+	}
+	equal(t, "over deleted rows", contentsNow(t, n.DB(), "bank"), want)
+}

@@ -95,12 +95,12 @@ func (v *verifying) files(ctx context.Context) error {
 		if err := m.covers(); err != nil {
 			v.fault(err)
 		}
-		v.plans(len(m.Files))
+		v.plans(len(m.Files) + len(m.Pending))
 	}
 	for _, m := range v.found.Backups {
-		for i := range m.Files {
+		for _, f := range slices.Concat(m.Files, m.Pending) {
 			group.Go(func() error {
-				err := v.file(within, m, &m.Files[i])
+				err := v.file(within, m, &f)
 				if errors.Is(err, ErrDamaged) {
 					v.fault(err)
 					err = nil

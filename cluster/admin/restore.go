@@ -83,11 +83,14 @@ func (s *Service) RestoreCells(ctx context.Context,
 				r.CommitTs[i], req.Mark.At)
 		}
 	}
+	if len(req.GetPending()) > 0 {
+		return &pb.RestoreCellsResponse{}, s.restorePending(ctx, mvcc.TableID(id), req.Pending)
+	}
 	err = s.cfg.Node.Restore(ctx, wire.Restore(r).Records)
 	// Refusals, so that the client does not try again what cannot succeed.
 	switch {
 	case errors.Is(err, txn.ErrConflict):
-		return nil, refuse("table %q is not empty, or somebody else writes into it: %v", req.Name, err)
+		return nil, refuse("table %q can't take what is restored: %v", req.Name, err)
 	case errors.Is(err, txn.ErrInvalid), errors.Is(err, txn.ErrTooLarge),
 		errors.Is(err, txn.ErrNotifyOnly), errors.Is(err, txn.ErrNoTable):
 		return nil, refuse("%v", err)

@@ -59,6 +59,12 @@ type Node interface {
 	ReplayRow(ctx context.Context, observer, row string) error
 	// Restore writes records of a backup.
 	Restore(ctx context.Context, records []mvcc.RestoredCell) error
+	// SetTimers sets timers of a restore, in one transaction.
+	SetTimers(ctx context.Context, timers []mvcc.Timer) error
+	// PendingTimers returns timers as of the timestamp, from the row on, and where to go on;
+	// PendingWeak the weak notifications of a column that wait.
+	PendingTimers(ctx context.Context, at mvcc.Timestamp, from string) ([]*pb.PendingNotification, string, error)
+	PendingWeak(ctx context.Context, column mvcc.ObservedColumn, from string) ([]*pb.PendingNotification, string, error)
 	// Place has placement look at the cluster soon, if this node leads meta.
 	Place()
 	// WakeBackups has this node look for backups that are due, if it leads meta. Without it that

@@ -173,6 +173,9 @@ others of the machine (nice 10).` + locationHelp,
 					return d.explainCreate(err)
 				}
 				b := newBackupJSON(made)
+				if !made.HasPending {
+					d.out.note("timers and weak notifications are left out: they take an operator's certificate, and nodes of this build")
+				}
 				m.name = "backup"
 				m.end(tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)
 				return d.out.answer(b, "%s: %d records in %d files, %s, as of %s UTC", made.Name, b.Records,

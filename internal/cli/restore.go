@@ -125,10 +125,11 @@ func (d *deps) restore(ctx context.Context, s *session, l *backup.Location,
 		Tables   []string `json:"tables"`
 		Before   []string `json:"restored_before,omitempty"`
 		Records  int64    `json:"records"`
+		Pending  int64    `json:"pending"` // timers that were set
 		Notified int64    `json:"notified"`
 
 		Settings []backup.Setting `json:"settings"`
-	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Notified, settings},
+	}{r.Backup, r.At, r.Tables, r.Before, r.Records, r.Pending, r.Notified, settings},
 		"%d tables restored as of %s UTC, %d records", len(r.Tables)-len(r.Before),
 		clock(mvcc.Timestamp(r.At)), r.Records)
 }

@@ -6,7 +6,8 @@ import "fmt"
 // transactions that committed them, and without a notification. It may be repeated.
 //
 //   - StatusOK: every cell has its record. StatusMismatch: the cell at ConflictAt has a lock
-//     or another record: somebody else writes here. StatusNotifyOnly: the column at
+//     or another record: somebody else writes here; CommitTS is set if the cell is deleted, which
+//     is history that was not collected yet. StatusNotifyOnly: the column at
 //     ConflictAt is weak, and can have no value. No effects.
 func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 	var e effects
@@ -30,6 +31,8 @@ func Restore(v View, r RestoreRequest, lim Limits) (Result, []Mutation, error) {
 		switch {
 		case there && newest.StartTS == rec.StartTS && newest.CommitTS == rec.CommitTS && !locked:
 			continue // a copy of this request was here before
+		case there && newest.Kind == KindDelete && !locked:
+			return Result{Status: StatusMismatch, ConflictAt: rec.Cell, CommitTS: newest.CommitTS}, nil, nil
 		case there || locked:
 			return Result{Status: StatusMismatch, ConflictAt: rec.Cell}, nil, nil
 		}

@@ -87,6 +87,8 @@ var calls = map[string]access{
 	pb.Admin_ReportJob_FullMethodName:  {role: certs.Reader},
 	pb.Admin_HoldBackup_FullMethodName: {role: certs.Operator, asks: asksHold, audited: true},
 
+	pb.Admin_PendingNotifications_FullMethodName: {role: certs.Operator, quiet: true},
+
 	pb.Admin_BackupSchedules_FullMethodName: {role: certs.Operator, asks: asksSchedules},
 }
 

@@ -40,7 +40,7 @@ var leastRoles = map[string]certs.Role{
 	"SetGrant":       certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
-	"BackupSchedules": certs.Reader,
+	"BackupSchedules": certs.Reader, "PendingNotifications": certs.Operator,
 }
 
 // roleClients returns a client of each role of a server over certificates, the one of

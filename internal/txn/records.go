@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -142,6 +143,11 @@ func restored(res *pb.MutationResult) error {
 		return notifyOnly(res)
 	}
 	cell := wire.Cell(res.GetConflictAt())
+	if ts := mvcc.Timestamp(res.GetCommitTs()); ts != 0 {
+		return fmt.Errorf("%w: row %q column %q was deleted at %s, and its history is not collected yet: drop the "+
+			"table and restore it again, or run the same restore again once the cluster's history is shorter than that",
+			ErrConflict, cell.Row, cell.Column, time.UnixMilli(ts.Millis()).UTC().Format(time.RFC3339))
+	}
 	return fmt.Errorf("%w: row %q column %q has been written by somebody else", ErrConflict,
 		cell.Row, cell.Column)
 }

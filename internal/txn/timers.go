@@ -142,3 +142,19 @@ func (w *weakColumns) check(ctx context.Context, m *meta, c mvcc.Cell) error {
 	}
 	return nil
 }
+
+// SetTimers sets the timers as they are, in one transaction, for restores. It does not ask
+// whether anything observes their columns: those of which nothing does are dropped when they are
+// due.
+func (c *Client) SetTimers(ctx context.Context, timers []mvcc.Timer) error {
+	_, err := c.Run(ctx, Options{Name: "timers"}, func(_ context.Context, t *Txn) error {
+		t.guard.Lock()
+		defer t.guard.Unlock()
+		for _, timer := range timers {
+			cell, value := timer.Write()
+			t.put(cell, mvcc.KindPut, value)
+		}
+		return nil
+	})
+	return err
+}

@@ -1906,7 +1906,8 @@ type RestoreCellsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the table
 	Mark          *RestoreMark           `protobuf:"bytes,2,opt,name=mark,proto3" json:"mark,omitempty"`
-	Cells         *RestoreRequest        `protobuf:"bytes,3,opt,name=cells,proto3" json:"cells,omitempty"` // of rows of that table, in the order of cells; the ids of tables are filled in
+	Cells         *RestoreRequest        `protobuf:"bytes,3,opt,name=cells,proto3" json:"cells,omitempty"`     // of rows of that table, in the order of cells; the ids of tables are filled in
+	Pending       []*PendingNotification `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // timers that are set for rows of that table; the ids of tables are filled in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1958,6 +1959,13 @@ func (x *RestoreCellsRequest) GetMark() *RestoreMark {
 func (x *RestoreCellsRequest) GetCells() *RestoreRequest {
 	if x != nil {
 		return x.Cells
+	}
+	return nil
+}
+
+func (x *RestoreCellsRequest) GetPending() []*PendingNotification {
+	if x != nil {
+		return x.Pending
 	}
 	return nil
 }
@@ -3462,6 +3470,195 @@ func (x *HoldBackupResponse) GetBound() uint64 {
 	return 0
 }
 
+// PendingNotification is a durable timer, or a weak notification that waits: one that is due already.
+type PendingNotification struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         uint32                 `protobuf:"varint,1,opt,name=table,proto3" json:"table,omitempty"`
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"`
+	Column        []byte                 `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
+	DueUnixMs     int64                  `protobuf:"varint,4,opt,name=due_unix_ms,json=dueUnixMs,proto3" json:"due_unix_ms,omitempty"` // by the oracle's time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingNotification) Reset() {
+	*x = PendingNotification{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingNotification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingNotification) ProtoMessage() {}
+
+func (x *PendingNotification) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingNotification.ProtoReflect.Descriptor instead.
+func (*PendingNotification) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *PendingNotification) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *PendingNotification) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *PendingNotification) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *PendingNotification) GetDueUnixMs() int64 {
+	if x != nil {
+		return x.DueUnixMs
+	}
+	return 0
+}
+
+type PendingNotificationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            uint64                 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`       // timers as of this timestamp; 0: the weak notifications of a column that wait now
+	Table         uint32                 `protobuf:"varint,2,opt,name=table,proto3" json:"table,omitempty"` // of the column
+	Column        []byte                 `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
+	After         []byte                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"` // goes on behind the row of the last answer; empty: from the beginning
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingNotificationsRequest) Reset() {
+	*x = PendingNotificationsRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingNotificationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingNotificationsRequest) ProtoMessage() {}
+
+func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingNotificationsRequest.ProtoReflect.Descriptor instead.
+func (*PendingNotificationsRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *PendingNotificationsRequest) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *PendingNotificationsRequest) GetTable() uint32 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
+func (x *PendingNotificationsRequest) GetColumn() []byte {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *PendingNotificationsRequest) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type PendingNotificationsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pending       []*PendingNotification `protobuf:"bytes,1,rep,name=pending,proto3" json:"pending,omitempty"`
+	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // goes on there; empty: there are no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingNotificationsResponse) Reset() {
+	*x = PendingNotificationsResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingNotificationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingNotificationsResponse) ProtoMessage() {}
+
+func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingNotificationsResponse.ProtoReflect.Descriptor instead.
+func (*PendingNotificationsResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *PendingNotificationsResponse) GetPending() []*PendingNotification {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+func (x *PendingNotificationsResponse) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 // BackupSchedule has the node that leads meta make backups by the clock. Its first fields are an operator's, the others are
 // set by whoever runs it. Times are by the clocks of the nodes that led meta.
 type BackupSchedule struct {
@@ -3487,7 +3684,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3696,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3709,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BackupSchedule) GetName() string {
@@ -3629,7 +3826,7 @@ type BackupScheduleRecord struct {
 
 func (x *BackupScheduleRecord) Reset() {
 	*x = BackupScheduleRecord{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3838,7 @@ func (x *BackupScheduleRecord) String() string {
 func (*BackupScheduleRecord) ProtoMessage() {}
 
 func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3851,7 @@ func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
 func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
@@ -3675,7 +3872,7 @@ type BackupSchedulesRequest struct {
 
 func (x *BackupSchedulesRequest) Reset() {
 	*x = BackupSchedulesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3884,7 @@ func (x *BackupSchedulesRequest) String() string {
 func (*BackupSchedulesRequest) ProtoMessage() {}
 
 func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3897,7 @@ func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
@@ -3733,7 +3930,7 @@ type BackupSchedulesResponse struct {
 
 func (x *BackupSchedulesResponse) Reset() {
 	*x = BackupSchedulesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +3942,7 @@ func (x *BackupSchedulesResponse) String() string {
 func (*BackupSchedulesResponse) ProtoMessage() {}
 
 func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +3955,7 @@ func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
@@ -3776,7 +3973,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3985,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3998,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -3814,7 +4011,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4023,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4036,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -3865,7 +4062,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +4074,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +4087,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -3908,7 +4105,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4117,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4130,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -4056,11 +4253,12 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x06finish\x18\x04 \x01(\bR\x06finish\"K\n" +
 	"\x14RestoreTableResponse\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\rR\atableId\x12\x18\n" +
-	"\aresumed\x18\x02 \x01(\bR\aresumed\"\x8e\x01\n" +
+	"\aresumed\x18\x02 \x01(\bR\aresumed\"\xcc\x01\n" +
 	"\x13RestoreCellsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04mark\x18\x02 \x01(\v2\x1a.percolator.v1.RestoreMarkR\x04mark\x123\n" +
-	"\x05cells\x18\x03 \x01(\v2\x1d.percolator.v1.RestoreRequestR\x05cells\"\x16\n" +
+	"\x05cells\x18\x03 \x01(\v2\x1d.percolator.v1.RestoreRequestR\x05cells\x12<\n" +
+	"\apending\x18\x04 \x03(\v2\".percolator.v1.PendingNotificationR\apending\"\x16\n" +
 	"\x14RestoreCellsResponse\"\x91\x01\n" +
 	"\x16ControlObserverRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
@@ -4197,7 +4395,20 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x04hold\x18\x01 \x01(\v2\x19.percolator.v1.BackupHoldR\x04hold\x123\n" +
 	"\arelease\x18\x02 \x03(\v2\x19.percolator.v1.BackupHoldR\arelease\"*\n" +
 	"\x12HoldBackupResponse\x12\x14\n" +
-	"\x05bound\x18\x01 \x01(\x04R\x05bound\"\xb7\x03\n" +
+	"\x05bound\x18\x01 \x01(\x04R\x05bound\"u\n" +
+	"\x13PendingNotification\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\rR\x05table\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\x12\x16\n" +
+	"\x06column\x18\x03 \x01(\fR\x06column\x12\x1e\n" +
+	"\vdue_unix_ms\x18\x04 \x01(\x03R\tdueUnixMs\"q\n" +
+	"\x1bPendingNotificationsRequest\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x04R\x02at\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\rR\x05table\x12\x16\n" +
+	"\x06column\x18\x03 \x01(\fR\x06column\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\fR\x05after\"r\n" +
+	"\x1cPendingNotificationsResponse\x12<\n" +
+	"\apending\x18\x01 \x03(\v2\".percolator.v1.PendingNotificationR\apending\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\"\xb7\x03\n" +
 	"\x0eBackupSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12\"\n" +
@@ -4236,7 +4447,7 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xc0\x11\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xb1\x12\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -4253,7 +4464,8 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\fRestoreTable\x12\".percolator.v1.RestoreTableRequest\x1a#.percolator.v1.RestoreTableResponse\x12W\n" +
 	"\fRestoreCells\x12\".percolator.v1.RestoreCellsRequest\x1a#.percolator.v1.RestoreCellsResponse\x12Q\n" +
 	"\n" +
-	"HoldBackup\x12 .percolator.v1.HoldBackupRequest\x1a!.percolator.v1.HoldBackupResponse\x12`\n" +
+	"HoldBackup\x12 .percolator.v1.HoldBackupRequest\x1a!.percolator.v1.HoldBackupResponse\x12o\n" +
+	"\x14PendingNotifications\x12*.percolator.v1.PendingNotificationsRequest\x1a+.percolator.v1.PendingNotificationsResponse\x12`\n" +
 	"\x0fBackupSchedules\x12%.percolator.v1.BackupSchedulesRequest\x1a&.percolator.v1.BackupSchedulesResponse\x12Z\n" +
 	"\rClusterStatus\x12#.percolator.v1.ClusterStatusRequest\x1a$.percolator.v1.ClusterStatusResponse\x12`\n" +
 	"\x0fDescribeProcess\x12%.percolator.v1.DescribeProcessRequest\x1a&.percolator.v1.DescribeProcessResponse\x12T\n" +
@@ -4281,90 +4493,93 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_percolator_v1_admin_proto_goTypes = []any{
-	(Severity)(0),                    // 0: percolator.v1.Severity
-	(DescribeProcessRequest_Kind)(0), // 1: percolator.v1.DescribeProcessRequest.Kind
-	(BackfillRequest_Action)(0),      // 2: percolator.v1.BackfillRequest.Action
-	(*Token)(nil),                    // 3: percolator.v1.Token
-	(*TokenRecord)(nil),              // 4: percolator.v1.TokenRecord
-	(*CreateTokenRequest)(nil),       // 5: percolator.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),      // 6: percolator.v1.CreateTokenResponse
-	(*TokensRequest)(nil),            // 7: percolator.v1.TokensRequest
-	(*TokensResponse)(nil),           // 8: percolator.v1.TokensResponse
-	(*RevokeTokenRequest)(nil),       // 9: percolator.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),      // 10: percolator.v1.RevokeTokenResponse
-	(*Grant)(nil),                    // 11: percolator.v1.Grant
-	(*SetGrantRequest)(nil),          // 12: percolator.v1.SetGrantRequest
-	(*SetGrantResponse)(nil),         // 13: percolator.v1.SetGrantResponse
-	(*GrantsRequest)(nil),            // 14: percolator.v1.GrantsRequest
-	(*GrantsResponse)(nil),           // 15: percolator.v1.GrantsResponse
-	(*ReplayParkedRequest)(nil),      // 16: percolator.v1.ReplayParkedRequest
-	(*ReplayParkedResponse)(nil),     // 17: percolator.v1.ReplayParkedResponse
-	(*ReplayRowRequest)(nil),         // 18: percolator.v1.ReplayRowRequest
-	(*ReplayRowResponse)(nil),        // 19: percolator.v1.ReplayRowResponse
-	(*DescribeProcessRequest)(nil),   // 20: percolator.v1.DescribeProcessRequest
-	(*DescribeProcessResponse)(nil),  // 21: percolator.v1.DescribeProcessResponse
-	(*SetLogLevelRequest)(nil),       // 22: percolator.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),      // 23: percolator.v1.SetLogLevelResponse
-	(*ClusterStatusRequest)(nil),     // 24: percolator.v1.ClusterStatusRequest
-	(*ClusterStatusResponse)(nil),    // 25: percolator.v1.ClusterStatusResponse
-	(*Recovery)(nil),                 // 26: percolator.v1.Recovery
-	(*FinishRecoveryRequest)(nil),    // 27: percolator.v1.FinishRecoveryRequest
-	(*FinishRecoveryResponse)(nil),   // 28: percolator.v1.FinishRecoveryResponse
-	(*ReportJobRequest)(nil),         // 29: percolator.v1.ReportJobRequest
-	(*ReportJobResponse)(nil),        // 30: percolator.v1.ReportJobResponse
-	(*NodeReport)(nil),               // 31: percolator.v1.NodeReport
-	(*Finding)(nil),                  // 32: percolator.v1.Finding
-	(*RestoreTableRequest)(nil),      // 33: percolator.v1.RestoreTableRequest
-	(*RestoreTableResponse)(nil),     // 34: percolator.v1.RestoreTableResponse
-	(*RestoreCellsRequest)(nil),      // 35: percolator.v1.RestoreCellsRequest
-	(*RestoreCellsResponse)(nil),     // 36: percolator.v1.RestoreCellsResponse
-	(*ControlObserverRequest)(nil),   // 37: percolator.v1.ControlObserverRequest
-	(*ControlObserverResponse)(nil),  // 38: percolator.v1.ControlObserverResponse
-	(*BackfillRequest)(nil),          // 39: percolator.v1.BackfillRequest
-	(*BackfillResponse)(nil),         // 40: percolator.v1.BackfillResponse
-	(*Node)(nil),                     // 41: percolator.v1.Node
-	(*NodesRequest)(nil),             // 42: percolator.v1.NodesRequest
-	(*NodesResponse)(nil),            // 43: percolator.v1.NodesResponse
-	(*TabletLeader)(nil),             // 44: percolator.v1.TabletLeader
-	(*DrainNodeRequest)(nil),         // 45: percolator.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 46: percolator.v1.DrainNodeResponse
-	(*MoveTabletRequest)(nil),        // 47: percolator.v1.MoveTabletRequest
-	(*MoveTabletResponse)(nil),       // 48: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),    // 49: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),   // 50: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),            // 51: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),      // 52: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),     // 53: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),          // 54: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                   // 55: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),     // 56: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),    // 57: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),        // 58: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),       // 59: percolator.v1.HoldBackupResponse
-	(*BackupSchedule)(nil),           // 60: percolator.v1.BackupSchedule
-	(*BackupScheduleRecord)(nil),     // 61: percolator.v1.BackupScheduleRecord
-	(*BackupSchedulesRequest)(nil),   // 62: percolator.v1.BackupSchedulesRequest
-	(*BackupSchedulesResponse)(nil),  // 63: percolator.v1.BackupSchedulesResponse
-	(*FinalizeUpgradeRequest)(nil),   // 64: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),  // 65: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),        // 66: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),       // 67: percolator.v1.ForgetNodeResponse
-	nil,                              // 68: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),            // 69: percolator.v1.ObserverState
-	(*Job)(nil),                      // 70: percolator.v1.Job
-	(*NodeStatusResponse)(nil),       // 71: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),              // 72: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),           // 73: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),             // 74: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                 // 75: percolator.v1.Backfill
-	(NodeState)(0),                   // 76: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),         // 77: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),           // 78: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),         // 79: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),           // 80: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),               // 81: percolator.v1.BackupHold
+	(Severity)(0),                        // 0: percolator.v1.Severity
+	(DescribeProcessRequest_Kind)(0),     // 1: percolator.v1.DescribeProcessRequest.Kind
+	(BackfillRequest_Action)(0),          // 2: percolator.v1.BackfillRequest.Action
+	(*Token)(nil),                        // 3: percolator.v1.Token
+	(*TokenRecord)(nil),                  // 4: percolator.v1.TokenRecord
+	(*CreateTokenRequest)(nil),           // 5: percolator.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),          // 6: percolator.v1.CreateTokenResponse
+	(*TokensRequest)(nil),                // 7: percolator.v1.TokensRequest
+	(*TokensResponse)(nil),               // 8: percolator.v1.TokensResponse
+	(*RevokeTokenRequest)(nil),           // 9: percolator.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),          // 10: percolator.v1.RevokeTokenResponse
+	(*Grant)(nil),                        // 11: percolator.v1.Grant
+	(*SetGrantRequest)(nil),              // 12: percolator.v1.SetGrantRequest
+	(*SetGrantResponse)(nil),             // 13: percolator.v1.SetGrantResponse
+	(*GrantsRequest)(nil),                // 14: percolator.v1.GrantsRequest
+	(*GrantsResponse)(nil),               // 15: percolator.v1.GrantsResponse
+	(*ReplayParkedRequest)(nil),          // 16: percolator.v1.ReplayParkedRequest
+	(*ReplayParkedResponse)(nil),         // 17: percolator.v1.ReplayParkedResponse
+	(*ReplayRowRequest)(nil),             // 18: percolator.v1.ReplayRowRequest
+	(*ReplayRowResponse)(nil),            // 19: percolator.v1.ReplayRowResponse
+	(*DescribeProcessRequest)(nil),       // 20: percolator.v1.DescribeProcessRequest
+	(*DescribeProcessResponse)(nil),      // 21: percolator.v1.DescribeProcessResponse
+	(*SetLogLevelRequest)(nil),           // 22: percolator.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),          // 23: percolator.v1.SetLogLevelResponse
+	(*ClusterStatusRequest)(nil),         // 24: percolator.v1.ClusterStatusRequest
+	(*ClusterStatusResponse)(nil),        // 25: percolator.v1.ClusterStatusResponse
+	(*Recovery)(nil),                     // 26: percolator.v1.Recovery
+	(*FinishRecoveryRequest)(nil),        // 27: percolator.v1.FinishRecoveryRequest
+	(*FinishRecoveryResponse)(nil),       // 28: percolator.v1.FinishRecoveryResponse
+	(*ReportJobRequest)(nil),             // 29: percolator.v1.ReportJobRequest
+	(*ReportJobResponse)(nil),            // 30: percolator.v1.ReportJobResponse
+	(*NodeReport)(nil),                   // 31: percolator.v1.NodeReport
+	(*Finding)(nil),                      // 32: percolator.v1.Finding
+	(*RestoreTableRequest)(nil),          // 33: percolator.v1.RestoreTableRequest
+	(*RestoreTableResponse)(nil),         // 34: percolator.v1.RestoreTableResponse
+	(*RestoreCellsRequest)(nil),          // 35: percolator.v1.RestoreCellsRequest
+	(*RestoreCellsResponse)(nil),         // 36: percolator.v1.RestoreCellsResponse
+	(*ControlObserverRequest)(nil),       // 37: percolator.v1.ControlObserverRequest
+	(*ControlObserverResponse)(nil),      // 38: percolator.v1.ControlObserverResponse
+	(*BackfillRequest)(nil),              // 39: percolator.v1.BackfillRequest
+	(*BackfillResponse)(nil),             // 40: percolator.v1.BackfillResponse
+	(*Node)(nil),                         // 41: percolator.v1.Node
+	(*NodesRequest)(nil),                 // 42: percolator.v1.NodesRequest
+	(*NodesResponse)(nil),                // 43: percolator.v1.NodesResponse
+	(*TabletLeader)(nil),                 // 44: percolator.v1.TabletLeader
+	(*DrainNodeRequest)(nil),             // 45: percolator.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),            // 46: percolator.v1.DrainNodeResponse
+	(*MoveTabletRequest)(nil),            // 47: percolator.v1.MoveTabletRequest
+	(*MoveTabletResponse)(nil),           // 48: percolator.v1.MoveTabletResponse
+	(*DescribeTabletRequest)(nil),        // 49: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),       // 50: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),                // 51: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),          // 52: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),         // 53: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),              // 54: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                       // 55: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),         // 56: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),        // 57: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),            // 58: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),           // 59: percolator.v1.HoldBackupResponse
+	(*PendingNotification)(nil),          // 60: percolator.v1.PendingNotification
+	(*PendingNotificationsRequest)(nil),  // 61: percolator.v1.PendingNotificationsRequest
+	(*PendingNotificationsResponse)(nil), // 62: percolator.v1.PendingNotificationsResponse
+	(*BackupSchedule)(nil),               // 63: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),         // 64: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),       // 65: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),      // 66: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),       // 67: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),      // 68: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),            // 69: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),           // 70: percolator.v1.ForgetNodeResponse
+	nil,                                  // 71: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),                // 72: percolator.v1.ObserverState
+	(*Job)(nil),                          // 73: percolator.v1.Job
+	(*NodeStatusResponse)(nil),           // 74: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),                  // 75: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),               // 76: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),                 // 77: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                     // 78: percolator.v1.Backfill
+	(NodeState)(0),                       // 79: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),             // 80: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),               // 81: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),             // 82: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),               // 83: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),                   // 84: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -4373,101 +4588,105 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	31, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	69, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	72, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	32, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	70, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	73, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
 	26, // 9: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
-	60, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	63, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
 	26, // 11: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
-	70, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	73, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
 	41, // 13: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	71, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	74, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 15: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	72, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	72, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	73, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	74, // 19: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
-	2,  // 20: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	75, // 21: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	68, // 22: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	76, // 23: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
-	41, // 24: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
-	44, // 25: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
-	41, // 26: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	77, // 27: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	77, // 28: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	51, // 29: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	78, // 30: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	54, // 31: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	79, // 32: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 33: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	80, // 34: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	55, // 35: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	55, // 36: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	81, // 37: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	81, // 38: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	81, // 39: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	60, // 40: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
-	60, // 41: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
-	60, // 42: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	80, // 43: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	37, // 44: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	39, // 45: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	42, // 46: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	45, // 47: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	47, // 48: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	49, // 49: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	52, // 50: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	66, // 51: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	56, // 52: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	64, // 53: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	33, // 54: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	35, // 55: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	58, // 56: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	62, // 57: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	24, // 58: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 59: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 60: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	29, // 61: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 62: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 63: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 64: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 65: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 66: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 67: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 68: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	27, // 69: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
-	38, // 70: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	40, // 71: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	43, // 72: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	46, // 73: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	48, // 74: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	50, // 75: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	53, // 76: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	67, // 77: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	57, // 78: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	65, // 79: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	34, // 80: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	36, // 81: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	59, // 82: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	63, // 83: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	25, // 84: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 85: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 86: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	30, // 87: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 88: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 89: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 90: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 91: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 92: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 93: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 94: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	28, // 95: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
-	70, // [70:96] is the sub-list for method output_type
-	44, // [44:70] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	75, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	75, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	76, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	60, // 19: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
+	77, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	2,  // 21: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
+	78, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	71, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	79, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	41, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
+	44, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
+	41, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
+	80, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	80, // 29: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	51, // 30: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	81, // 31: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	54, // 32: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	82, // 33: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 34: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	83, // 35: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	55, // 36: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	55, // 37: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	84, // 38: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	84, // 39: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	84, // 40: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	60, // 41: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
+	63, // 42: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	63, // 43: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	63, // 44: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	83, // 45: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	37, // 46: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	39, // 47: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	42, // 48: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	45, // 49: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	47, // 50: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	49, // 51: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	52, // 52: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	69, // 53: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	56, // 54: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	67, // 55: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	33, // 56: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	35, // 57: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	58, // 58: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	61, // 59: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
+	65, // 60: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	24, // 61: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 62: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 63: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	29, // 64: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 65: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 66: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 67: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 68: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 69: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 70: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 71: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	27, // 72: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	38, // 73: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	40, // 74: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	43, // 75: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	46, // 76: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	48, // 77: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	50, // 78: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	53, // 79: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	70, // 80: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	57, // 81: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	68, // 82: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	34, // 83: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	36, // 84: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	59, // 85: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	62, // 86: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
+	66, // 87: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	25, // 88: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 89: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 90: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	30, // 91: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 92: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 93: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 94: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 95: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 96: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 97: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 98: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	28, // 99: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	73, // [73:100] is the sub-list for method output_type
+	46, // [46:73] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -4485,7 +4704,7 @@ func file_percolator_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   66,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

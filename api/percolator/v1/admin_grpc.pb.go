@@ -19,32 +19,33 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Admin_ControlObserver_FullMethodName = "/percolator.v1.Admin/ControlObserver"
-	Admin_Backfill_FullMethodName        = "/percolator.v1.Admin/Backfill"
-	Admin_Nodes_FullMethodName           = "/percolator.v1.Admin/Nodes"
-	Admin_DrainNode_FullMethodName       = "/percolator.v1.Admin/DrainNode"
-	Admin_MoveTablet_FullMethodName      = "/percolator.v1.Admin/MoveTablet"
-	Admin_DescribeTablet_FullMethodName  = "/percolator.v1.Admin/DescribeTablet"
-	Admin_VerifyTablet_FullMethodName    = "/percolator.v1.Admin/VerifyTablet"
-	Admin_ForgetNode_FullMethodName      = "/percolator.v1.Admin/ForgetNode"
-	Admin_ClusterPolicy_FullMethodName   = "/percolator.v1.Admin/ClusterPolicy"
-	Admin_FinalizeUpgrade_FullMethodName = "/percolator.v1.Admin/FinalizeUpgrade"
-	Admin_RestoreTable_FullMethodName    = "/percolator.v1.Admin/RestoreTable"
-	Admin_RestoreCells_FullMethodName    = "/percolator.v1.Admin/RestoreCells"
-	Admin_HoldBackup_FullMethodName      = "/percolator.v1.Admin/HoldBackup"
-	Admin_BackupSchedules_FullMethodName = "/percolator.v1.Admin/BackupSchedules"
-	Admin_ClusterStatus_FullMethodName   = "/percolator.v1.Admin/ClusterStatus"
-	Admin_DescribeProcess_FullMethodName = "/percolator.v1.Admin/DescribeProcess"
-	Admin_SetLogLevel_FullMethodName     = "/percolator.v1.Admin/SetLogLevel"
-	Admin_ReportJob_FullMethodName       = "/percolator.v1.Admin/ReportJob"
-	Admin_CreateToken_FullMethodName     = "/percolator.v1.Admin/CreateToken"
-	Admin_Tokens_FullMethodName          = "/percolator.v1.Admin/Tokens"
-	Admin_RevokeToken_FullMethodName     = "/percolator.v1.Admin/RevokeToken"
-	Admin_SetGrant_FullMethodName        = "/percolator.v1.Admin/SetGrant"
-	Admin_Grants_FullMethodName          = "/percolator.v1.Admin/Grants"
-	Admin_ReplayParked_FullMethodName    = "/percolator.v1.Admin/ReplayParked"
-	Admin_ReplayRow_FullMethodName       = "/percolator.v1.Admin/ReplayRow"
-	Admin_FinishRecovery_FullMethodName  = "/percolator.v1.Admin/FinishRecovery"
+	Admin_ControlObserver_FullMethodName      = "/percolator.v1.Admin/ControlObserver"
+	Admin_Backfill_FullMethodName             = "/percolator.v1.Admin/Backfill"
+	Admin_Nodes_FullMethodName                = "/percolator.v1.Admin/Nodes"
+	Admin_DrainNode_FullMethodName            = "/percolator.v1.Admin/DrainNode"
+	Admin_MoveTablet_FullMethodName           = "/percolator.v1.Admin/MoveTablet"
+	Admin_DescribeTablet_FullMethodName       = "/percolator.v1.Admin/DescribeTablet"
+	Admin_VerifyTablet_FullMethodName         = "/percolator.v1.Admin/VerifyTablet"
+	Admin_ForgetNode_FullMethodName           = "/percolator.v1.Admin/ForgetNode"
+	Admin_ClusterPolicy_FullMethodName        = "/percolator.v1.Admin/ClusterPolicy"
+	Admin_FinalizeUpgrade_FullMethodName      = "/percolator.v1.Admin/FinalizeUpgrade"
+	Admin_RestoreTable_FullMethodName         = "/percolator.v1.Admin/RestoreTable"
+	Admin_RestoreCells_FullMethodName         = "/percolator.v1.Admin/RestoreCells"
+	Admin_HoldBackup_FullMethodName           = "/percolator.v1.Admin/HoldBackup"
+	Admin_PendingNotifications_FullMethodName = "/percolator.v1.Admin/PendingNotifications"
+	Admin_BackupSchedules_FullMethodName      = "/percolator.v1.Admin/BackupSchedules"
+	Admin_ClusterStatus_FullMethodName        = "/percolator.v1.Admin/ClusterStatus"
+	Admin_DescribeProcess_FullMethodName      = "/percolator.v1.Admin/DescribeProcess"
+	Admin_SetLogLevel_FullMethodName          = "/percolator.v1.Admin/SetLogLevel"
+	Admin_ReportJob_FullMethodName            = "/percolator.v1.Admin/ReportJob"
+	Admin_CreateToken_FullMethodName          = "/percolator.v1.Admin/CreateToken"
+	Admin_Tokens_FullMethodName               = "/percolator.v1.Admin/Tokens"
+	Admin_RevokeToken_FullMethodName          = "/percolator.v1.Admin/RevokeToken"
+	Admin_SetGrant_FullMethodName             = "/percolator.v1.Admin/SetGrant"
+	Admin_Grants_FullMethodName               = "/percolator.v1.Admin/Grants"
+	Admin_ReplayParked_FullMethodName         = "/percolator.v1.Admin/ReplayParked"
+	Admin_ReplayRow_FullMethodName            = "/percolator.v1.Admin/ReplayRow"
+	Admin_FinishRecovery_FullMethodName       = "/percolator.v1.Admin/FinishRecovery"
 )
 
 // AdminClient is the client API for Admin service.
@@ -80,6 +81,8 @@ type AdminClient interface {
 	RestoreCells(ctx context.Context, in *RestoreCellsRequest, opts ...grpc.CallOption) (*RestoreCellsResponse, error)
 	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
 	HoldBackup(ctx context.Context, in *HoldBackupRequest, opts ...grpc.CallOption) (*HoldBackupResponse, error)
+	// PendingNotifications lists timers, or weak notifications that wait, for a backup, a page at a time.
+	PendingNotifications(ctx context.Context, in *PendingNotificationsRequest, opts ...grpc.CallOption) (*PendingNotificationsResponse, error)
 	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
 	BackupSchedules(ctx context.Context, in *BackupSchedulesRequest, opts ...grpc.CallOption) (*BackupSchedulesResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
@@ -242,6 +245,16 @@ func (c *adminClient) HoldBackup(ctx context.Context, in *HoldBackupRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HoldBackupResponse)
 	err := c.cc.Invoke(ctx, Admin_HoldBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) PendingNotifications(ctx context.Context, in *PendingNotificationsRequest, opts ...grpc.CallOption) (*PendingNotificationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PendingNotificationsResponse)
+	err := c.cc.Invoke(ctx, Admin_PendingNotifications_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -411,6 +424,8 @@ type AdminServer interface {
 	RestoreCells(context.Context, *RestoreCellsRequest) (*RestoreCellsResponse, error)
 	// Holds history for the next increment upon a backup, and ends such holds. ClusterPolicy lists them.
 	HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error)
+	// PendingNotifications lists timers, or weak notifications that wait, for a backup, a page at a time.
+	PendingNotifications(context.Context, *PendingNotificationsRequest) (*PendingNotificationsResponse, error)
 	// BackupSchedules sets, removes or runs a schedule of backups, and lists all.
 	BackupSchedules(context.Context, *BackupSchedulesRequest) (*BackupSchedulesResponse, error)
 	// Describes the whole cluster: what each node says of itself, the observers, and what is wrong. It answers without a quorum
@@ -487,6 +502,9 @@ func (UnimplementedAdminServer) RestoreCells(context.Context, *RestoreCellsReque
 }
 func (UnimplementedAdminServer) HoldBackup(context.Context, *HoldBackupRequest) (*HoldBackupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method HoldBackup not implemented")
+}
+func (UnimplementedAdminServer) PendingNotifications(context.Context, *PendingNotificationsRequest) (*PendingNotificationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PendingNotifications not implemented")
 }
 func (UnimplementedAdminServer) BackupSchedules(context.Context, *BackupSchedulesRequest) (*BackupSchedulesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BackupSchedules not implemented")
@@ -778,6 +796,24 @@ func _Admin_HoldBackup_Handler(srv interface{}, ctx context.Context, dec func(in
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).HoldBackup(ctx, req.(*HoldBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_PendingNotifications_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PendingNotificationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).PendingNotifications(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_PendingNotifications_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).PendingNotifications(ctx, req.(*PendingNotificationsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1074,6 +1110,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HoldBackup",
 			Handler:    _Admin_HoldBackup_Handler,
+		},
+		{
+			MethodName: "PendingNotifications",
+			Handler:    _Admin_PendingNotifications_Handler,
 		},
 		{
 			MethodName: "BackupSchedules",

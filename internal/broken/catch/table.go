@@ -387,4 +387,6 @@ var properties = []property{
 		assertion: "MARK-NOT-RAISED: .*"},
 	{tag: "recover_dead_returns", pkg: "internal/salvage", test: "^TestDeadStayOut$",
 		assertion: "DEAD-RETURNS: .*"},
+	{tag: "pending_left_out", pkg: "backup", test: "^TestTimersAndWeakNotificationsAreRestored$",
+		assertion: "ASLEEP: .*"},
 }

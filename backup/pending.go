@@ -1,0 +1,287 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file has what waits to notify rows, beside the cells: durable timers, which are cells of
+// the cluster's own and so as of the backup's timestamp; and weak notifications, of which no
+// version is kept. Those are listed twice, before the timestamp is taken and after it: one that
+// waited at the timestamp is in the first list, or was made since, and is in the second unless
+// its run has ended meanwhile too. Each backup of a chain has all of them.
+//
+// In a backup they are data files of their own (Manifest.Pending): that of the timers has their
+// cells, and one for each weak column the cells that are notified. Their timestamps say nothing. A
+// restore sets a timer for each, before its table can be opened.
+
+const (
+	// maxWeak bounds the weak notifications of the first list, which is kept in memory.
+	maxWeak = 1 << 18
+	// pendingBatch is the number of timers in one request of a restore.
+	pendingBatch = 512
+)
+
+// pendingColumn are the weak notifications of one column that waited before the timestamp, in
+// the order of rows.
+type pendingColumn struct {
+	mvcc.ObservedColumn
+	waited []*pb.PendingNotification
+}
+
+// listWeak lists the weak notifications that wait, before the timestamp is taken. allowed is
+// false if the certificate may not list them.
+func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed bool, err error) {
+	catalogue, err := m.client.Catalogue(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for column := range txn.WeakColumns(catalogue) {
+		columns = append(columns, pendingColumn{ObservedColumn: column})
+	}
+	slices.SortFunc(columns, func(a, b pendingColumn) int {
+		return mvcc.Cell{Table: a.Table, Column: a.Column}.Compare(mvcc.Cell{Table: b.Table, Column: b.Column})
+	})
+	// The certificate may not: asked by a column that nobody observes.
+	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
+		if err != nil {
+			return columns, false, refusedOr(err)
+		}
+	}
+	left := maxWeak
+	for i := range columns {
+		c := &columns[i]
+		for p, err := range m.pendings(ctx, c.request()) {
+			if err != nil {
+				return nil, false, err
+			}
+			if left == 0 {
+				break
+			}
+			c.waited, left = append(c.waited, p), left-1
+		}
+	}
+	return columns, true, nil
+}
+
+// refusedOr returns nil if the error says that the caller may not do this, or that the node is
+// of an earlier build, else the error.
+func refusedOr(err error) error {
+	if errors.Is(err, txn.ErrPermission) || status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	return err
+}
+
+func (c *pendingColumn) request() *pb.PendingNotificationsRequest {
+	return &pb.PendingNotificationsRequest{Table: uint32(c.Table), Column: wire.Bytes(c.Column)}
+}
+
+// pendings yields what waits, page by page.
+func (m *making) pendings(ctx context.Context,
+	req *pb.PendingNotificationsRequest) func(func(*pb.PendingNotification, error) bool) {
+	return func(yield func(*pb.PendingNotification, error) bool) {
+		for {
+			var page *pb.PendingNotificationsResponse
+			err := m.persist(ctx, func() (_ bool, err error) {
+				page, err = m.client.Admin().PendingNotifications(ctx, req)
+				return false, err
+			})
+			if err != nil {
+				yield(nil, fmt.Errorf("backup: list timers and weak notifications: %w", err))
+				return
+			}
+			for _, p := range page.GetPending() {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if req.After = page.GetAfter(); len(req.After) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// copyPending writes the files of what waits.
+func (m *making) copyPending(ctx context.Context) error {
+	head := &m.plan.Manifest
+	if !head.HasPending {
+		return nil
+	}
+	head.Pending = nil
+	err := m.pendingFile(ctx, uint32(mvcc.TimerTable), func(add func(*pb.PendingNotification) error) error {
+		for p, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{At: head.At}) {
+			if err != nil {
+				return err
+			}
+			if err := add(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range m.weak {
+		c := &m.weak[i]
+		if _, ours := head.table(uint32(c.Table)); err == nil && ours {
+			err = m.pendingFile(ctx, uint32(c.Table), func(add func(*pb.PendingNotification) error) error {
+				return m.mergeWeak(ctx, c, add)
+			})
+		}
+	}
+	return err
+}
+
+// mergeWeak adds the column's notifications of both lists in the order of rows, each once.
+func (m *making) mergeWeak(ctx context.Context, c *pendingColumn,
+	add func(*pb.PendingNotification) error) error {
+	waited := c.waited
+	for p, err := range m.pendings(ctx, c.request()) {
+		if err != nil {
+			return err
+		}
+		for len(waited) > 0 && string(waited[0].Row) < string(p.Row) {
+			if err := add(waited[0]); err != nil {
+				return err
+			}
+			waited = waited[1:]
+		}
+		if len(waited) > 0 && string(waited[0].Row) == string(p.Row) {
+			waited = waited[1:]
+		}
+		if err := add(p); err != nil {
+			return err
+		}
+	}
+	for _, p := range waited {
+		if err := add(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pendingFile writes one file of what waits: timers, or the weak notifications of a column of the
+// table. What is for other tables than the backup's is left out.
+func (m *making) pendingFile(ctx context.Context, table uint32,
+	fill func(add func(*pb.PendingNotification) error) error) error {
+	head := &m.plan.Manifest
+	name := fmt.Sprintf("pending%03d-%s.data", len(head.Pending), random())
+	var file File
+	err := m.from.write(ctx, head.path(name), false, func(w io.Writer) error {
+		d, err := newDataWriter(w, Range{Table: table}, name)
+		if err != nil {
+			return err
+		}
+		err = fill(func(p *pb.PendingNotification) error {
+			if _, ours := head.table(p.Table); !ours {
+				return nil
+			}
+			return d.add(pendingRecord(table, p, head.At))
+		})
+		if err != nil {
+			return err
+		}
+		file, err = d.end()
+		return err
+	})
+	if err == nil {
+		head.Pending = append(head.Pending, file)
+	}
+	return err
+}
+
+// pendingRecord returns what a file of the table has of p.
+func pendingRecord(table uint32, p *pb.PendingNotification, at uint64) *mvcc.ReadCell {
+	r := &mvcc.ReadCell{StartTS: mvcc.Timestamp(at - 1), CommitTS: mvcc.Timestamp(at)}
+	r.Cell = mvcc.Cell{Table: mvcc.TableID(p.Table), Row: wire.String(p.Row), Column: wire.String(p.Column)}
+	if table == uint32(mvcc.TimerTable) {
+		r.Cell, r.Value = mvcc.Timer{Target: r.Cell, Due: p.DueUnixMs}.Write()
+	}
+	return r
+}
+
+// pending sets the timers of the tables that are being restored: as the newest backup of the
+// chain has them that is not later than the timestamp.
+func (r *restoring) pending(ctx context.Context) error {
+	i := len(r.chain) - 1
+	for i > 0 && r.chain[i].At > r.mark.At {
+		i--
+	}
+	m := r.chain[i]
+	for j := range m.Pending {
+		if err := r.pendingFile(ctx, m, &m.Pending[j]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pendingFile sets the timers that one file has.
+func (r *restoring) pendingFile(ctx context.Context, m *Manifest, f *File) error {
+	d, err := r.from.openData(ctx, m, f)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	batches := map[uint32][]*pb.PendingNotification{} // by table of the backup
+	for {
+		c, err := d.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		timer := mvcc.Timer{Target: c.Cell}
+		if c.Cell.Table == mvcc.TimerTable {
+			timer, _ = mvcc.TimerOf(c.Cell, c.Value)
+		}
+		id := uint32(timer.Target.Table)
+		batches[id] = append(batches[id], &pb.PendingNotification{
+			Row: wire.Bytes(timer.Target.Row), Column: wire.Bytes(timer.Target.Column), DueUnixMs: timer.Due,
+		})
+		if len(batches[id]) == pendingBatch {
+			if err := r.sendPending(ctx, id, batches[id]); err != nil {
+				return err
+			}
+			batches[id] = nil
+		}
+	}
+	for id, batch := range batches {
+		if err := r.sendPending(ctx, id, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendPending sets timers for rows of the table that is made of the backup's table id, if one is.
+func (r *restoring) sendPending(ctx context.Context, id uint32, batch []*pb.PendingNotification) error {
+	i := slices.IndexFunc(r.tables, func(t target) bool { return t.ID == id && !t.done })
+	if i < 0 || len(batch) == 0 {
+		return nil
+	}
+	err := r.persist(ctx, func() (bool, error) {
+		_, err := r.client.Admin().RestoreCells(ctx, &pb.RestoreCellsRequest{
+			Name: r.tables[i].to, Mark: r.mark, Pending: batch,
+		})
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("backup: set the timers of table %q: %w", r.tables[i].to, err)
+	}
+	r.result.Pending += int64(len(batch))
+	return nil
+}

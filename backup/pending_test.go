@@ -1,0 +1,109 @@
+package backup_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/backup"
+	"github.com/percolator-go/percolator/internal/handle"
+	"github.com/percolator-go/percolator/percolatortest"
+)
+
+var wake = percolator.Column{Table: "bank", Name: "wake"}
+
+// sleepers is a node with a weak observer of wake, which may be paused, and the rows it ran for.
+type sleepers struct {
+	*percolatortest.Node
+	mu  sync.Mutex
+	ran map[string]bool
+}
+
+func startSleepers(t *testing.T) *sleepers {
+	s := &sleepers{ran: map[string]bool{}}
+	s.Node = percolatortest.Start(t, func(r *percolator.Registry) {
+		r.Weak("sleeper", wake, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ran[n.Row] = true
+			return nil
+		})
+	})
+	return s
+}
+
+func (s *sleepers) pause(t *testing.T, paused bool) {
+	t.Helper()
+	_, err := handle.Client(s.DB()).Admin().ControlObserver(t.Context(),
+		&pb.ControlObserverRequest{Name: "sleeper", Paused: &paused})
+	must(t, err)
+}
+
+// rows returns the rows that the observer has run for, once there are as many.
+func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for ; len(rows) < atLeast && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		s.mu.Lock()
+		rows = rows[:0]
+		for row := range s.ran {
+			rows = append(rows, row)
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(rows)
+	return rows
+}
+
+// TestTimersAndWeakNotificationsAreRestored: what waits to notify rows does so after a restore, as
+// the newest backup not later than the timestamp has it, for the tables that are restored.
+func TestTimersAndWeakNotificationsAreRestored(t *testing.T) {
+	from := startSleepers(t)
+	from.pause(t, true)
+	must(t, from.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		for i := range 3 {
+			tx.Set(fmt.Sprint("weak", i), percolator.Column{Table: "bank", Name: "v"}, []byte("x"))
+			tx.Notify(fmt.Sprint("weak", i), wake)
+			tx.NotifyAfter(fmt.Sprint("timer", i), wake, time.Second)
+		}
+		tx.NotifyAfter("tomorrow", wake, 24*time.Hour)
+		return nil
+	}))
+	l := open(t, t.TempDir())
+	full := create(t, from.DB(), l, backup.CreateOptions{})
+	from.pause(t, false)
+	ran := []string{"timer0", "timer1", "timer2", "weak0", "weak1", "weak2"}
+	if got := from.rows(t, len(ran)); !slices.Equal(got, ran) {
+		t.Fatalf("ran for %q", got)
+	}
+	must(t, from.DB().WaitIdle(t.Context()))
+	must(t, from.DB().Transact(t.Context(), func(_ context.Context, tx *percolator.Tx) error {
+		tx.NotifyAfter("later", wake, time.Second)
+		return nil
+	}))
+	increment := create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
+	if !full.HasPending || !increment.HasPending {
+		t.Errorf("the backups say %v, %v", full.HasPending, increment.HasPending)
+	}
+	v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
+	if err != nil || len(v.Faults) > 0 {
+		t.Errorf("verified %v, %v", v, err)
+	}
+	for _, c := range []struct {
+		backup  string
+		pending int64
+		rows    []string
+	}{{full.Name, 7, ran}, {increment.Name, 2, []string{"later"}}} {
+		to := startSleepers(t)
+		r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Backup: c.backup})
+		must(t, err)
+		if got := to.rows(t, len(c.rows)); !slices.Equal(got, c.rows) || r.Pending != c.pending {
+			t.Errorf("ASLEEP: %s: %d set, ran for %q, want %q", c.backup, r.Pending, got, c.rows)
+		}
+	}
+}
