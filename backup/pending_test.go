@@ -47,7 +47,7 @@ func (s *sleepers) pause(t *testing.T, paused bool) {
 // rows returns the rows that the observer has run for, once there are as many.
 func (s *sleepers) rows(t *testing.T, atLeast int) (rows []string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(10 * time.Second)
 	for ; len(rows) < atLeast && time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		s.mu.Lock()
 		rows = rows[:0]
@@ -103,7 +103,7 @@ func TestTimersAndWeakNotificationsAreRestored(t *testing.T) {
 		r, err := backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{Backup: c.backup})
 		must(t, err)
 		if got := to.rows(t, len(c.rows)); !slices.Equal(got, c.rows) || r.Pending != c.pending {
-			t.Errorf("ASLEEP: %s: %d set, ran for %q, want %q", c.backup, r.Pending, got, c.rows)
+			t.Fatalf("ASLEEP: %s: %d set, ran for %q, want %q", c.backup, r.Pending, got, c.rows)
 		}
 	}
 }

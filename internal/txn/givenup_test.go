@@ -220,7 +220,7 @@ func TestSlowPrewrite(t *testing.T) {
 			for txn.Sleep(ctx, 100*time.Millisecond) == nil {
 				if s, err := reader.Snapshot(ctx); err == nil {
 					_, _, _ = s.Get(ctx, key("z000"))
-					s.Close()
+					_ = s.Close()
 				}
 			}
 		})
