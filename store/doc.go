@@ -64,7 +64,8 @@
 //
 // Open repairs everything. It reads the log and finds its end. Badger replays its own log
 // files and drops a Txn whose end is missing. Empty log files that a kill can leave behind
-// (Badger issue 2207) are removed. Memtables larger than the configured size are first
+// (Badger issue 2207) are removed, and so are log files of memtables that are tables already
+// (oldlogs.go). Memtables larger than the configured size are first
 // written to tables (lower.go). Figures and records are put back (checkpoint.go). A store
 // whose creation was not finished is created again. The sequence continues from Badger's
 // highest version, so that what is applied again is above everything that has survived.

@@ -147,3 +147,6 @@ func FreeOf(s *Store, what Resource) uint64 {
 	}
 	return 0
 }
+
+// StateDir is the directory of Badger's files.
+func StateDir(s *Store) string { return s.state.db.Opts().Dir }

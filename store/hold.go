@@ -14,7 +14,8 @@ import (
 // cache, and are those that were copied. That nothing was left out is verified as well
 // (lost.go). If one is damaged, or something is missing, the store is given up for good.
 //
-// The worker calls checkReplaced every second; Reclaim, Compact and VerifyRows call it too.
+// The worker calls checkReplaced when a compaction has ended and every second; Reclaim, Compact
+// and VerifyRows call it too.
 // A table that was created and replaced between two calls is not verified, nor is one that
 // is replaced while the store closes.
 

@@ -20,7 +20,10 @@ type badgerLog struct {
 
 // badgerCounts are how often Badger has finished a compaction, and how often its writer has
 // waited for one for over a second.
-type badgerCounts struct{ compactions, stalls atomic.Uint64 }
+type badgerCounts struct {
+	compactions, stalls atomic.Uint64
+	compacted           chan struct{} // has room for one; a compaction has ended
+}
 
 // The formats of the lines that are recognized. TestCompactionWaitsForFiles fails if
 // Badger changes the last one.
@@ -61,5 +64,9 @@ func (l badgerLog) Debugf(format string, _ ...any) {
 		l.gate.wait()
 	case formatCompacted:
 		l.counts.compactions.Add(1)
+		select {
+		case l.counts.compacted <- struct{}{}:
+		default: // nobody has looked since the last
+		}
 	}
 }

@@ -25,9 +25,8 @@ import (
 // probeBytes is the distance of the keys that are looked up in a replaced table.
 const probeBytes = 128 << 10
 
-var errRowsMissing = errors.New("rows that it had are missing since a compaction replaced it: " +
-	"too few inodes, file descriptors or memory maps, a quota, or an I/O error may have kept a " +
-	"new table from being created")
+var errDiffers = errors.New("the compaction that replaced it lost rows, or revived deleted ones: " +
+	"too few inodes, file descriptors or memory maps, a quota or an I/O error can be the cause")
 
 // probes returns the keys to look up in a table.
 func probes(t *table.Table) (keys [][]byte) {
@@ -67,7 +66,7 @@ func (d *database) findMissing(old, now *heldTables, probes [][]byte) (err error
 		case !old.it.Valid() && !it.Valid():
 			return nil
 		case !old.it.Valid() || !it.Valid() || !sameEntry(old.it.Item(), it.Item()):
-			return &DamagedError{File: d.replacedTable(old, now, key), Err: errRowsMissing}
+			return &DamagedError{File: d.replacedTable(old, now, key), Err: errDiffers}
 		}
 		found = old.it.Item().KeyCopy(found)
 	}

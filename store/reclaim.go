@@ -42,6 +42,8 @@ func (s *Store) watch() {
 			s.look()
 			_ = s.checkReplaced() // which logs it, and fails the writer
 			s.lookAtLog()
+		case <-s.badger.compacted:
+			_ = s.checkReplaced()
 		}
 	}
 }

@@ -101,6 +101,7 @@ func newStore(o Options) *Store {
 	s := &Store{
 		opts: o, diskSpace: diskSpace{opts: o}, stop: make(chan struct{}), damage: &damage{},
 		suspicion: make(chan struct{}, 1),
+		badger:    badgerCounts{compacted: make(chan struct{}, 1)},
 	}
 	s.gate.space, s.gate.closed, s.gate.deserted = &s.diskSpace, s.stop, make(chan struct{})
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
@@ -144,6 +145,9 @@ func (s *Store) openState(left *remains) (err error) {
 		return fmt.Errorf("store: restore what the log says of the state: %w", err)
 	}
 	s.look()
+	if err := s.checkReplaced(); err != nil { // holds the tables from now on
+		return err
+	}
 	s.workers.Go(s.watch)
 	s.workers.Go(s.work)
 	if !s.opts.InMemory {
@@ -184,7 +188,7 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 	var err error
 	for range attempts {
 		if !b.InMemory {
-			if err = errors.Join(removeLeftovers(b.Dir), checkTables(b)); err != nil {
+			if err = s.prepareBadger(b); err != nil {
 				return nil, err
 			}
 		}
@@ -198,6 +202,18 @@ func (s *Store) openBadger(b badger.Options) (*badger.DB, error) {
 		return nil, fmt.Errorf("%w: %s: %w", short, b.Dir, err)
 	}
 	return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, b.Dir, err)
+}
+
+// prepareBadger verifies and tidies up the files of a database that is to be opened.
+func (s *Store) prepareBadger(b badger.Options) error {
+	if err := removeLeftovers(b.Dir); err != nil {
+		return err
+	}
+	newest, err := checkTables(b)
+	if err != nil {
+		return err
+	}
+	return s.removeOldLogs(b, newest)
 }
 
 // StateWriter returns the writer of the state.

@@ -26,33 +26,36 @@ import (
 // verifies the index and the last block, and leaves the rest to the scrubber.
 const verifyAtOpen = 1 << 30
 
-// checkTables returns a *DamagedError for a table that is missing, cut short or damaged.
+// checkTables returns a *DamagedError for a table that is missing, cut short or damaged. newest
+// is the greatest version in tables.
 // Badger opens tables on goroutines of its own, where a panic would end the process. It
 // removes tables that the manifest does not name, such as one that a crash has left
 // unfinished, without reading them.
-func checkTables(b badger.Options) error {
+func checkTables(b badger.Options) (newest uint64, err error) {
 	f, err := os.Open(filepath.Join(b.Dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // a new store
+		return 0, nil // a new store
 	}
 	if err != nil {
-		return fmt.Errorf("store: read manifest: %w", err)
+		return 0, fmt.Errorf("store: read manifest: %w", err)
 	}
 	defer f.Close()
 	manifest, _, err := badger.ReplayManifestFile(f, b.ExternalMagicVersion, b)
 	if err != nil {
-		return &DamagedError{File: f.Name(), Err: err}
+		return 0, &DamagedError{File: f.Name(), Err: err}
 	}
 	room := int64(verifyAtOpen)
 	// Maps iterate in random order, so every table is verified completely sooner or later.
 	for id := range manifest.Tables {
-		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0, nil)
+		size, err := verifyTable(table.NewFilename(id, b.Dir), room > 0, func(t *table.Table) {
+			newest = max(newest, t.MaxVersion())
+		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		room -= size
 	}
-	return nil
+	return newest, nil
 }
 
 var errUnreadable = errors.New("a block or the index cannot be read")

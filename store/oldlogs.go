@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// An iterator of Badger's keeps the memtables that it reads, and with each of them its log file,
+// also when the memtable has become a table. If the process is killed meanwhile, the next Open
+// replays that file: old values are above younger tables, and where a compaction drops the
+// tombstone of one of them without meeting the value, the value shows again. Therefore Open
+// removes log files whose memtables are in tables.
+//
+// Memtables become tables in their order, and one writer gives them rising versions, so a log
+// file without a version above those of all tables belongs to such a memtable. Only Badger
+// knows the file's format, so Badger reads it: a copy, as the only file of a database of its own.
+
+// scratchDirName is the name of the directory of that database inside Options.Dir.
+const scratchDirName = "scratch"
+
+// removeOldLogs removes the log files of memtables that are tables. newest is the greatest
+// version in tables. It does nothing if the disk has no room for the copy of a log file.
+func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
+	paths, err := memTableFiles(b.Dir)
+	if err != nil || len(paths) == 0 || newest == 0 {
+		return err
+	}
+	if free, err := s.FreeBytes(); err != nil || free < s.reserve()+4*uint64(b.MemTableSize) {
+		s.opts.Logger.Warn("store: no room to look for old log files", "free", free, "error", err)
+		return nil
+	}
+	dir := filepath.Join(s.opts.Dir, scratchDirName)
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, path := range paths {
+		version, err := versionOfLog(b, path, dir)
+		if err != nil {
+			return fmt.Errorf("store: look whether %s is old: %w", path, err)
+		}
+		if version > newest {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("store: remove an old log file: %w", err)
+		}
+	}
+	return nil
+}
+
+// versionOfLog returns the greatest version in a log file, which it copies to dir. b are the
+// options that the file is to be opened with.
+func versionOfLog(b badger.Options, path, dir string) (version uint64, err error) {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, dirMode)); err != nil {
+		return 0, err
+	}
+	if err := copySparse(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+		return 0, err
+	}
+	b.Dir, b.ValueDir = dir, dir
+	b.NumCompactors, b.Logger = 0, nil
+	db, err := badger.OpenManaged(b)
+	if err != nil {
+		return 0, err
+	}
+	return db.MaxVersion(), db.Close()
+}
+
+// copySparse copies a file and leaves out zeros, of which most of a log file may consist.
+func copySparse(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	buf, zeros, at := make([]byte, 64<<10), make([]byte, 64<<10), int64(0)
+	for {
+		n, err := io.ReadFull(in, buf)
+		if !bytes.Equal(buf[:n], zeros[:n]) {
+			if _, err := out.WriteAt(buf[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return out.Truncate(at)
+		case err != nil:
+			return err
+		}
+	}
+}
