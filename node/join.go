@@ -74,6 +74,8 @@ type joiningParts struct {
 	http string
 	// waiting is told why the node has to wait until it may go on.
 	waiting func(why string)
+	// discards is called when the node's replicas have to be discarded (join.Self.Discards).
+	discards func(ctx context.Context)
 }
 
 // openJoining binds the node's addresses and reads its record. From then on the node
@@ -100,7 +102,7 @@ func openJoining(cfg Config, files *certs.Files, st *store.Store,
 		return nil, errors.Join(err, e.close())
 	}
 	c := join.DoorConfig{
-		Voters: voters, Waiting: parts.waiting, Self: e.self, Contact: e.contact,
+		Voters: voters, Waiting: parts.waiting, Discards: parts.discards, Self: e.self, Contact: e.contact,
 		Join: cfg.JoinAddrs(), Expect: cfg.Expect, Addresses: e.at, Labels: cfg.Labels,
 		Version: Version(), Gate: parts.gate, Bootstrap: bootstrap, Logger: cfg.Logger,
 		Clock: parts.clock, MaxClockOff: cfg.MaxClockAhead,
@@ -175,6 +177,12 @@ func (n *Node) join(ctx context.Context) error {
 		contact: n.parts.Contact, noGossip: n.parts.Members != nil, http: n.HTTPAddr(),
 		clock: n.parts.Clock, gate: n.gate,
 		waiting: func(why string) { n.waiting.Store(&why) },
+		// What is found before tablets are opened, their start does.
+		discards: func(ctx context.Context) {
+			if n.tablets != nil {
+				n.tablets.discard(ctx)
+			}
+		},
 	})
 	if err != nil {
 		return err

@@ -195,7 +195,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 		return err
 	}
 	// Replicas run from here on: they take messages of other nodes and elect leaders.
-	if err := n.tablets.start(ctx, n.oracles, n.meta.Tablets); err != nil {
+	if err := n.tablets.start(ctx, n.joining.self, n.oracles, n.meta.Tablets); err != nil {
 		return err
 	}
 	// The oracle gives out nothing before the meta tablet confirms that it leads from

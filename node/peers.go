@@ -72,8 +72,9 @@ func (n *Node) openPeers() error {
 			lockd:  &n.lockd, waiting: n.requests, opened: n.peersOpen,
 		}
 		o.peers = peer.New(way, self, h, peer.Config{
-			System: n.system, Gate: n.gate, Logger: n.cfg.Logger,
+			System: n.system, Gate: n.gate, Reached: n.joining.self.Reached, Logger: n.cfg.Logger,
 		})
+		n.joining.door.Follow(o.peers.Reached)
 		peers = o.peers
 	} else {
 		members = nil // the carrier must not look for nodes that it cannot reach

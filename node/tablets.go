@@ -17,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/cluster"
+	"github.com/percolator-go/percolator/cluster/join"
 	"github.com/percolator-go/percolator/cluster/meta"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -56,7 +57,9 @@ type tablets struct {
 	moved  func() // told that meta has another leader, or the cluster other members
 	life   context.Context
 
-	// What start is given: where tablets get timestamps, and report to.
+	// What start is given: the node's own record, where tablets get timestamps, and where
+	// they report to.
+	self     *join.Self
 	oracles  *route.Oracles
 	reported *meta.TabletMap
 	asking   sync.WaitGroup // requests for timestamps
@@ -72,7 +75,12 @@ type tablets struct {
 	reports  *reports
 	failures *failures
 
+	// discarding is held while the replicas are opened by start, or discarded. It guards opened.
+	discarding sync.Mutex
+	opened     bool
+
 	mu       sync.Mutex
+	alone    []uint64          // tablets of an older copy that discard has left out
 	starting map[uint64]bool   // tablets of the start that do not lead yet
 	all      chan struct{}     // closed when there is none left
 	hint     func([]mvcc.Cell) // nil: nobody wants to know
@@ -105,24 +113,12 @@ func (t *tablets) open(stopped func() bool) {
 
 // start opens every replica of the store. On a node that is alone it returns when all of
 // them lead; otherwise it does not wait for elections, which depend on other nodes.
-func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
+func (t *tablets) start(ctx context.Context, self *join.Self, oracles *route.Oracles,
 	reported *meta.TabletMap) error {
-	t.oracles, t.reported = oracles, reported
+	t.self, t.oracles, t.reported = self, oracles, reported
 	// On a full disk, replicas wait for room to write. The end of ctx frees them.
 	defer context.AfterFunc(ctx, t.logs.GiveUp)()
-	// The function runs before any replica does, so starting needs no lock here. With
-	// peers it stays empty, and there is nothing to wait for.
-	err := t.replicas.Start(func(ids []uint64) {
-		if t.others.peers == nil {
-			for _, id := range ids {
-				t.starting[id] = true
-			}
-		}
-		if len(t.starting) == 0 {
-			close(t.all)
-		}
-	})
-	if err != nil {
+	if err := t.openAll(ctx); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	// Alone, a group with other voters never elects a leader: the start then ends with
@@ -133,6 +129,58 @@ func (t *tablets) start(ctx context.Context, oracles *route.Oracles,
 	case <-ctx.Done():
 		return fmt.Errorf("node: not all tablets have elected their leader: %w", ctx.Err())
 	}
+}
+
+// openAll opens every replica of the store, once those of an older copy are known to be stale.
+func (t *tablets) openAll(ctx context.Context) error {
+	t.discarding.Lock()
+	defer t.discarding.Unlock()
+	if err := t.discardLocked(ctx); err != nil {
+		return err
+	}
+	t.opened = true
+	// The function runs before any replica does, so starting needs no lock here. With
+	// peers it stays empty, and there is nothing to wait for.
+	return t.replicas.Start(func(ids []uint64) {
+		if t.others.peers == nil {
+			for _, id := range ids {
+				t.starting[id] = true
+			}
+		}
+		if len(t.starting) == 0 {
+			close(t.all)
+		}
+	})
+}
+
+// discard makes stale the replicas that were in the store when the node started, as its record
+// says, and waits until that is durable or ctx ends. Before they are opened it leaves that to
+// start. The door calls it.
+func (t *tablets) discard(ctx context.Context) {
+	t.discarding.Lock()
+	defer t.discarding.Unlock()
+	if !t.opened {
+		return
+	}
+	if err := t.discardLocked(ctx); err != nil {
+		t.cfg.Logger.Error("the replicas of an older copy could not be discarded; the next start does it",
+			"error", err)
+	}
+}
+
+// discardLocked discards the replicas if that is due. discarding is held.
+func (t *tablets) discardLocked(ctx context.Context) error {
+	if !t.self.Discards() {
+		return nil
+	}
+	alone, err := t.replicas.Discard(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.alone = alone
+	t.mu.Unlock()
+	return t.self.Discarded()
 }
 
 // close ends the tablets, then what they share. Nobody asks them any more. failures end
@@ -283,10 +331,13 @@ func (t *tablets) Stale(id uint64) {
 // stale returns what has been found of stale replicas since the node started; nil: nothing.
 func (t *tablets) stale() *pb.StaleStatus {
 	st := t.replicas.Stats()
-	if st.Found == 0 {
+	t.mu.Lock()
+	alone := t.alone // never changed
+	t.mu.Unlock()
+	if st.Found == 0 && len(alone) == 0 {
 		return nil
 	}
-	return &pb.StaleStatus{Waiting: uint32(st.Stale), Found: uint32(st.Found)}
+	return &pb.StaleStatus{Waiting: uint32(st.Stale), Found: uint32(st.Found), Alone: alone}
 }
 
 // SendRaft implements tablet.Host. On a node that is alone there is nobody to send to.

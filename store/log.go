@@ -69,6 +69,9 @@ func (s *Store) Append(b *raftlog.Batch) error {
 	return err
 }
 
+// LogReached returns how far the log has come: see raftlog.Log.Reached.
+func (s *Store) LogReached() uint64 { return s.log.Reached() }
+
 // OpenLog returns the Raft log of the tablet's replica, or ErrNoLog.
 func (s *Store) OpenLog(tablet uint64) (*raftlog.Replica, error) {
 	r := s.log.Replica(tablet)

@@ -28,6 +28,10 @@ import (
 type seenStart struct {
 	Incarnation uint64 `json:"incarnation"`
 	Start       uint64 `json:"start"`
+	// Reached is how far its Raft log had come in that start, and Before in earlier ones, late
+	// by an Upkeep.
+	Reached uint64 `json:"reached,omitempty"`
+	Before  uint64 `json:"before,omitempty"`
 }
 
 // readSeen reads what is known of other nodes' starts. It is called before the Self is
@@ -49,18 +53,26 @@ func (s *Self) learnSeen(b *store.Batch, nodes []*pb.Node) (map[uint64]seenStart
 		// A record without a start is of a version that did not number them.
 		if n.Start != 0 && n.NodeId != s.record.NodeID &&
 			n.Incarnation > seen[n.NodeId].Incarnation {
-			seen[n.NodeId] = seenStart{n.Incarnation, n.Start}
+			last := seen[n.NodeId]
+			seen[n.NodeId] = seenStart{
+				Incarnation: n.Incarnation, Start: n.Start, Before: max(last.Before, last.Reached),
+			}
 		}
 	}
+	return seen, s.putSeen(b, seen)
+}
+
+// putSeen adds what is known of other nodes' starts to the batch, if it has changed.
+func (s *Self) putSeen(b *store.Batch, seen map[uint64]seenStart) error {
 	if maps.Equal(seen, s.seen) {
-		return s.seen, nil
+		return nil
 	}
 	data, err := json.Marshal(seen)
 	if err != nil {
-		return nil, fmt.Errorf("join: encode the starts of other nodes: %w", err)
+		return fmt.Errorf("join: encode the starts of other nodes: %w", err)
 	}
 	b.PutRecord(startsRecord, data)
-	return seen, nil
+	return nil
 }
 
 // Confirm notes another node's start, the last in starts, if that directory knows the
@@ -124,6 +136,8 @@ func (h *heard) confirmed(voters []uint64) (ok bool, why string) {
 			silent = append(silent, node)
 		case answer == pb.HelloResponse_START_UNKNOWN:
 			refusing = append(refusing, node)
+		case answer == pb.HelloResponse_START_BEHIND: // it is asked again
+			silent = append(silent, node)
 		default: // confirmed, or of a version that does not say
 			noted++
 		}

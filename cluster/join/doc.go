@@ -13,6 +13,9 @@
 //  3. Before a start is registered the node opens no replica until a majority of those that
 //     it votes with have confirmed it.
 //
+//  4. A node of which another one has heard that its Raft log had come further than it had
+//     when it was started discards its replicas.
+//
 // # Founding a cluster together
 //
 // N fresh nodes with the same --join and --expect N find each other by Hello: each asks
@@ -56,7 +59,8 @@
 // meta has a leader. A process that is refused (its identity in use, or a later
 // incarnation registered) must end. Before it is registered it opens no replica until a
 // majority of those that it votes with have confirmed that its directory is no old copy
-// (confirm.go, docs/adr/0022). Until meta is reached it asks the others, at the addresses
+// (confirm.go, docs/adr/0022). With a copy from within the same run it does not wait: it
+// discards its replicas (behind.go, docs/adr/0051). Until meta is reached it asks the others, at the addresses
 // where clients reach them, where they gossip now: all of a cluster may come back with
 // new addresses.
 //

@@ -67,6 +67,9 @@ type DoorConfig struct {
 	Voters []uint64
 	// Waiting is told why a node that comes back has to wait; may be nil.
 	Waiting func(why string)
+	// Discards is called when the replicas of this node have to be discarded, as Self.Discards
+	// says from then on; may be nil. It may wait until ctx ends.
+	Discards func(ctx context.Context)
 	// Bootstrap adds the first tablets' state to the batch that begins a cluster.
 	Bootstrap func(b *store.Batch, node uint64)
 	// Clock is this node's clock; nil: time.Now. A fresh node whose clock is off from the
@@ -109,8 +112,9 @@ type Door struct {
 	heard *heard
 
 	mu       sync.Mutex
-	registry Registry             // nil: not open yet
-	said     map[string]time.Time // what was logged within logPause, and when
+	registry Registry                              // nil: not open yet
+	reached  func(node, incarnation uint64) uint64 // see Follow; may be nil
+	said     map[string]time.Time                  // what was logged within logPause, and when
 
 	registered atomic.Bool   // this incarnation, through the registry
 	again      chan struct{} // capacity 1: Upkeep is to look at once who is in the cluster
@@ -128,6 +132,9 @@ func NewDoor(cfg DoorConfig) *Door {
 	}
 	if cfg.Waiting == nil {
 		cfg.Waiting = func(string) {}
+	}
+	if cfg.Discards == nil {
+		cfg.Discards = func(context.Context) {}
 	}
 	cfg.Upkeep = cmp.Or(cfg.Upkeep, defaultUpkeep)
 	if cfg.Gate == nil {
@@ -166,12 +173,12 @@ func (d *Door) Hello(_ context.Context, req *pb.HelloRequest) (*pb.HelloResponse
 	if err := d.admitUnnumbered(id, req); err != nil {
 		return nil, joinStatus(err)
 	}
-	start, err := d.judge(id, req)
+	start, reached, err := d.judge(id, req)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	r := &pb.HelloResponse{
-		Start: start, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
+		Start: start, LogReached: reached, ClusterId: id.ClusterID, NodeId: id.NodeID, Incarnation: id.Incarnation,
 		Addresses: d.cfg.Addresses,
 		Expect:    uint32(max(d.cfg.Expect, 0)), Version: d.cfg.Version,
 		UnixMs: d.clock().UnixMilli(),
@@ -204,17 +211,23 @@ func (d *Door) admitUnnumbered(id Identity, req *pb.HelloRequest) error {
 }
 
 // judge confirms the start of the node that asks, if it is of the same cluster and tells
-// its starts; otherwise it has nothing to say (UNSPECIFIED).
-func (d *Door) judge(id Identity, req *pb.HelloRequest) (pb.HelloResponse_Start, error) {
+// its starts; otherwise it has nothing to say (UNSPECIFIED). With BEHIND it returns how far the
+// node's log had come.
+func (d *Door) judge(id Identity,
+	req *pb.HelloRequest) (start pb.HelloResponse_Start, reached uint64, err error) {
 	if id.Fresh() || req.ClusterId != id.ClusterID || len(req.Starts) == 0 ||
 		req.NodeId == id.NodeID {
-		return pb.HelloResponse_START_UNSPECIFIED, nil
+		return pb.HelloResponse_START_UNSPECIFIED, 0, nil
+	}
+	// It is noted only once it has discarded its replicas, and asks again.
+	if reached = d.behind(req.NodeId, req.Incarnation, req.LogReached); reached > 0 {
+		return pb.HelloResponse_START_BEHIND, reached, nil
 	}
 	confirmed, err := d.cfg.Self.Confirm(req.NodeId, req.Incarnation, req.Starts)
 	if err != nil || !confirmed {
-		return pb.HelloResponse_START_UNKNOWN, err
+		return pb.HelloResponse_START_UNKNOWN, 0, err
 	}
-	return pb.HelloResponse_START_CONFIRMED, nil
+	return pb.HelloResponse_START_CONFIRMED, 0, nil
 }
 
 // Met returns the addresses at which nodes of the cluster gossip, as they have told this

@@ -26,6 +26,7 @@ type heard struct {
 	// listen that have called.
 	gossip, callers map[uint64]string
 	starts          map[uint64]pb.HelloResponse_Start // what they say of this node's start
+	further         uint64                            // how far this node's log had come, by what they have heard
 }
 
 // freshNode is another node that, by what was heard last, belongs to no cluster.
@@ -92,8 +93,19 @@ func (h *heard) fromAnswers(all []greeting, own string) {
 		case g.r.ClusterId == own:
 			h.keep(h.gossip, g.r.NodeId, g.r.Addresses.GetGossip())
 			h.starts[g.r.NodeId] = g.r.Start
+			if g.r.Start == pb.HelloResponse_START_BEHIND && g.r.LogReached < maxReached {
+				h.further = max(h.further, g.r.LogReached)
+			}
 		}
 	}
+}
+
+// reached returns how far this node's log had come, by those that know that it has less; 0: none
+// does.
+func (h *heard) reached() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.further
 }
 
 // addFresh remembers a fresh node that called or was spoken of. When there are too many

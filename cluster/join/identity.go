@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -64,6 +66,13 @@ type selfRecord struct {
 	// Outlive is an incarnation that was seen of this node and was none of this
 	// directory's: the next is a later one.
 	Outlive uint64 `json:"outlive,omitempty"`
+	// Started is how far the Raft log had come when the node was started, until others have
+	// confirmed that; 0: they have.
+	Started uint64 `json:"started,omitempty"`
+	// Raised is added to how far the log has come: see Discard.
+	Raised uint64 `json:"raised,omitempty"`
+	// Discards: the replicas of this directory are yet to be made stale (Discard).
+	Discards bool `json:"discards,omitempty"`
 }
 
 // maxStarts bounds Starts and History. Of Starts the first is kept, which meta knows, and
@@ -81,6 +90,10 @@ type Self struct {
 	record   selfRecord
 	contacts *pb.JoinResponse // immutable
 	seen     map[uint64]seenStart
+	started  uint64               // as in the record, but kept after it is confirmed
+	reached  map[uint64]seenStart // what noteReached was told last
+
+	raised atomic.Uint64 // as in the record, for Reached
 }
 
 // OpenSelf reads the node's record and begins its next incarnation, which is durable when
@@ -111,6 +124,9 @@ func OpenSelf(st *store.Store) (*Self, error) {
 		next.History = next.Starts
 	}
 	next.History = append(slices.Clone(next.History[max(0, len(next.History)-maxStarts+1):]), start)
+	s.raised.Store(next.Raised)
+	next.Started = cmp.Or(next.Started, s.Reached())
+	s.started = next.Started
 	next.Starts = append(slices.Clone(next.Starts), start)
 	if len(next.Starts) > maxStarts {
 		next.Starts = slices.Delete(next.Starts, 1, 2)
@@ -247,15 +263,16 @@ func (s *Self) found(bootstrap func(b *store.Batch, node uint64)) error {
 	if !s.record.Fresh() {
 		return errNotFresh
 	}
-	// Waiting and promises end here: they mean nothing to a node that has a cluster.
-	b, next := &store.Batch{}, selfRecord{
-		Identity: s.record.Identity, Starts: s.record.Starts, History: s.record.History,
-		Outlive: s.record.Outlive,
-	}
+	b, next := &store.Batch{}, s.record
+	next.settle()
 	next.ClusterID = uuid.NewString()
 	bootstrap(b, next.NodeID)
 	return s.write(next, b)
 }
+
+// settle ends what means nothing to a node that has a cluster: that it waits, its promises,
+// and the question of what it has told others before.
+func (r *selfRecord) settle() { r.Waiting, r.Promised, r.Attempt, r.Started = false, 0, 0, 0 }
 
 // Wait notes durably that the node waits for others, so that it never begins a cluster
 // alone.
@@ -321,11 +338,11 @@ func (s *Self) Joined(r *pb.JoinResponse) error {
 	if err != nil {
 		return fmt.Errorf("join: encode the node's contacts: %w", err)
 	}
-	b, next := &store.Batch{}, selfRecord{
-		Identity: s.record.Identity, Starts: s.record.Starts[last:], History: s.record.History,
-		Outlive: s.record.Outlive,
+	b, next := &store.Batch{}, s.record
+	next.Starts, next.ClusterID = s.record.Starts[last:], r.ClusterId
+	if s.record.Fresh() {
+		next.settle()
 	}
-	next.ClusterID = r.ClusterId
 	b.PutRecord(contactsRecord, data)
 	seen, err := s.learnSeen(b, r.Nodes)
 	if err != nil {

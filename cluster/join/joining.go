@@ -136,6 +136,7 @@ func (d *Door) greet(ctx context.Context, addrs []string) []greeting {
 	}
 	if !id.Fresh() {
 		req.Incarnation, req.Starts = id.Incarnation, d.cfg.Self.History()
+		req.LogReached = d.cfg.Self.Started()
 	}
 	out := make([]greeting, len(addrs))
 	var all sync.WaitGroup
@@ -247,6 +248,14 @@ func (d *Door) comeBack(ctx context.Context) error {
 		addrs := d.acquainted()
 		asking, cancel := context.WithTimeout(ctx, comeBackPause)
 		greetings := d.greet(asking, addrs)
+		again, err := d.discard(ctx)
+		if again || err != nil {
+			cancel()
+			if err != nil {
+				return fmt.Errorf("join: coming back: %w", err)
+			}
+			continue
+		}
 		done, err := d.join(asking, d.ofCluster(slices.Clone(greetings)))
 		cancel()
 		confirmed, missing := d.heard.confirmed(d.cfg.Voters)
@@ -254,7 +263,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("join: coming back: %w", context.Cause(ctx))
 		case done:
-			return nil
+			return d.cfg.Self.Confirmed()
 		case errors.Is(err, cluster.ErrDuplicateNode) && time.Since(began) < duplicatePause:
 			d.say("waiting: the identity seems to be in use", "error", err)
 			err = d.pause(ctx, roundPause)
@@ -267,7 +276,7 @@ func (d *Door) comeBack(ctx context.Context) error {
 				d.cfg.Logger.Info("no node has registered this one yet; it starts, for the others may be "+
 					"starting too", "asked", addrs)
 			}
-			return nil
+			return d.cfg.Self.Confirmed()
 		default:
 			d.sayMisdirected(greetings)
 			err = d.hold(ctx, missing)
@@ -304,6 +313,7 @@ func (d *Door) acquainted() []string {
 func (d *Door) Seek(ctx context.Context) {
 	for d.pause(ctx, comeBackPause) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
+		d.lookBehind(ctx)
 	}
 }
 
@@ -348,6 +358,9 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 		if err == nil {
 			err = d.noteContacts(ctx, r)
 		}
+		if err == nil {
+			err = d.cfg.Self.noteReached(d.following())
+		}
 		if err != nil && ctx.Err() == nil {
 			d.say("meta is not reached yet", "error", err)
 			wait = roundPause
@@ -356,6 +369,7 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 			// calls. So may one of those that were to found the cluster together, if the
 			// others' Join names it.
 			d.greet(ctx, d.acquainted())
+			d.lookBehind(ctx)
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
 				wait = 10 * roundPause
 			}

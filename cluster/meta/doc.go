@@ -38,7 +38,8 @@
 //     identity only the later incarnation may register, and of two with the same
 //     incarnation the first. A directory that was restored from a copy made before the
 //     last registration never registers again: each start has a random number, and the
-//     copy does not have the last one. Placement decides by a node's state and by how
+//     copy does not have the last one. What meta cannot tell, a copy made since, other nodes
+//     can (package join, behind.go). Placement decides by a node's state and by how
 //     long it has been gone in oracle time, which are in its record; gossip alone moves
 //     nothing.
 //

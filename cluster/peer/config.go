@@ -45,8 +45,11 @@ type Config struct {
 	AnswerBytes int
 	// Gate says which versions the cluster has agreed on: batches of builds that do not know
 	// them are dropped. Nil: none are.
-	Gate   *version.Gate
-	Logger *slog.Logger
+	Gate *version.Gate
+	// Reached returns how far this node's Raft log has come, durably, for the other nodes to
+	// remember (join.Self.Reached). Nil: they are not told.
+	Reached func() uint64
+	Logger  *slog.Logger
 }
 
 // The largest batch.

@@ -42,7 +42,7 @@ func (p *Peers) receive(b *wire.PeerBatch) {
 		}
 	}
 	box, err := p.box(b.GetFromNode())
-	if err != nil || !box.hear(b.GetFromIncarnation()) {
+	if err != nil || !box.hear(b.GetFromIncarnation(), b.GetLogReached()) {
 		p.counts.foreign.Add(1)
 		return
 	}

@@ -37,6 +37,8 @@ type outbox struct {
 	bytes       int                 // of pending
 	incarnation uint64              // the newest that was heard of
 	down        uint64              // the newest that is known to have ended
+	reached     uint64              // how far the incarnation's Raft log has come
+	before      uint64              // how far those of earlier ones had
 	closed      bool
 }
 
@@ -138,13 +140,18 @@ func (b *outbox) reply(r *wire.PeerResponse) {
 	b.post(&outgoing{answer: r, bytes: size})
 }
 
-// hear notes the incarnation of a batch from the node. It returns false if a later one
-// has been heard of. A new incarnation implies that all earlier ones have ended.
-func (b *outbox) hear(incarnation uint64) bool {
+// hear notes the incarnation of a batch from the node, and how far its Raft log has come. It
+// returns false if a later one has been heard of. A new incarnation implies that all earlier
+// ones have ended.
+func (b *outbox) hear(incarnation, reached uint64) bool {
 	b.mu.Lock()
 	last := b.incarnation
 	if incarnation > last {
-		b.incarnation = incarnation
+		b.before = max(b.before, b.reached)
+		b.incarnation, b.reached = incarnation, 0
+	}
+	if incarnation == b.incarnation {
+		b.reached = max(b.reached, reached)
 	}
 	b.mu.Unlock()
 	if last != 0 && incarnation > last {

@@ -128,6 +128,23 @@ func (p *Peers) tell(node uint64, deadline time.Time, req *wire.PeerRequest,
 	return w
 }
 
+// Reached returns how far another node's Raft log had come in incarnations before the given
+// one, by what it has told this process; 0: it has told nothing.
+func (p *Peers) Reached(node, incarnation uint64) uint64 {
+	p.mu.Lock()
+	box := p.boxes[node]
+	p.mu.Unlock()
+	if box == nil {
+		return 0
+	}
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	if box.incarnation < incarnation {
+		return max(box.before, box.reached)
+	}
+	return box.before
+}
+
 // Raft sends a Raft message to m.ToNode. If too much waits for that node the message is
 // dropped and counted; Raft sends it again.
 func (p *Peers) Raft(m *wire.RaftMessage) {

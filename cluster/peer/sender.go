@@ -83,6 +83,9 @@ func (s *sender) next() (*wire.PeerBatch, []*waiting) {
 		ClusterId: p.self.ClusterID, FromNode: p.self.NodeID, FromIncarnation: p.self.Incarnation,
 		ToNode: s.box.node, Version: p.version(),
 	}
+	if p.cfg.Reached != nil {
+		b.LogReached = p.cfg.Reached() // what the messages acknowledge is durable
+	}
 	var requests []*waiting
 	now, bytes, count := time.Now(), 0, 0
 	take := func(queue []*outgoing) []*outgoing {

@@ -34,7 +34,8 @@ type PeerBatch struct {
 	Requests        []*PeerRequest         `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	Responses       []*PeerResponse        `protobuf:"bytes,6,rep,name=responses,proto3" json:"responses,omitempty"`
 	Raft            []*RaftMessage         `protobuf:"bytes,7,rep,name=raft,proto3" json:"raft,omitempty"`
-	Version         uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // the newest that the sender's build knows; 0: 2
+	Version         uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`                          // the newest that the sender's build knows; 0: 2
+	LogReached      uint64                 `protobuf:"fixed64,9,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // how far the sender's Raft log had come, durably, when it sent this; 0: an earlier build
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -121,6 +122,13 @@ func (x *PeerBatch) GetRaft() []*RaftMessage {
 func (x *PeerBatch) GetVersion() uint32 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *PeerBatch) GetLogReached() uint64 {
+	if x != nil {
+		return x.LogReached
 	}
 	return 0
 }
@@ -1409,7 +1417,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xce\x02\n" +
+	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xef\x02\n" +
 	"\tPeerBatch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1419,7 +1427,9 @@ const file_peer_proto_rawDesc = "" +
 	"\brequests\x18\x05 \x03(\v2\x1c.percolator.wire.PeerRequestR\brequests\x12;\n" +
 	"\tresponses\x18\x06 \x03(\v2\x1d.percolator.wire.PeerResponseR\tresponses\x120\n" +
 	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\x12\x18\n" +
-	"\aversion\x18\b \x01(\rR\aversion\"\xa1\x04\n" +
+	"\aversion\x18\b \x01(\rR\aversion\x12\x1f\n" +
+	"\vlog_reached\x18\t \x01(\x06R\n" +
+	"logReached\"\xa1\x04\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +

@@ -90,6 +90,7 @@ type Log struct {
 	synced   metrics.Durations
 
 	spareCount atomic.Int64 // len(spares), for Stats
+	reached    atomic.Uint64
 
 	// reading is read-locked by readers of segments, and locked to close a file or use it
 	// again. It may be acquired while mu is held, never the other way round.
@@ -215,6 +216,9 @@ func (l *Log) write(b *Batch) error {
 	}
 	if err := l.sync(s); err != nil {
 		return fmt.Errorf("sync segment %s: %w", s.name, err)
+	}
+	if b.promises() {
+		l.reached.Store(place(s.sequence, s.frames))
 	}
 	s.end += int64(len(buf))
 	s.frames++

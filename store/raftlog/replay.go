@@ -98,6 +98,7 @@ func (l *Log) damage(s *segment, offset int64, format string, args ...any) error
 // replay reads all segments, one after the other.
 func (l *Log) replay() error {
 	contents := make([]byte, 0, l.opts.SegmentBytes)
+	l.reached.Store(place(l.segments[0].sequence, 0)) // the last that counted may be freed
 	for i, s := range l.segments {
 		contents = slices.Grow(contents[:0], int(s.bytes))[:s.bytes]
 		if _, err := s.file.ReadAt(contents, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -231,6 +232,9 @@ func (l *Log) readFrame(s *segment, b []byte, offset int64) error {
 		}
 		it.offset = uint32(at)
 		at += n
+		if s.frames > 0 && it.promises() {
+			l.reached.Store(place(s.sequence, s.frames))
+		}
 		switch {
 		case s.frames == 0:
 			err = l.readState(&it, s)

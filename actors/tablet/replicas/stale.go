@@ -30,8 +30,8 @@ func (s *Set) Stale(tablet uint64) {
 // Discard makes stale the replicas that Start has found, or is going to find: this node's
 // directory is an older copy. It leaves out those that have no other replica anywhere, for
 // nobody could fill them anew, and returns their tablets. The rest is durable when it
-// returns; those that run are opened again. It waits for the disk.
-func (s *Set) Discard() (alone []uint64, err error) {
+// returns; those that run are opened again, for which it waits until ctx ends.
+func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	s.mu.Lock()
 	running := s.running
 	s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Set) Discard() (alone []uint64, err error) {
 	if !running {
 		return alone, s.installer.MarkStale(old)
 	}
-	return alone, s.reopenStale(old)
+	return alone, s.reopenStale(ctx, old)
 }
 
 // hasBegun reports whether Start has found the replica.
@@ -70,7 +70,7 @@ func (s *Set) hasBegun(r snapshot.Replica) bool {
 
 // reopenStale marks replicas that run, and opens them again, in tasks of their tablets for
 // which it waits.
-func (s *Set) reopenStale(replicas []snapshot.Replica) error {
+func (s *Set) reopenStale(ctx context.Context, replicas []snapshot.Replica) error {
 	done := make(chan error, len(replicas))
 	for _, r := range replicas {
 		s.enqueue(r.Tablet, func() {
@@ -86,6 +86,8 @@ func (s *Set) reopenStale(replicas []snapshot.Replica) error {
 		select {
 		case err := <-done:
 			errs = append(errs, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-s.life.Done():
 			return context.Cause(s.life)
 		}

@@ -62,7 +62,7 @@ func TestDiscard(t *testing.T) {
 		lone.Replicas = lone.Replicas[1:]
 		r := newStoppedRig(t, store.Options{InMemory: true}, of(2, 1, "a", "m", 1), lone)
 		discard := func() {
-			alone, err := r.Discard()
+			alone, err := r.Discard(t.Context())
 			if err != nil || !slices.Equal(alone, []uint64{3}) {
 				t.Errorf("%v are alone, %v", alone, err)
 			}

@@ -28,6 +28,7 @@ const (
 	HelloResponse_START_UNSPECIFIED HelloResponse_Start = 0 // it is not of this cluster, or said nothing of its starts
 	HelloResponse_START_CONFIRMED   HelloResponse_Start = 1 // no later one is known, and this one is noted, durably
 	HelloResponse_START_UNKNOWN     HelloResponse_Start = 2 // the last one that is known is none of its directory's: that is an old copy
+	HelloResponse_START_BEHIND      HelloResponse_Start = 3 // an earlier start's Raft log had come further: the directory is an old copy of the same run
 )
 
 // Enum value maps for HelloResponse_Start.
@@ -36,11 +37,13 @@ var (
 		0: "START_UNSPECIFIED",
 		1: "START_CONFIRMED",
 		2: "START_UNKNOWN",
+		3: "START_BEHIND",
 	}
 	HelloResponse_Start_value = map[string]int32{
 		"START_UNSPECIFIED": 0,
 		"START_CONFIRMED":   1,
 		"START_UNKNOWN":     2,
+		"START_BEHIND":      3,
 	}
 )
 
@@ -149,6 +152,7 @@ type HelloRequest struct {
 	// Of a node that comes back: random numbers of its directory's last starts, the present one at the end.
 	Starts        []uint64       `protobuf:"fixed64,21,rep,packed,name=starts,proto3" json:"starts,omitempty"`
 	Versions      *BuildVersions `protobuf:"bytes,22,opt,name=versions,proto3" json:"versions,omitempty"`
+	LogReached    uint64         `protobuf:"fixed64,23,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // how far its Raft log had come when it was started; 0: an earlier build
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +236,13 @@ func (x *HelloRequest) GetVersions() *BuildVersions {
 	return nil
 }
 
+func (x *HelloRequest) GetLogReached() uint64 {
+	if x != nil {
+		return x.LogReached
+	}
+	return 0
+}
+
 type HelloResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty: fresh, waiting to join or to found
@@ -243,7 +254,8 @@ type HelloResponse struct {
 	Fresh         []*Node                `protobuf:"bytes,7,rep,name=fresh,proto3" json:"fresh,omitempty"`                  // other fresh nodes that it has heard of, by address
 	UnixMs        int64                  `protobuf:"varint,8,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // the node's clock
 	Start         HelloResponse_Start    `protobuf:"varint,20,opt,name=start,proto3,enum=percolator.v1.HelloResponse_Start" json:"start,omitempty"`
-	Agreed        *ClusterVersion        `protobuf:"bytes,21,opt,name=agreed,proto3" json:"agreed,omitempty"` // as this node knows it; unset: it is fresh
+	Agreed        *ClusterVersion        `protobuf:"bytes,21,opt,name=agreed,proto3" json:"agreed,omitempty"`                             // as this node knows it; unset: it is fresh
+	LogReached    uint64                 `protobuf:"fixed64,22,opt,name=log_reached,json=logReached,proto3" json:"log_reached,omitempty"` // START_BEHIND: how far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +358,13 @@ func (x *HelloResponse) GetAgreed() *ClusterVersion {
 		return x.Agreed
 	}
 	return nil
+}
+
+func (x *HelloResponse) GetLogReached() uint64 {
+	if x != nil {
+		return x.LogReached
+	}
+	return 0
 }
 
 type JoinRequest struct {
@@ -654,7 +673,7 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06gossip\x18\x03 \x01(\tR\x06gossip\x12\x12\n" +
-	"\x04http\x18\x04 \x01(\tR\x04http\"\x8e\x02\n" +
+	"\x04http\x18\x04 \x01(\tR\x04http\"\xaf\x02\n" +
 	"\fHelloRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12:\n" +
 	"\taddresses\x18\x02 \x01(\v2\x1c.percolator.v1.NodeAddressesR\taddresses\x12\x16\n" +
@@ -663,7 +682,9 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vincarnation\x18\x14 \x01(\x04R\vincarnation\x12\x16\n" +
 	"\x06starts\x18\x15 \x03(\x06R\x06starts\x128\n" +
-	"\bversions\x18\x16 \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\"\xd4\x03\n" +
+	"\bversions\x18\x16 \x01(\v2\x1c.percolator.v1.BuildVersionsR\bversions\x12\x1f\n" +
+	"\vlog_reached\x18\x17 \x01(\x06R\n" +
+	"logReached\"\x87\x04\n" +
 	"\rHelloResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -675,11 +696,14 @@ const file_percolator_v1_membership_proto_rawDesc = "" +
 	"\x05fresh\x18\a \x03(\v2\x13.percolator.v1.NodeR\x05fresh\x12\x17\n" +
 	"\aunix_ms\x18\b \x01(\x03R\x06unixMs\x128\n" +
 	"\x05start\x18\x14 \x01(\x0e2\".percolator.v1.HelloResponse.StartR\x05start\x125\n" +
-	"\x06agreed\x18\x15 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\"F\n" +
+	"\x06agreed\x18\x15 \x01(\v2\x1d.percolator.v1.ClusterVersionR\x06agreed\x12\x1f\n" +
+	"\vlog_reached\x18\x16 \x01(\x06R\n" +
+	"logReached\"X\n" +
 	"\x05Start\x12\x15\n" +
 	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTART_CONFIRMED\x10\x01\x12\x11\n" +
-	"\rSTART_UNKNOWN\x10\x02\"\x8a\x03\n" +
+	"\rSTART_UNKNOWN\x10\x02\x12\x10\n" +
+	"\fSTART_BEHIND\x10\x03\"\x8a\x03\n" +
 	"\vJoinRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +

@@ -183,6 +183,8 @@ var properties = []property{
 		assertion: "LONE-JUDGED: .*"},
 	{tag: "forgotten_ack", pkg: "actors/tablet/group", test: "^TestOldCopyDoesNotVote$",
 		assertion: "LOST-ENTRY: .*"},
+	{tag: "behind_confirmed", pkg: "cluster/join", test: "^TestCopyOfTheSameRun$",
+		assertion: "BEHIND-CONFIRMED: .*"},
 	{tag: "unconfirmed_start", pkg: "cluster/join", test: "^TestOldCopyWaits$",
 		assertion: "UNCONFIRMED-START: .*"},
 	{tag: "ahead_clock", pkg: "actors/oracle", test: "^TestClockAheadDeclines$",
