@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -54,6 +55,15 @@ func (w *world) lockCell(row string) (unlock func()) {
 	}
 }
 
+// givingUp is a commit that is given up.
+type givingUp struct {
+	ways   []string
+	locked bool                        // the primary, until the first copy arrives
+	fault  func(n int32) txntest.Fault // of the n-th deciding message
+	ends   bool                        // the caller's context, with the first of them
+	want   error
+}
+
 // TestGivenUp: a commit that is given up after an answer has not committed, and no copy of its
 // deciding message commits it later. If a copy was faster, it has committed, as a whole, and
 // the caller is told so.
@@ -66,75 +76,76 @@ func TestGivenUp(t *testing.T) {
 	// What decides in one phase, and what does after all is prewritten.
 	oneMessage := []string{"one phase", "two phases"}
 	all := []string{"one phase", "two phases", lockAll}
-	for name, test := range map[string]struct {
-		ways   []string
-		locked bool
-		fault  func(n int32) txntest.Fault // of the n-th deciding message
-		ends   bool                        // the caller's context, with the first of them
-		want   error
-	}{
-		"locked":      {oneMessage, true, func(int32) txntest.Fault { return txntest.Fault{} }, false, txn.ErrLocked},
-		"overloaded":  {oneMessage, false, answer(pb.Error_CODE_OVERLOADED), false, txn.ErrOverloaded},
-		"not leader":  {all, false, answer(pb.Error_CODE_NOT_LEADER), true, context.Canceled},
-		"refused now": {all, false, answer(pb.Error_CODE_NOT_LEADER, pb.Error_CODE_INVALID), false, txn.ErrInvalid},
-		"full now":    {oneMessage, false, answer(pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_DISK_FULL), false, txn.ErrDiskFull},
+	for name, test := range map[string]givingUp{
+		"locked": {ways: oneMessage, locked: true, want: txn.ErrLocked,
+			fault: func(int32) txntest.Fault { return txntest.Fault{} }},
+		"overloaded": {ways: oneMessage, fault: answer(pb.Error_CODE_OVERLOADED),
+			want: txn.ErrOverloaded},
+		"not leader": {ways: all, fault: answer(pb.Error_CODE_NOT_LEADER), ends: true,
+			want: context.Canceled},
+		"refused now": {ways: all, want: txn.ErrInvalid,
+			fault: answer(pb.Error_CODE_NOT_LEADER, pb.Error_CODE_INVALID)},
+		"full now": {ways: oneMessage, want: txn.ErrDiskFull,
+			fault: answer(pb.Error_CODE_NOT_PROPOSED, pb.Error_CODE_DISK_FULL)},
 	} {
 		for _, way := range test.ways {
 			for _, early := range []bool{true, false} {
-				what := fmt.Sprintf("%s, %s, copy early: %v", name, way, early)
-				w := newWorldOf(t, way)
-				c, p := w.client(txn.Config{})
-				unlock := func() {}
-				if test.locked {
-					unlock = w.lockCell("a")
-				}
-				ctx, cancel := context.WithCancel(w.ctx)
-				var (
-					sent  atomic.Int32
-					first *pb.TabletRequest
-					once  sync.Once
-				)
-				arrive := func() { once.Do(func() { unlock(); w.deliver(first) }) }
-				p.Inject(func(req *pb.TabletRequest) txntest.Fault {
-					if decides(req) {
-						n := sent.Add(1)
-						if n == 1 {
-							first = req
-						}
-						f := test.fault(n)
-						f.Before = func(context.Context) {
-							if test.ends {
-								cancel()
-							}
-						}
-						return f
-					}
-					if early && req.GetRollback() != nil {
-						return txntest.Fault{Before: func(context.Context) { arrive() }}
-					}
-					return txntest.Fault{}
-				})
-				tx := w.begin(c)
-				for _, row := range ways[way] {
-					tx.Set(key(row), []byte("v"))
-				}
-				ts, err := tx.Commit(ctx)
-				switch {
-				case early && (err != nil || ts <= tx.StartTS()):
-					t.Errorf("%s: %d, %v", what, ts, err)
-				case !early && (!errors.Is(err, test.want) || errors.Is(err, txn.ErrCommitUnknown)):
-					t.Errorf("%s: %v", what, err)
-				}
-				arrive()
-				cancel()
-				c.Flush()
-				p.Inject(nil)
-				if written := w.allOrNothing(what, "v", ways[way]); written != early {
-					t.Errorf("GIVEN-UP: %s: the commit ended with %v, and the rows are written: %v",
-						what, err, written)
-				}
+				test.run(newWorldOf(t, way), fmt.Sprintf("%s, %s, copy early: %v", name, way, early),
+					ways[way], early)
 			}
 		}
+	}
+}
+
+// run commits "v" to the rows. A second copy of the first deciding message arrives early, before
+// the rollback at the primary, or after the commit has ended.
+func (test *givingUp) run(w *world, what string, rows []string, early bool) {
+	c, p := w.client(txn.Config{})
+	unlock := func() {}
+	if test.locked {
+		unlock = w.lockCell("a")
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	var (
+		sent  atomic.Int32
+		first *pb.TabletRequest
+		once  sync.Once
+	)
+	arrive := func() { once.Do(func() { unlock(); w.deliver(first) }) }
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		switch {
+		case decides(req):
+			n := sent.Add(1)
+			if n == 1 {
+				first = req
+			}
+			if test.ends {
+				cancel()
+			}
+			return test.fault(n)
+		case early && req.GetRollback() != nil:
+			arrive()
+		}
+		return txntest.Fault{}
+	})
+	tx := w.begin(c)
+	for _, row := range rows {
+		tx.Set(key(row), []byte("v"))
+	}
+	ts, err := tx.Commit(ctx)
+	switch {
+	case early && (err != nil || ts <= tx.StartTS()):
+		w.t.Errorf("%s: %d, %v", what, ts, err)
+	case !early && (!errors.Is(err, test.want) || errors.Is(err, txn.ErrCommitUnknown)):
+		w.t.Errorf("%s: %v", what, err)
+	}
+	arrive()
+	c.Flush()
+	p.Inject(nil)
+	if written := w.allOrNothing(what, "v", rows); written != early {
+		w.t.Errorf("GIVEN-UP: %s: the commit ended with %v, and the rows are written: %v",
+			what, err, written)
 	}
 }
 
@@ -187,6 +198,28 @@ func TestGivenUpUnfenced(t *testing.T) {
 			t.Errorf("%s: %v", way, err)
 		}
 		cancel()
+	}
+}
+
+// TestContradictedDecision: a lock is not resolved if its tablet's answer contradicts the decision.
+func TestContradictedDecision(t *testing.T) {
+	w := newWorld(t)
+	w.strand(nil, threeRows...)
+	c, a := w.answering(txn.Config{})
+	a.answer = func(req *pb.TabletRequest) *pb.TabletResponse {
+		if req.GetResolveLock() == nil {
+			return nil
+		}
+		return &pb.TabletResponse{Result: &pb.TabletResponse_Mutation{
+			Mutation: &pb.MutationResult{Status: pb.Status_STATUS_COMMIT_TS_TOO_LOW}}}
+	}
+	var l mvcc.LockInfo
+	w.Look(func(v *mvcctest.MemView) {
+		lock, _ := v.Lock(w.cell("z"))
+		l = mvcc.LockInfo{Cell: w.cell("z"), Lock: lock}
+	})
+	if resolved, err := c.ResolveLock(w.ctx, l); resolved || err == nil {
+		t.Errorf("resolved: %v, %v", resolved, err)
 	}
 }
 

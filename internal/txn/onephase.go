@@ -31,12 +31,15 @@ type onePhase struct {
 // commit commits cells that are all in one tablet.
 func (o *onePhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	ts, err := o.send(ctx)
+	if err == nil {
+		return ts, nil
+	}
 	var open *undecided
 	if errors.As(err, &open) {
 		// The batch is all or nothing: what holds for its first cell holds for all.
 		return o.t.c.resolver.settle(ctx, o.writes[0].cell, o.t.at, open)
 	}
-	return ts, err
+	return 0, err
 }
 
 // send sends the cells with one message, again and again while the answers say "surely not
@@ -123,10 +126,10 @@ func (o *onePhase) result(ctx context.Context, res *pb.MutationResult, rounds in
 		}
 	case pb.Status_STATUS_LOCKED:
 		err := o.t.c.resolver.clearAway(ctx, wire.Result(res).Locks, rounds)
-		if err != nil {
-			return 0, false, givenUp(err)
+		if err == nil {
+			return 0, true, nil
 		}
-		return 0, true, nil
+		return 0, false, givenUp(err)
 	case pb.Status_STATUS_NOTIFY_ONLY: // found before an own record would be
 		if open {
 			return 0, false, givenUp(notifyOnly(res))

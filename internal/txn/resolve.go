@@ -274,14 +274,20 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 	return r.router.eachTablet(ctx, cells, intents, resolveRequest(startTS, commitTS), applied)
 }
 
+// errContradicted means that a cell was committed although its primary is rolled back, or
+// newer than the commit timestamp that its primary has.
+var errContradicted = errors.New("percolator: a cell contradicts the decision of its primary")
+
 // applied judges the answer to a message that applies a decision, a Rollback or a
-// ResolveLock. Any other than OK contradicts the decision, and has left locks.
+// ResolveLock. Any other than OK has left locks.
 func applied(res *pb.MutationResult) error {
-	if res.Status != pb.Status_STATUS_OK {
-		return fmt.Errorf("%w: the primary's decision was answered %v at another cell",
-			ErrUnavailable, res.Status)
+	switch res.Status {
+	case pb.Status_STATUS_OK:
+		return nil
+	case pb.Status_STATUS_COMMITTED, pb.Status_STATUS_COMMIT_TS_TOO_LOW:
+		return fmt.Errorf("%w: answered %v", errContradicted, res)
 	}
-	return nil
+	return fmt.Errorf("%w: a decision was answered %v", ErrUnavailable, res.Status)
 }
 
 // resolveRequest builds the messages that apply a decision.

@@ -75,8 +75,8 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return p.commitLocked(ctx)
 }
 
-// lockLast prewrites the last tablet's part like the others, if commit has not come to it.
-// Only the primary's lock can be renewed, so a commit that is as slow as that gets one:
+// lockLast prewrites the last tablet's part like the others, unless commit has the turn, which
+// otherwise waits for it. Only the primary's lock can be renewed, so a commit that is as slow as that gets one:
 // without it, whoever met one of the others after its expiry would roll the commit back,
 // and every later run of it (invariant 6 of design section 4).
 func (p *twoPhase) lockLast(ctx context.Context) error {
@@ -320,11 +320,16 @@ func (p *twoPhase) finish(ctx context.Context, done decision) {
 				resolveRequest(p.startTS, done.commitTS), applied))
 		}
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return
+	case done.commitTS != 0:
 		p.c.stats.secondaries.Add(1)
-		p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
-			done.commitTS, "error", err)
+	case !errors.Is(err, errContradicted): // the locks expire
+		return
 	}
+	p.c.cfg.Logger.Warn("secondaries left to be resolved", "start_ts", p.startTS, "commit_ts",
+		done.commitTS, "error", err)
 }
 
 // commitRest commits secondaries and intents of a transaction whose primary is committed.
