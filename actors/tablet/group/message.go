@@ -183,8 +183,9 @@ func (g *Group) transmit(m *raftpb.Message) (s Snapshot) {
 	return s
 }
 
-// post adds the message to the next Ready. The descriptor goes along for as long as the
-// other has not been heard of: its node may have to make the replica first.
+// post adds the message to the next Ready. The descriptor goes along while the other has not
+// been heard of lately: its node may have to make the replica first, also one that it had and
+// that an older copy of its directory does not know.
 func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -196,7 +197,7 @@ func (g *Group) post(m *raftpb.Message, quiesce bool) {
 	if m.GetType() == raftpb.MsgHeartbeat {
 		out.Match = g.match(m.GetTo())
 	}
-	if _, heard := g.heard[m.GetTo()]; !heard {
+	if !g.active(m.GetTo()) {
 		out.Tablet = g.descriptor
 	}
 	if out.ToNode != 0 {

@@ -38,10 +38,12 @@ func (g *Group) sitsOut(in *Incoming) bool {
 }
 
 // forgot reports whether a leader's heartbeat shows that this replica has acknowledged more
-// than its log has.
+// than its log has. One that waits for its first snapshot does not know who its peers are: it
+// was here before, if it has acknowledged anything.
 func (g *Group) forgot(in *Incoming) bool {
+	member := g.nodes[in.FromReplica] != 0 || len(g.nodes) == 0
 	return in.Raft.GetType() == raftpb.MsgHeartbeat && in.Raft.GetTerm() >= g.term &&
-		!g.elected && g.nodes[in.FromReplica] != 0 && in.Match > g.last
+		!g.elected && member && in.Match > g.last
 }
 
 // match returns the last entry that the replica has acknowledged to this leader.

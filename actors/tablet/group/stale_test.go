@@ -6,10 +6,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// TestOldCopyDoesNotVote: replica 2 has acknowledged an entry, with the leader alone, and comes
-// back with an older copy of its log. Once it has heard of the leader it elects nobody
-// together with replica 3, which lacks the entry too. Catches BROKEN=forgotten_ack.
-func TestOldCopyDoesNotVote(t *testing.T) {
+// threeVoters is a tablet with voters on nodes 1 to 3.
+func threeVoters() *world {
 	w := &world{cut: map[uint64]bool{}, down: map[uint64]bool{}, full: map[uint64]bool{}}
 	d := &pb.TabletDescriptor{TabletId: firstTablet, Epoch: 1, NextReplicaId: 4}
 	for id := uint64(1); id <= 3; id++ {
@@ -19,6 +17,14 @@ func TestOldCopyDoesNotVote(t *testing.T) {
 		w.add(firstTablet, r.ReplicaId, r.NodeId,
 			state{index: beginIndex, term: beginTerm, descriptor: d, conf: ConfState(d)})
 	}
+	return w
+}
+
+// TestOldCopyDoesNotVote: replica 2 has acknowledged an entry, with the leader alone, and comes
+// back with an older copy of its log. Once it has heard of the leader it elects nobody
+// together with replica 3, which lacks the entry too. Catches BROKEN=forgotten_ack.
+func TestOldCopyDoesNotVote(t *testing.T) {
+	w := threeVoters()
 	first, old, behind := w.at(firstTablet, 1), w.at(firstTablet, 2), w.at(firstTablet, 3)
 	first.group.campaign()
 	w.stabilize(nil)
@@ -54,5 +60,29 @@ func TestOldCopyDoesNotVote(t *testing.T) {
 	}
 	if !old.group.Stale() {
 		t.Error("replica 2 does not know that its log is an older copy")
+	}
+}
+
+// TestForgottenReplicaIsStale: a node has no trace of a replica that has acknowledged entries,
+// since the copy of its directory is from before that. It is made again, without its log, and
+// is stale: it neither votes nor waits for what its leader never sends.
+func TestForgottenReplicaIsStale(t *testing.T) {
+	w := threeVoters()
+	leader := w.at(1, 1)
+	leader.group.campaign()
+	w.stabilize(nil)
+	w.replicas = []*replica{leader, w.at(1, 3)}
+	for range 2 * ElectionTicks {
+		leader.tick(true, true)
+		w.stabilize(nil)
+	}
+	made := w.at(1, 2)
+	if made == nil || !made.group.Stale() {
+		t.Fatalf("FORGOTTEN-REPLICA: the replica on node 2 is %+v", made)
+	}
+	for _, p := range leader.group.Progress() {
+		if p.Stale != (p.Replica.NodeId == 2) {
+			t.Errorf("the leader says %v", p)
+		}
 	}
 }
