@@ -103,6 +103,15 @@ func LoseMemtable(s *Store) (mend func()) {
 // Replaced has the tables verified that compactions have replaced.
 func Replaced(s *Store) { _ = s.checkReplaced() }
 
+// Discarded returns the newest number that is visible, and up to which Badger was told that it
+// may drop all versions but the newest, tombstones too.
+func Discarded(s *Store) (visible, discarded uint64) {
+	q := &s.state.seq
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.visible, q.discard
+}
+
 // LevelZero is the number of tables in level 0 of the state.
 func LevelZero(s *Store) int { return s.state.db.Levels()[0].NumTables }
 

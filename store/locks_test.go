@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -410,6 +411,15 @@ func TestPutAgainAndDeleted(t *testing.T) {
 	applied(t, s, 3, 11, put11)
 	applied(t, s, 3, 12, delete12)
 	wantLocks(t, s, "FORGOTTEN: a lock of Badger's, deleted again")
+}
+
+// A lock that is too long to be kept is known to be in Badger like any other that is written.
+func TestLongLockIsDeleted(t *testing.T) {
+	s := open(t, "")
+	changed(t, s, func(b *store.Batch) { putLock(b, "row", strings.Repeat("v", 1<<20)) })
+	changed(t, s, func(b *store.Batch) { putLock(b, "row", "1") })
+	changed(t, s, func(b *store.Batch) { deleteLock(b, "row") })
+	wantLocks(t, s, "FORGOTTEN: a long lock, put again and deleted")
 }
 
 // TestLocksAgainstModel: whatever a crash leaves of locks, and whenever they were read or

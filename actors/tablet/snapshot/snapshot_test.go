@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -142,6 +143,20 @@ func TestSnapshotRefused(t *testing.T) {
 		{"another index", edit(0, func(c *wire.SnapshotChunk) {
 			c.Header.Index++
 		}), ErrDamaged},
+		{"a state without the replica", edit(0, func(c *wire.SnapshotChunk) {
+			state := &wire.TabletState{}
+			if err := proto.Unmarshal(c.Header.State, state); err != nil {
+				t.Fatal(err)
+			}
+			conf, err := proto.Marshal(&raftpb.ConfState{Voters: []uint64{state.ReplicaId}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			state.ConfState = conf
+			if c.Header.State, err = proto.Marshal(state); err != nil {
+				t.Fatal(err)
+			}
+		}), ErrTooEarly},
 		{"a state that is none", edit(0, func(c *wire.SnapshotChunk) {
 			c.Header.State = []byte{1, 2, 3}
 		}), ErrDamaged},

@@ -118,6 +118,8 @@ var properties = []property{
 		assertion: "RESURRECTED: .*"},
 	{tag: "locks_unknown", pkg: "store", test: "^TestPutAgainAndDeleted$",
 		assertion: "FORGOTTEN: .*"},
+	{tag: "tombstone_dropped", pkg: "store", test: "^TestHeldTablesKeepTombstones$",
+		assertion: "TOMBSTONE-DROPPED: .*"},
 	{tag: "log_no_sync", pkg: "store/raftlog", test: "^TestModel$", assertion: "LOST: .*"},
 	{tag: "log_torn_frame", pkg: "store/raftlog", test: "^TestTornFrame$", assertion: "TORN: .*"},
 	{tag: "log_stale_frame", pkg: "store/raftlog", test: "^TestStaleFrames$",
