@@ -382,3 +382,31 @@ func TestNoRoomForARecord(t *testing.T) {
 	s = open(t, dir, options)
 	wantFigures(t, s, 3, 30, "with room again")
 }
+
+// A tablet's state that has not changed since the store was opened is in the checkpoints that
+// follow, and there after them.
+func TestStateOutlivesTwoStarts(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, memTable(2<<20))
+	beginAt(t, s, 3, 10)
+	_, want := at(10)
+	for index := uint64(11); index < 14; index++ {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir, memTable(2<<20))
+		snap := s.Snap()
+		if state, _, err := snap.TabletState(3); err != nil || !bytes.Equal(state, want) {
+			t.Errorf("LOST-STATE: start before entry %d: %q, %v, want %q", index, state, err, want)
+		}
+		snap.Close()
+		appendTo(t, s, 3, run(store.InitialTerm, index, index), hard(store.InitialTerm, index))
+		b := new(store.Batch)
+		applied, _ := at(index)
+		b.PutApplied(3, applied)
+		commit(t, s, b)
+		if err := s.Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

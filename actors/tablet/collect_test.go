@@ -5,6 +5,10 @@ import (
 	"log/slog"
 	"testing"
 
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percolator-go/percolator/actors/tablet/memory"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -483,5 +487,59 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 	r.quiet(2)
 	if groups := r.rowsOf(); groups[mvcc.GroupHistory] != 0 || groups[mvcc.GroupWrite] != 4 {
 		t.Errorf("left are %v", groups)
+	}
+}
+
+// TestAppliedSetsNothingBack: an entry that is applied while a later one is in flight leaves what
+// evaluation goes by as the later one has it. Catches BROKEN=catalogue_set_back and
+// bound_set_back.
+func TestAppliedSetsNothingBack(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
+		inside.memory.Bound, inside.memory.Safepoint = 9, 8
+		inside.memory.Catalogue = memory.NewCatalogue(&pb.Catalogue{Version: 7})
+		for _, earlier := range []*wire.Command{
+			{Catalogue: &pb.Catalogue{Version: 6}}, {Bound: 5}, {Safepoint: 4},
+		} {
+			earlier.Epoch = inside.descriptor.Epoch
+			data, err := proto.Marshal(earlier)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := inside.applyCommand(&store.Batch{}, &applied{}, &raftpb.Entry{Data: data}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := inside.memory
+		if m.Catalogue.Version() != 7 || m.Bound != 9 || m.Safepoint != 8 {
+			t.Errorf("SET-BACK: evaluation goes by catalogue %d, bound %d, safepoint %d; want 7, 9, 8",
+				m.Catalogue.Version(), m.Bound, m.Safepoint)
+		}
+		then(r.take(n), nil)
+	}
+	r.mu.Unlock()
+	r.do(2, onePhaseOf(r.take(1), put("a", "1")))
+}
+
+// TestNothingOutlivesTheLeadership: what was in flight or held in memory when a leadership ends is
+// not there when the replica leads again. Catches BROKEN=memory_kept.
+func TestNothingOutlivesTheLeadership(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	inside := r.restart(2)
+	r.do(2, prewriteOf(r.take(1), "a", "1"))
+	r.mu.Lock()
+	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
+		inside.memory.Bound = 9
+		inside.stepDown(errLost)
+		if m := inside.memory; m.Locks() != 0 || m.Bound != inside.appliedBound {
+			t.Errorf("MEMORY-KEPT: %d locks, bound %d", m.Locks(), m.Bound)
+		}
+		then(r.take(n), nil)
+	}
+	r.mu.Unlock()
+	if got := r.try(2, onePhaseOf(r.take(1), put("b", "1"))); got.GetError() == nil {
+		t.Errorf("a replica that leads no more answers %v", got)
 	}
 }

@@ -146,3 +146,21 @@ func TestFirstReadsAnsweredAtStop(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstReadOvertakenBySplit: a first read whose row goes to another tablet while the oracle is
+// asked is refused. Catches BROKEN=first_read_across_split.
+func TestFirstReadOvertakenBySplit(t *testing.T) {
+	r := newRig(t, store.Options{InMemory: true})
+	r.do(2, onePhaseOf(r.take(1), put("z", "v")))
+	asked := r.asking()
+	read := r.start(2, getOf(0, "z"))
+	grant := <-asked
+	r.do(2, &pb.TabletRequest{Op: &pb.TabletRequest_Split{
+		Split: &pb.SplitRequest{Table: 16, Row: []byte("m"), NewTabletId: 3},
+	}})
+	r.awaitLeader()
+	grant(nil)
+	if got := answered(t, "the read", read); got.Value.GetError() == nil {
+		t.Errorf("READ-ACROSS-SPLIT: a row of another tablet is answered: %v", got.Value)
+	}
+}

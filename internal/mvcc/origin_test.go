@@ -132,3 +132,25 @@ func TestRunClearsNoOlderOrigin(t *testing.T) {
 		t.Errorf("the next run's: %+v, %d effects, %v", res, len(list), err)
 	}
 }
+
+// TestOriginAtTheEdge: a run takes out the changes of the first half only if it has seen the last
+// of them.
+func TestOriginAtTheEdge(t *testing.T) {
+	second := mvcc.TimestampAt(1000)
+	n := mvcc.Notify{TS: 3 * second, Origins: mvcc.Origins{First: 1, Until: second, Later: 2 * second}}
+	for upTo, want := range map[mvcc.Timestamp]mvcc.Timestamp{
+		second - 1: 1, second: 2 * second, second + 1: 2 * second,
+	} {
+		m, c := mvcctest.NewMemView(), parseCell("a.doc")
+		m.Apply([]mvcc.Mutation{{Group: mvcc.GroupNotify, Cell: c, Notify: &n}})
+		_, list, err := mvcc.ClearNotify(m, mvcc.ClearNotifyRequest{Cell: c, UpTo: upTo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Apply(list)
+		if got, _, _ := m.Notification(c); got.Origin() != want {
+			t.Errorf("ORIGIN-TOO-HIGH: after a run at %d it goes back to %d, want %d", upTo, got.Origin(),
+				want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package txn_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/mvcc/mvcctest"
 	"github.com/percolator-go/percolator/internal/txn"
 	"github.com/percolator-go/percolator/internal/txn/txntest"
 )
@@ -135,4 +137,47 @@ func TestUnansweredPrewriteIsRolledBack(t *testing.T) {
 	if n := w.Locks(w.table); n != 0 {
 		t.Errorf("%d locks have stayed", n)
 	}
+}
+
+// TestUnknownIsNotRolledBack: what a primary says below the safepoint, where its record may have
+// been collected, decides nothing: neither the outcome of a commit whose reply was lost, nor
+// that of a lock that is met elsewhere. Catches BROKEN=unknown_settled and unknown_resolved.
+func TestUnknownIsNotRolledBack(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.client(txn.Config{})
+	tx := w.begin(c)
+	tx.Set(key("a"), []byte("v"))
+	p.Inject(func(req *pb.TabletRequest) txntest.Fault {
+		return txntest.Fault{Lost: req.GetOnePhase() != nil, Before: func(context.Context) {
+			if req.GetRollback() != nil {
+				w.collected(w.Timestamps(1))
+			}
+		}}
+	})
+	if _, err := tx.Commit(w.ctx); !errors.Is(err, txn.ErrCommitUnknown) {
+		t.Errorf("UNKNOWN-SETTLED: the commit ended with %v", err)
+	}
+	p.Inject(nil)
+
+	w.locksAll = true
+	var at mvcc.Timestamp
+	w.strand(&at, "a", "z")
+	w.Look(func(v *mvcctest.MemView) { // all that its primary has
+		v.Apply([]mvcc.Mutation{{Group: mvcc.GroupWrite, Cell: w.cell("a"), Delete: true}})
+	})
+	w.collected(w.Timestamps(1))
+	var met mvcc.LockInfo
+	w.Look(func(v *mvcctest.MemView) {
+		lock, _ := v.Lock(w.cell("z"))
+		met = mvcc.LockInfo{Cell: w.cell("z"), Lock: lock}
+	})
+	if resolved, err := c.ResolveLock(w.ctx, met); resolved || err != nil || !w.lockOn("z") {
+		t.Errorf("UNKNOWN-RESOLVED: resolved %t, %v, still locked %t", resolved, err, w.lockOn("z"))
+	}
+}
+
+// collected raises the bound and the safepoint.
+func (w *world) collected(to mvcc.Timestamp) {
+	w.SetBound(to)
+	w.Look(func(v *mvcctest.MemView) { v.SafepointTS = to })
 }

@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/store"
 )
 
 // TestWrittenOrigins: what was written since a mark is told from what was written before,
@@ -117,5 +118,28 @@ func TestBatchIsOneRun(t *testing.T) {
 	}
 	if least := mvcc.Timestamp(200 - 2*maxEnded + 1); !e.after(least, nil) || e.after(least-1, nil) {
 		t.Error("the batch does not go back to the oldest of its changes")
+	}
+}
+
+// TestBoundsEndWithTheLeadership: what one leadership knows of rollback records says nothing to
+// the next: another leader may have written some in between. Catches BROKEN=bounds_kept.
+func TestBoundsEndWithTheLeadership(t *testing.T) {
+	st, err := store.Open(store.Options{InMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	m := New(Config{Store: st})
+	for term := range uint64(2) {
+		if err := m.Lead(&pb.TabletDescriptor{TabletId: 2, EndUnbounded: true}, 1+term); err != nil {
+			t.Fatal(err)
+		}
+		if m.rollbacks.none(50) || m.KnowsRuns() {
+			t.Errorf("BOUNDS-KEPT: leader %d knows that nothing was rolled back at 50", 1+term)
+		}
+		m.Took(10)
+		if !m.rollbacks.none(50) {
+			t.Errorf("leader %d does not know what it was given", 1+term)
+		}
 	}
 }
