@@ -18,6 +18,9 @@ var (
 		"1 while writes wait for compactions to make level 0 smaller.")
 	storeStalls = counterFamily("store_stalls_total",
 		"How often writes have waited for compactions for more than a second.")
+	storeFiles = gaugeFamily("store_files_free",
+		"Files that the store can still create, by what limits them; below 512 writes are refused.",
+		"resource")
 )
 
 // collectStore exports figures of the store's tables. It takes the locks of Badger's
@@ -31,4 +34,7 @@ func (m exporter) collectStore(out chan<- prometheus.Metric) {
 	send(out, storeCompactions, trees.Compactions)
 	send(out, storeStalled, oneIf(trees.Stalled))
 	send(out, storeStalls, trees.Stalls)
+	for what, n := range m.status.store.FreeFiles() {
+		send(out, storeFiles, n, string(what))
+	}
 }

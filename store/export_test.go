@@ -149,12 +149,7 @@ func FreeOf(s *Store, what Resource) uint64 {
 	s.files.mu.Lock()
 	s.files.pause = 0
 	s.files.mu.Unlock()
-	for _, a := range s.opts.amounts(&s.files) {
-		if a.what == what {
-			return a.free
-		}
-	}
-	return 0
+	return s.FreeFiles()[what]
 }
 
 // StateDir is the directory of Badger's files.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -229,16 +228,16 @@ func (s *diskSpace) checkFiles() error {
 // tableExt is the extension of tables' files.
 const tableExt = ".sst"
 
-// FreeFiles returns how many more files the store can create, and of which resource there is
-// least. In memory there is no limit.
-func (s *diskSpace) FreeFiles() (n uint64, least Resource) {
-	n = math.MaxUint64
+// FreeFiles returns how many more files can be created by each resource; of Inodes on the file
+// system that has fewest. What is unlimited or unknown is not in the map.
+func (s *diskSpace) FreeFiles() map[Resource]uint64 {
+	free := map[Resource]uint64{}
 	for _, a := range s.opts.amounts(&s.files) {
-		if a.free < n {
-			n, least = a.free, a.what
+		if n, known := free[a.what]; !known || a.free < n {
+			free[a.what] = a.free
 		}
 	}
-	return n, least
+	return free
 }
 
 // scarce reports whether an error says that the process or the machine has too little of
