@@ -166,7 +166,7 @@ grow: ## one process becomes three, then five, then three again, under writes; o
 upgrade: ## three nodes of an earlier build (FROM=a revision that knows version 2 alone; default: this source, told so) are exchanged one by one, back and forth for DURATION, under load and kill -9, choices from SEED
 	FROM='$(FROM)' DURATION=$(DURATION) SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v ./test/upgrade
 
-attack: ## huge messages, idle connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
+attack: ## huge messages, idle and half-open connections, open transactions, clients that do not read or send half; PROFILES=folder for a failed run's heaps
 	ATTACK=1 $(GO) test -count=1 -timeout $(TIMEOUT) -v ./test/attack
 
 figure10: ## the paper's figure 10, into docs/: throughput while a third of six nodes is killed at once; needs root
