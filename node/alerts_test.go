@@ -261,6 +261,7 @@ var scenes = []struct {
 	{"PercolatorStoreDamaged", damageStore},
 	{"PercolatorClockOff", setClock},
 	{"PercolatorCertificateExpires", expireSoon},
+	{"PercolatorCertificateExpired PercolatorCertificateExpires", expired},
 	{"PercolatorConnectionFlood", flood},
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
@@ -514,6 +515,13 @@ func expireSoon(ctx context.Context, t *testing.T) (before, after scrape) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	})
 	before = scrapeAll(ctx, t, n)
+	return before, before
+}
+
+// expired is expireSoon with what a node exports later, for one does not start with an expired certificate.
+func expired(ctx context.Context, t *testing.T) (before, after scrape) {
+	before, _ = expireSoon(ctx, t)
+	before["n0"][`percolator_certs_expiry_timestamp_seconds{file="node.crt"}`] = 1
 	return before, before
 }
 

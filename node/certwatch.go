@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +22,7 @@ type certificates struct {
 	files   *certs.Files // nil: plain text
 	now     func() time.Time
 	clients *rpc.Roleless // of the server for clients
+	host    func() string // by which others reach the node; empty: not known yet, or there is none
 }
 
 // errExpired: nobody can connect to the node any more, nor it to others.
@@ -38,8 +41,26 @@ func (c certificates) status() (out []*pb.CertificateStatus) {
 	for _, e := range c.expiries() {
 		out = append(out, &pb.CertificateStatus{
 			File: e.File, ExpiresUnixMs: e.NotAfter.UnixMilli(), Problem: e.Problem(c.now()),
+			Critical: e.Expired(c.now()),
 		})
 	}
+	if len(out) == 0 {
+		return nil
+	}
+	own := out[0]
+	own.Issuer, own.Trusted = c.files.Authorities()
+	problems := []string{own.Problem}
+	if why := c.files.Unusable(); why != "" {
+		problems = append(problems, "the changed files are not used, and a restart will fail: "+why)
+	}
+	if host := c.host(); host != "" {
+		if problem, next := c.files.MissingHost(host); problem != "" {
+			problems = append(problems, problem+": `"+next+"`")
+		}
+	}
+	problems = slices.DeleteFunc(problems, func(p string) bool { return p == "" })
+	own.Critical = own.Critical || len(problems) > 1 || own.Problem == "" && len(problems) == 1
+	own.Problem = strings.Join(problems, "; ")
 	return out
 }
 

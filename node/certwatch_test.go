@@ -78,6 +78,74 @@ func TestCertificateRunsOut(t *testing.T) {
 	}
 }
 
+// TestCertificateFaultsAreCritical: doctor finds within seconds that a node's certificate has expired, is
+// not for the host at which clients are told to reach the node, or was replaced by one that cannot be used.
+func TestCertificateFaultsAreCritical(t *testing.T) {
+	other := certstest.Folder(t, "127.0.0.1")
+	for name, c := range map[string]struct {
+		host  string
+		ahead time.Duration
+		harm  func(dir string) error
+		says  string // empty: nothing is wrong
+	}{
+		"sound":   {host: "127.0.0.1"},
+		"expired": {host: "127.0.0.1", ahead: 100 * 365 * 24 * time.Hour, says: "EXPIRED"},
+		"host":    {host: "elsewhere", says: "at which this node is reached"},
+		"replaced": {host: "127.0.0.1", harm: func(dir string) error {
+			text, err := os.ReadFile(filepath.Join(other, certs.NodeCert))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, certs.NodeCert), text, 0o600)
+		}, says: "a restart will fail"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for the files to be looked at
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			dir := certstest.Folder(t, c.host)
+			cfg := node.DefaultConfig()
+			cfg.Listen, cfg.HTTP, cfg.Certs, cfg.Store.InMemory = "127.0.0.1:0", "", dir, true
+			n, err := nodeparts.Open[node.Node](ctx, cfg, nodeparts.Parts{Clock: func() time.Time {
+				return time.Now().Add(c.ahead)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := n.Close(context.WithoutCancel(ctx)); err != nil {
+					t.Error(err)
+				}
+			}()
+			if c.harm != nil {
+				if err := c.harm(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found := func() string {
+				r, err := handle.Client(n.DB()).Admin().ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range r.Findings {
+					if f.Kind == "certificate-ending" && f.Severity == pb.Severity_SEVERITY_CRITICAL {
+						return f.Text
+					}
+				}
+				return ""
+			}
+			for began := time.Now(); c.says != "" && !strings.Contains(found(), c.says); {
+				if time.Since(began) > 5*time.Second {
+					t.Fatalf("not critical within 5 s: %v", n.Status().Certificates)
+				}
+			}
+			if text := found(); c.says == "" && text != "" {
+				t.Errorf("nothing is wrong: %s", text)
+			}
+		})
+	}
+}
+
 // TestRolelessCertificates: the status of a cluster tells of certificates without a role, by who
 // uses one and by whose lies beside a node's own.
 func TestRolelessCertificates(t *testing.T) {

@@ -320,7 +320,8 @@ func (e *joining) serveEarly() error {
 		MaxStreams: 64, MaxIdle: earlyIdle, MaxConnections: maxEarlyConns, Logger: e.cfg.Logger,
 	}
 	if e.files != nil {
-		cfg.TLS = e.files.Server(certs.AllRoles()...) // the guards keep clients from the door
+		// The guards keep clients from the door.
+		cfg.TLS, cfg.Revoked = e.files.Clients(certs.AllRoles()...), e.files.Revoked
 	}
 	notYet := func(any, grpc.ServerStream) error {
 		return status.Error(codes.Unavailable, errStarting.Error())

@@ -173,7 +173,7 @@ func (n *Node) open(ctx context.Context, registry *percolator.Registry) error {
 	if err != nil {
 		return err
 	}
-	n.certs = certificates{files, n.now, &rpc.Roleless{}}
+	n.certs = certificates{files, n.now, &rpc.Roleless{}, n.reachedBy}
 	if n.store, err = openStore(n.cfg, n.parts); err != nil {
 		return err
 	}

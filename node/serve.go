@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -110,7 +111,7 @@ func (n *Node) serve(ctx context.Context) error {
 		}
 		// Without certificates the server speaks plain text, to clients and nodes alike.
 		if n.joining.files != nil {
-			cfg.TLS = n.joining.files.Server(certs.AllRoles()...)
+			cfg.TLS = n.joining.files.Clients(certs.AllRoles()...)
 			cfg.Revoked = n.joining.files.Revoked
 		}
 		s.grpc, s.served = rpc.NewServer(n.transport, cfg), make(chan error, 1)
@@ -201,6 +202,16 @@ func (n *Node) Addr() string {
 		return ""
 	}
 	return n.joining.at.Listen
+}
+
+// reachedBy returns the host at which clients are told to reach this node; empty if there is none or the
+// node does not serve yet.
+func (n *Node) reachedBy() string {
+	host, _, err := net.SplitHostPort(n.Addr())
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // HTTPAddr returns the address of the HTTP listener; empty if there is none.

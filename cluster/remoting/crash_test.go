@@ -347,3 +347,16 @@ func TestPlacesAreForTheAuthenticated(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyANodeIsNotReached: the error of a question says that the certificates do not fit.
+func TestWhyANodeIsNotReached(t *testing.T) {
+	a := start(t, childConfig{Node: 1, Incarnation: 1, Certs: certstest.Folder(t, "elsewhere")})
+	b := start(t, childConfig{Node: 2, Incarnation: 1, Certs: certstest.Folder(t, "elsewhere")})
+	a.knows(2, b.addr)
+	got := ""
+	for begin := time.Now(); !strings.Contains(got, "certificate"); got = a.tell("ask 2 1 1") {
+		if time.Since(begin) > patience {
+			t.Fatalf("the error is: %s", got)
+		}
+	}
+}

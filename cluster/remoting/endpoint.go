@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/grpc/status"
 
 	"github.com/percolator-go/percolator/internal/wire"
 )
@@ -43,6 +44,7 @@ type endpoint struct {
 	connected  atomic.Bool // the other side has answered
 
 	mu      sync.Mutex
+	why     string // the connection could not be made; empty: not known
 	dead    bool
 	waiting map[*outgoing]struct{} // given to Send and not settled
 }
@@ -81,7 +83,7 @@ func (o *outgoing) fail(cause error) {
 	if o.settled.CompareAndSwap(false, true) {
 		// Before the callback, which may hand over the next batch.
 		o.endpoint.remove(o)
-		o.then(fmt.Errorf("%w: node %d at %s", cause, o.endpoint.node, o.endpoint.addr))
+		o.then(fmt.Errorf("%w: node %d at %s%s", cause, o.endpoint.node, o.endpoint.addr, o.endpoint.reason()))
 	}
 }
 
@@ -92,6 +94,20 @@ type serialized struct{ *wire.PeerBatch }
 // messages, and batches are not received in this form.
 func (serialized) Deserialize() (remote.RootSerializable, error) {
 	return nil, ErrUnreachable
+}
+
+// fault keeps why the connection could not be made.
+func (e *endpoint) fault(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.why = ": " + status.Convert(err).Message()
+}
+
+// reason returns what fault was told, for the end of an error; empty: nothing.
+func (e *endpoint) reason() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.why
 }
 
 // add adds a batch to the waiting set. It returns false if the endpoint has ended.
@@ -133,7 +149,7 @@ func (l *Link) endpoint(node uint64, addr string) (*endpoint, error) {
 	// A node that has moved is tried at its new address at once.
 	if old == nil && time.Now().Before(t.retryAt) {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: node %d at %s", ErrUnreachable, node, addr)
+		return nil, fmt.Errorf("%w: node %d at %s%s", ErrUnreachable, node, addr, t.why)
 	}
 	// Every endpoint has its own name, so that what the library still does for the last one
 	// does not affect this one.
@@ -184,9 +200,10 @@ func (l *Link) ended(e *endpoint, cause error) {
 	if t := l.nodes[e.node]; t.endpoint == e {
 		t.endpoint = nil
 		if connected {
-			t.failures, t.retryAt = 0, time.Now().Add(pauseAfterLoss)
+			t.failures, t.why, t.retryAt = 0, "", time.Now().Add(pauseAfterLoss)
 		} else {
 			t.failures++
+			t.why = e.reason()
 			t.retryAt = time.Now().Add(min(pauseAfterLoss<<min(t.failures, 8), maxPause))
 		}
 	}

@@ -80,6 +80,7 @@ type target struct {
 	generation uint64    // number of the last endpoint
 	failures   int       // failed attempts since the last connection
 	retryAt    time.Time // no attempt is made before
+	why        string    // the last attempt failed, for the end of an error
 	heard      uint64    // the newest incarnation that has sent a batch
 }
 

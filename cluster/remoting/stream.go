@@ -142,6 +142,7 @@ func (s *stream) RecvMsg(m any) error {
 		return s.err
 	}
 	if s.endpoint != nil && !errors.Is(s.err, context.Canceled) {
+		s.endpoint.fault(s.err)
 		s.endpoint.link.log(slog.LevelWarn, "another node refused the connection or did not "+
 			"answer", s.endpoint,
 			slog.Any("error", s.err))

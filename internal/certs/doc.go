@@ -14,7 +14,8 @@
 //
 // Invariants:
 //  1. Nothing is served to, and nothing accepted from, who holds no certificate of the
-//     authority with a role that is asked for and that it has not revoked.
+//     authority with a role that is asked for and that it has not revoked. Where clients connect, the
+//     last is told to them by whoever serves (Files.Clients).
 //  2. Keys are readable by their owner only, and never overwritten unless asked to.
 //  3. What ends is warned of 30 days before, daily and as soon as it is loaded (expiry.go).
 //  4. Files that change are picked up without a restart; what is unsound among them is

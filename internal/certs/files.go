@@ -30,6 +30,8 @@ type Files struct {
 	stamps  [4]stamp
 	checked time.Time
 	failing bool // the last change was unsound, and that has been logged
+
+	fault atomic.Pointer[string] // why it was; nil: it was not
 }
 
 // stamp tells a file's versions apart.
@@ -57,16 +59,24 @@ func Open(source Source, logger *slog.Logger) (*Files, error) {
 // Server is the configuration of a listener that serves holders of one of the roles, and
 // nobody else.
 func (f *Files) Server(accept ...Role) *tls.Config {
-	return f.server(tls.RequireAndVerifyClientCert, accept)
+	return f.server(tls.RequireAndVerifyClientCert, accept, true)
+}
+
+// Clients is like Server, but holders of revoked certificates may connect too: TLS cannot tell them why
+// they are refused. Whoever serves by it asks Revoked with each call, and says so.
+func (f *Files) Clients(accept ...Role) *tls.Config {
+	return f.server(tls.RequireAndVerifyClientCert, accept, false)
 }
 
 // Browsers is the configuration of a listener that serves everybody. Who shows a
-// certificate has to hold one of the roles.
+// certificate has to hold one of the roles. Whoever serves by it asks Revoked before a certificate
+// counts for anything.
 func (f *Files) Browsers(accept ...Role) *tls.Config {
-	return f.server(tls.VerifyClientCertIfGiven, accept)
+	return f.server(tls.VerifyClientCertIfGiven, accept, false)
 }
 
-func (f *Files) server(clients tls.ClientAuthType, accept []Role) *tls.Config {
+// server returns the configuration of a listener. With refuse it refuses revoked certificates.
+func (f *Files) server(clients tls.ClientAuthType, accept []Role, refuse bool) *tls.Config {
 	base := f.base()
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := f.now()
@@ -80,7 +90,7 @@ func (f *Files) server(clients tls.ClientAuthType, accept []Role) *tls.Config {
 			if len(state.PeerCertificates) == 0 && clients == tls.VerifyClientCertIfGiven {
 				return nil
 			}
-			if err := checkRole(state.PeerCertificates[0], accept); err != nil {
+			if err := checkRole(state.PeerCertificates[0], accept); err != nil || !refuse {
 				return err
 			}
 			return now.revoked.check(state.PeerCertificates[0])
@@ -172,6 +182,30 @@ func (f *Files) MissingHost(host string) (problem, next string) {
 	return problem, next + " --ca-dir DIR --certs " + filepath.Dir(f.source.Cert) + " --force"
 }
 
+// Unusable returns why the files as they are now are not used, and those of before still are; empty if
+// they are used.
+func (f *Files) Unusable() string {
+	f.now()
+	if why := f.fault.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// Authorities returns by which authority the own certificate is signed, and those whose certificates
+// are accepted, by the first bytes of their keys' identifiers. issuer is empty if there is no
+// certificate, or it does not say.
+func (f *Files) Authorities() (issuer string, trusted []string) {
+	now := f.now()
+	for _, c := range now.authorities {
+		trusted = append(trusted, shortKey(c.SubjectKeyId))
+	}
+	if now.pair != nil && now.pair.Leaf != nil && len(now.pair.Leaf.AuthorityKeyId) > 0 {
+		issuer = shortKey(now.pair.Leaf.AuthorityKeyId)
+	}
+	return issuer, trusted
+}
+
 // listHosts joins hosts for a message.
 func listHosts(hosts []string) string {
 	if len(hosts) == 0 {
@@ -223,8 +257,11 @@ func (f *Files) now() *loaded {
 				"changed certificates are not used", slog.Any("error", err))
 		}
 		f.failing = true
+		why := err.Error()
+		f.fault.Store(&why)
 		return f.current.Load()
 	}
+	f.fault.Store(nil)
 	f.current.Store(next)
 	f.stamps, f.failing = stamps, false
 	f.logger.Info("certificates loaded anew", "certificate", f.source.Cert)

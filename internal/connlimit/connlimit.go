@@ -165,6 +165,9 @@ func (c *Conn) Admit() error {
 	return nil
 }
 
+// Admitted reports whether the connection has an admitted place.
+func (c *Conn) Admitted() bool { return c.admitted.Load() }
+
 // Release makes an admitted connection the newest pending one.
 func (c *Conn) Release() {
 	l := c.limiter

@@ -15,40 +15,41 @@ import (
 
 // The kinds of findings.
 const (
-	NodeAway          = "node-away"          // not alive by gossip
-	NodeSilent        = "node-silent"        // alive by gossip, and does not answer
-	NodeUnregistered  = "node-unregistered"  // gossips, and is not in the node table
-	DrainBlocked      = "drain-blocked"      // a node that drains cannot go on
-	WritesRefused     = "writes-refused"     // the disk is full, or nearly
-	DiskLow           = "disk-low"           // it soon will be
-	StoreDamaged      = "store-damaged"      // a file of the store is
-	ReplicaFailed     = "replica-failed"     // a replica does not serve
-	OldCopy           = "old-copy"           // a node's replicas lack what they have acknowledged
-	ClockOff          = "clock-off"          // a clock differs from the others'
-	CertificateEnding = "certificate-ending" // or has ended
-	RevokedDiffer     = "revoked-differ"     // nodes go by different lists of revoked certificates
-	RolelessClient    = "roleless-client"    // its certificate is of before there were roles
-	VersionsMixed     = "versions-mixed"     // nodes run different builds
-	UpgradeOpen       = "upgrade-open"       // all run one that knows more than is used
-	SettingsDiffer    = "settings-differ"    // a node was given what the policy overrules
-	MetaSilent        = "meta-silent"        // the meta tablet does not answer
-	NoQuorum          = "no-quorum"          // tablets have too few replicas on live nodes
-	NoLeader          = "no-leader"          // they have enough, and nobody leads
-	NoSpare           = "no-spare"           // the next node that fails takes a quorum with it
-	PlacementBlocked  = "placement-blocked"  // replicas cannot be put where they ought to be
-	HistoryHeld       = "history-held"       // old versions are not collected
-	BackupHeld        = "backup-held"        // they are, for the next increment of a backup
-	BackupLate        = "backup-late"        // a schedule's backups fail, or are not made
-	RestoreUnfinished = "restore-unfinished" // a table can't be opened, and nobody restores it
-	LockOld           = "lock-old"           // a lock that nobody has resolved
-	ObserverUnlinked  = "observer-unlinked"  // work waits, and no process runs it
-	ObserverPaused    = "observer-paused"    // work waits, and somebody has paused it
-	ObserverBehind    = "observer-behind"    // the oldest notification has waited long
-	ObserverParked    = "observer-parked"    // notifications were given up
-	ObserverStuck     = "observer-stuck"     // runs go on past their deadline
-	ObserverContended = "observer-contended" // runs come to nothing again and again
-	ObserverUnserved  = "observer-unserved"  // likewise, since something is unavailable
-	ObserverRepeating = "observer-repeating" // it runs for the same rows again and again
+	NodeAway            = "node-away"            // not alive by gossip
+	NodeSilent          = "node-silent"          // alive by gossip, and does not answer
+	NodeUnregistered    = "node-unregistered"    // gossips, and is not in the node table
+	DrainBlocked        = "drain-blocked"        // a node that drains cannot go on
+	WritesRefused       = "writes-refused"       // the disk is full, or nearly
+	DiskLow             = "disk-low"             // it soon will be
+	StoreDamaged        = "store-damaged"        // a file of the store is
+	ReplicaFailed       = "replica-failed"       // a replica does not serve
+	OldCopy             = "old-copy"             // a node's replicas lack what they have acknowledged
+	ClockOff            = "clock-off"            // a clock differs from the others'
+	CertificateEnding   = "certificate-ending"   // or has ended, or does not fit the node
+	CertificateMismatch = "certificate-mismatch" // of an authority that other nodes do not trust
+	RevokedDiffer       = "revoked-differ"       // nodes go by different lists of revoked certificates
+	RolelessClient      = "roleless-client"      // its certificate is of before there were roles
+	VersionsMixed       = "versions-mixed"       // nodes run different builds
+	UpgradeOpen         = "upgrade-open"         // all run one that knows more than is used
+	SettingsDiffer      = "settings-differ"      // a node was given what the policy overrules
+	MetaSilent          = "meta-silent"          // the meta tablet does not answer
+	NoQuorum            = "no-quorum"            // tablets have too few replicas on live nodes
+	NoLeader            = "no-leader"            // they have enough, and nobody leads
+	NoSpare             = "no-spare"             // the next node that fails takes a quorum with it
+	PlacementBlocked    = "placement-blocked"    // replicas cannot be put where they ought to be
+	HistoryHeld         = "history-held"         // old versions are not collected
+	BackupHeld          = "backup-held"          // they are, for the next increment of a backup
+	BackupLate          = "backup-late"          // a schedule's backups fail, or are not made
+	RestoreUnfinished   = "restore-unfinished"   // a table can't be opened, and nobody restores it
+	LockOld             = "lock-old"             // a lock that nobody has resolved
+	ObserverUnlinked    = "observer-unlinked"    // work waits, and no process runs it
+	ObserverPaused      = "observer-paused"      // work waits, and somebody has paused it
+	ObserverBehind      = "observer-behind"      // the oldest notification has waited long
+	ObserverParked      = "observer-parked"      // notifications were given up
+	ObserverStuck       = "observer-stuck"       // runs go on past their deadline
+	ObserverContended   = "observer-contended"   // runs come to nothing again and again
+	ObserverUnserved    = "observer-unserved"    // likewise, since something is unavailable
+	ObserverRepeating   = "observer-repeating"   // it runs for the same rows again and again
 
 	Unverified = "recovered-unverified" // after a quorum was lost, and nobody has looked since
 )
@@ -115,6 +116,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.clocks()
 	e.roleless()
 	e.revoked()
+	e.authorities()
 	e.versions()
 	e.upgrade()
 	survives = e.quorums()

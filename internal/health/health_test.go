@@ -189,6 +189,23 @@ func nodeKinds() []kindCase {
 		{CertificateEnding, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Certificates = []*pb.CertificateStatus{{Problem: "node.crt ends in 3 days"}}
 		}, "node 2", "create-node", 1},
+		{CertificateEnding, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status.Certificates = []*pb.CertificateStatus{{Problem: "node.crt EXPIRED", Critical: true}}
+		}, "node 2", "create-node", 1},
+		{CertificateMismatch, critical, func(r *pb.ClusterStatusResponse) {
+			for i, issuer := range []string{"1A:2B", "3C:4D", "1A:2B"} {
+				trusted := []string{"1A:2B"}
+				if i == 1 {
+					trusted = append(trusted, issuer)
+				}
+				r.Nodes[i].Status.Certificates = []*pb.CertificateStatus{
+					{File: "node.crt", Issuer: issuer, Trusted: trusted}, {File: "ca.crt"},
+				}
+			}
+		}, "node 2", "authority 3C:4D, which is not in the ca.crt of 1, 3: new", 1},
+		{NodeSilent, critical, func(r *pb.ClusterStatusResponse) {
+			r.Nodes[1].Status, r.Nodes[1].Error = nil, "remote error: tls: expired certificate"
+		}, "node 2", "cert show", 0},
 		{RolelessClient, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[0].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", SeenUnixMs: now - 5000}}
 			r.Nodes[1].Status.Roleless = []*pb.RolelessCertificate{{Name: "ann", File: "client.crt"}}

@@ -31,8 +31,13 @@ func (e *examination) node(r *pb.NodeReport) {
 				"made anew elsewhere.")
 		return
 	case r.GetStatus() == nil:
-		e.add(critical, NodeSilent, name, "It gossips, and does not answer: "+r.GetError()+".",
-			"It may be stopped or starved: look at its process and its log. If it hangs, end it with kill -9; nothing acknowledged is lost.")
+		remedy := "It may be stopped or starved: look at its process and its log. If it hangs, end it with kill -9; " +
+			"nothing acknowledged is lost."
+		if strings.Contains(r.GetError(), "tls: ") || strings.Contains(r.GetError(), "certificate") {
+			remedy = "Its certificate and that of the node that asks do not fit: `percolator cert show` on both says " +
+				"which has expired, was revoked or is of another authority."
+		}
+		e.add(critical, NodeSilent, name, "It gossips, and does not answer: "+r.GetError()+".", remedy)
 		return
 	case n.GetState() == pb.NodeState_NODE_STATE_UNSPECIFIED && e.status.GetNodesUnavailable() == "":
 		e.add(warning, NodeUnregistered, name, "It gossips, and is not in the node table.",
@@ -46,7 +51,11 @@ func (e *examination) node(r *pb.NodeReport) {
 	e.stale(name, r.GetStatus().GetStale())
 	for _, c := range r.GetStatus().GetCertificates() {
 		if c.GetProblem() != "" {
-			e.add(warning, CertificateEnding, name, c.GetProblem()+".",
+			severity := warning
+			if c.GetCritical() {
+				severity = critical
+			}
+			e.add(severity, CertificateEnding, name, c.GetProblem()+".",
 				fmt.Sprintf("Make a new one, `percolator cert create-node NAME --host %s --ca-dir CA --force`, and copy it; a "+
 					"running node takes it up by itself.", hostOf(n)))
 		}
@@ -232,6 +241,30 @@ func (e *examination) revoked() {
 		". What one of them refuses is let in by another.",
 		"Copy `ca.crl` to the certificates' folders of all nodes: they read it within a second. If one was "+
 			"copied and is not used, that node's log says why.")
+}
+
+// authorities finds nodes whose certificates others do not accept. Connections that were made before go
+// on, so that nothing else shows it.
+func (e *examination) authorities() {
+	for _, r := range e.status.GetNodes() {
+		for _, c := range r.GetStatus().GetCertificates() {
+			var strangers []uint64
+			for _, other := range e.status.GetNodes() {
+				for _, o := range other.GetStatus().GetCertificates() {
+					if len(o.GetTrusted()) > 0 && !slices.Contains(o.GetTrusted(), c.GetIssuer()) {
+						strangers = append(strangers, other.GetNode().GetNodeId())
+					}
+				}
+			}
+			if c.GetIssuer() != "" && len(strangers) > 0 {
+				e.add(critical, CertificateMismatch, nodeName(r.GetNode()), fmt.Sprintf(
+					"Its certificate is of the authority %s, which is not in the ca.crt of %s: new connections between them fail.",
+					c.GetIssuer(), list(strangers)),
+					"Make its certificate with the authority of the others, or first add that authority to `ca.crt` on all "+
+						"nodes. They read the files within a second.")
+			}
+		}
+	}
 }
 
 // roleless tells of clients' certificates without a role, once for each name.

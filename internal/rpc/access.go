@@ -207,18 +207,18 @@ func (c Caller) boundedAs() string {
 	return c.Name
 }
 
-// stillSound is an error, and the end of the connection, if the caller's certificate was
-// revoked since the connection was made.
+// stillSound returns an error if the caller's certificate was revoked. A connection that was admitted
+// before ends; another one stays pending, so that its client is told why it is refused.
 func (c Caller) stillSound(ctx context.Context, cfg *ServerConfig) error {
 	if c.cert == nil || cfg.Revoked == nil || !cfg.Revoked(c.cert) {
 		return nil
 	}
-	cfg.Logger.Warn("a connection ends: its certificate was revoked", "name", c.Name,
-		"serial", certs.Serial(c.cert), "from", c.From)
-	if conn := connection(ctx); conn != nil {
+	if conn := connection(ctx); conn != nil && conn.Admitted() {
+		cfg.Logger.Warn("a connection ends: its certificate was revoked", "name", c.Name,
+			"serial", certs.Serial(c.cert), "from", c.From)
 		_ = conn.Close()
 	}
-	return status.Error(codes.Unauthenticated, "percolator: the certificate was revoked")
+	return status.Error(codes.Unauthenticated, "percolator: this certificate was revoked by its authority: ask for another one")
 }
 
 // refuse returns why the caller may not do something that takes a role, nil if it may. An

@@ -60,7 +60,10 @@ func securedOver(t *testing.T, dir string, cluster *txntest.Cluster, cfg ServerC
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.TLS = files.Server(certs.AllRoles()...)
+	cfg.TLS = files.Clients(certs.AllRoles()...)
+	if cfg.Revoked == nil {
+		cfg.Revoked = files.Revoked
+	}
 	server := NewServer(cluster.Process(1, 1), cfg)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(lis) })
@@ -319,6 +322,45 @@ func TestRevokedConnectionsEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRevokedIsTold: a client whose certificate was revoked before it connects reads that it was.
+func TestRevokedIsTold(t *testing.T) {
+	dir, ann := certstest.Folder(t, "127.0.0.1"), t.TempDir()
+	if _, err := certs.CreateClient(certs.Request{Dir: ann, CA: dir, Name: "ann", Role: certs.Operator}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certs.Revoke(dir, []string{in(ann).CertFile}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	addr := secured(t, dir, nil, nil)
+	_, err := Dial(t.Context(), []string{addr}, in(ann))
+	var refusal *txn.ServerError
+	if !errors.As(err, &refusal) || refusal.Code != pb.Error_CODE_PERMISSION || !strings.Contains(refusal.Message, "revoked") {
+		t.Errorf("REVOKED-GOES-ON: %v", err)
+	}
+	// Every call takes a certificate that is not revoked, whatever it asks.
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(newFileCredentials(openFiles(t, ann))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, method := range []string{pb.Percolator_Tables_FullMethodName, "/no.Such/Method", pb.Membership_Hello_FullMethodName} {
+		if err := conn.Invoke(t.Context(), method, &pb.TablesRequest{}, &pb.TablesResponse{}); status.Code(err) !=
+			codes.Unauthenticated {
+			t.Errorf("REVOKED-GOES-ON: %s: %v", method, err)
+		}
+	}
+}
+
+// openFiles opens a client's files.
+func openFiles(t *testing.T, dir string) *certs.Files {
+	t.Helper()
+	files, err := certs.Open(certs.ClientSource(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // A server that comes back on its address is found again, and work goes on.

@@ -1962,7 +1962,10 @@ type CertificateStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // without its folder
 	ExpiresUnixMs int64                  `protobuf:"varint,2,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
-	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // it has ended, or will soon; empty: there is time
+	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`    // it has ended, will soon, or does not fit; empty: nothing is wrong
+	Critical      bool                   `protobuf:"varint,4,opt,name=critical,proto3" json:"critical,omitempty"` // because of the problem new connections fail, or will once the node starts again
+	Issuer        string                 `protobuf:"bytes,5,opt,name=issuer,proto3" json:"issuer,omitempty"`      // of the node's own certificate: which authority has signed it, by its key
+	Trusted       []string               `protobuf:"bytes,6,rep,name=trusted,proto3" json:"trusted,omitempty"`    // likewise: the authorities whose certificates the node accepts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2016,6 +2019,27 @@ func (x *CertificateStatus) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *CertificateStatus) GetCritical() bool {
+	if x != nil {
+		return x.Critical
+	}
+	return false
+}
+
+func (x *CertificateStatus) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *CertificateStatus) GetTrusted() []string {
+	if x != nil {
+		return x.Trusted
+	}
+	return nil
 }
 
 // MetaSight is what a node knows of the meta tablet by itself.
@@ -3228,11 +3252,14 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x11checkpoint_age_ms\x18\t \x01(\x03R\x0fcheckpointAgeMs\"\x12\n" +
 	"\x10ObserversRequest\"O\n" +
 	"\x11ObserversResponse\x12:\n" +
-	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"i\n" +
+	"\tobservers\x18\x01 \x03(\v2\x1c.percolator.v1.ObserverStateR\tobservers\"\xb7\x01\n" +
 	"\x11CertificateStatus\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12&\n" +
 	"\x0fexpires_unix_ms\x18\x02 \x01(\x03R\rexpiresUnixMs\x12\x18\n" +
-	"\aproblem\x18\x03 \x01(\tR\aproblem\"j\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\x12\x1a\n" +
+	"\bcritical\x18\x04 \x01(\bR\bcritical\x12\x16\n" +
+	"\x06issuer\x18\x05 \x01(\tR\x06issuer\x12\x18\n" +
+	"\atrusted\x18\x06 \x03(\tR\atrusted\"j\n" +
 	"\tMetaSight\x12&\n" +
 	"\x0fanswered_ago_ms\x18\x01 \x01(\x03R\ransweredAgoMs\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1f\n" +
