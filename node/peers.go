@@ -84,6 +84,7 @@ func (n *Node) openPeers() error {
 	n.carrier = route.NewCarrier(n.router, n.identity.NodeID, peers, members, n.gate)
 	n.oracles = route.NewOracles(n.carrier, n.oracle.port, n.oracle.now)
 	n.meta = meta.New(n.carrier.Sender(), n.router)
+	n.meta.Merges.AskBy(n.carrier.AskReplica)
 	n.router.ReadFrom(n.meta.Tablets.Tablets)
 	n.policy.follow(n.meta.Policy, n.gate, n.woken.wake)
 	// Requests that came before this have been refused. Members are watched last, since

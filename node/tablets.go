@@ -347,6 +347,13 @@ func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	}
 }
 
+// Merging implements tablet.Host. The merged tablet is routed to before it is opened; a
+// request that comes too early is told to ask again.
+func (t *tablets) Merging(m *snapshot.Merge) {
+	t.router.Update(m.Merged)
+	t.replicas.Merge(m)
+}
+
 // Hint implements tablet.Host. It calls the function without holding the lock.
 func (t *tablets) Hint(cells []mvcc.Cell) {
 	t.mu.Lock()
@@ -413,11 +420,11 @@ func (t *tablets) Deliver(id uint64, m *wire.RaftMessage) {
 
 // Reread implements replicas.Owner. It refreshes the router from meta and looks tablets
 // up there.
-func (t *tablets) Reread(ctx context.Context) (func(uint64) *pb.TabletDescriptor, error) {
+func (t *tablets) Reread(ctx context.Context) (func(*pb.TabletDescriptor) *pb.TabletDescriptor, error) {
 	if err := t.router.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	return t.router.Descriptor, nil
+	return t.router.Now, nil
 }
 
 // status returns what this node's replica of a tablet says of itself; nil if there is

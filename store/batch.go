@@ -119,6 +119,10 @@ func (b *Batch) putRecord(key, record []byte) {
 	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
 }
 
+// Barrier has all durable when the batch's Commit returns that was committed until then, the
+// batch with it. It costs a checkpoint.
+func (b *Batch) Barrier() { b.barrier = true }
+
 // Size returns what the batch counts against MaxBatchBytes: keys, values and overhead.
 func (b *Batch) Size() int { return b.size }
 

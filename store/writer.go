@@ -81,7 +81,7 @@ func (w *Writer) err() error {
 }
 
 func (w *Writer) commitAdmitted(batches []*Batch) error {
-	if slices.ContainsFunc(batches, func(b *Batch) bool { return len(b.log) > 0 }) {
+	if slices.ContainsFunc(batches, func(b *Batch) bool { return len(b.log) > 0 || b.barrier }) {
 		return w.store.commitWithLog(batches, w.write)
 	}
 	if err := w.write(batches); err != nil {

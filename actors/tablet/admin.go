@@ -68,7 +68,7 @@ const oldestOf = 1000
 // status answers with the replica's figures. Asked for the size, a leader also begins to
 // measure the tablet if that is due (size.go).
 func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
-	if t.leading {
+	if t.leading && t.frozen == nil {
 		t.sizing.measure(&t.state, t.pipeline.inflight, req.GetMeasureAbove(), &t.reads)
 	}
 	first, last := t.group.LogBounds()
@@ -84,7 +84,7 @@ func (t *Tablet) status(req *pb.StatusRequest) *pb.TabletResponse {
 		Load:      t.loads.perSecond(time.Now(), t.counters.operations()),
 		SizeKey:   wire.Bytes(t.sizing.half), LoadKey: wire.Bytes(t.loads.half()),
 		ReplicaId: t.replica, NodeId: t.cfg.NodeID, LeaderNode: t.group.LeaderNode(),
-		Quiescent: t.group.Quiesced(),
+		Quiescent: t.group.Quiesced(), FrozenFor: t.frozenHere(t.group), Took: t.took,
 	}
 	// Time without a leader is counted in ticks; at least 1, so that it differs from a
 	// tablet that has one.

@@ -28,6 +28,7 @@ type applied struct {
 	proposal    *proposal // nil: not one of this leadership's
 	dropped     bool      // evaluated under another epoch
 	split       *wire.Split
+	merge       *wire.Merge
 	checksum    uint64
 	changed     *pb.TabletDescriptor // by a change of the replicas
 	responses   []*raftpb.Message
@@ -46,6 +47,9 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 		}
 		if err := t.applyEntry(a, e); err != nil {
 			t.fail(err)
+			return
+		}
+		if t.failed != nil { // its node goes on from here
 			return
 		}
 	}
@@ -72,6 +76,10 @@ func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	}
 	if err != nil {
 		return err
+	}
+	if a.merge.GetRight() != nil {
+		t.takeRows(a, a.merge)
+		return nil
 	}
 	// From here on state is as of this entry. An entry that was dropped, or is empty,
 	// moves the index all the same.
@@ -107,7 +115,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	}
 	// It was evaluated under another range or other replicas. Every replica drops it
 	// alike, since all of them have the same descriptor at this entry.
-	if command.Epoch != t.descriptor.Epoch {
+	if command.Epoch != t.descriptor.Epoch || t.frozen != nil && !releases(command) {
 		a.dropped = true
 		return nil
 	}
@@ -119,6 +127,11 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 	case command.Split != nil:
 		a.split = command.Split
 		t.group.Reconfigure(t.descriptor)
+	case command.Merge != nil:
+		if a.merge = command.Merge; a.merge.Right == nil {
+			t.frozenAt = a.index
+			t.group.Reconfigure(t.descriptor)
+		}
 	case command.Catalogue != nil:
 		// A leader evaluates by a newer catalogue as soon as it is proposed, so its memory
 		// may be ahead of this one.
@@ -149,6 +162,9 @@ func (t *Tablet) onApplied(m *applied) {
 	}
 	if m.split != nil {
 		t.splitVisible(m.split)
+	}
+	if m.merge != nil {
+		t.mergeVisible(m.merge)
 	}
 	var dirty []mvcc.Cell
 	// A proposal that was given up when this replica stepped down is not in the pipeline
@@ -183,7 +199,8 @@ func (t *Tablet) drop(p *proposal) {
 	}
 	// What was evaluated on top of it goes by bounds and a catalogue that never came to be.
 	t.revertToInFlight()
-	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil) {
+	if x := t.drain.op; x != nil && (p.command.Replicas != nil || p.command.Split != nil ||
+		p.command.Merge != nil) {
 		x.answer(changed)
 		t.endExclusive()
 	}

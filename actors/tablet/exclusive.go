@@ -9,7 +9,7 @@ import (
 )
 
 // This file makes room in the log for what must share it with nothing in flight: a split,
-// a change of the replicas, or a transfer of the leadership. One of them is taken on at a
+// a step of a merge, a change of the replicas, or a transfer of the leadership. One of them is taken on at a
 // time. New mutations are deferred from then on, what is in flight drains, the exclusive
 // begins, and when it ends the deferred mutations are evaluated again. All of it runs in
 // the tablet's turns.
@@ -22,10 +22,11 @@ type drain struct {
 	transfer *Call
 }
 
-// exclusive is what was taken on. Exactly one of split, change and target is set.
+// exclusive is what was taken on. Exactly one of split, merge, change and target is set.
 type exclusive struct {
 	call     *Call // who asked; nil: nobody did
 	split    *pb.SplitRequest
+	merge    *pb.MergeRequest
 	change   *group.Change
 	target   uint64 // the replica that is to lead
 	proposed bool   // it is in flight, or under way
@@ -54,6 +55,9 @@ func (d *drain) begin(p *proposal, tablet *pb.TabletDescriptor) (filled bool, er
 		left, right := splitDescriptor(tablet, x.split)
 		p.command.Split = &wire.Split{Left: left, Right: right}
 		p.answer(x.call, splitResponse(left, right))
+	case x.merge != nil:
+		p.command.Merge = mergeStep(tablet, x.merge)
+		p.answer(x.call, mergeResponse(p.command.Merge.Tablet))
 	case x.change != nil:
 		next, err := d.group.Next(x.change)
 		if next == nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -388,6 +389,10 @@ func (m *member) Failed(id uint64, err error) {
 
 func (m *member) SplitApplied(_, right *pb.TabletDescriptor) {
 	m.spawns.Go(func() { m.spawn(right.TabletId) })
+}
+
+func (m *member) Merging(by *snapshot.Merge) {
+	m.g.tb.Errorf("tablet %d is merged on node %d", by.Right.TabletId, m.id)
 }
 
 func (m *member) Changed(d *pb.TabletDescriptor) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -78,6 +79,29 @@ func (r *rig) SplitApplied(_, right *pb.TabletDescriptor) {
 	r.spawns.Go(func() { r.spawn(right.TabletId) })
 }
 
+// Merging implements Host as package replicas does.
+func (r *rig) Merging(m *snapshot.Merge) {
+	r.spawns.Go(func() {
+		for _, id := range []uint64{m.Merged.TabletId, m.Right.TabletId} {
+			if err := r.system.Root.StopFuture(r.port(id).PID()).Wait(); err != nil {
+				r.tb.Error(err)
+			}
+		}
+		err := r.logs.Barrier()
+		if err == nil {
+			err = snapshot.NewInstaller(r.store, r.logs).Merge(m)
+		}
+		if err != nil {
+			r.tb.Error(err)
+			return
+		}
+		r.mu.Lock()
+		delete(r.ports, m.Right.TabletId)
+		r.mu.Unlock()
+		r.spawn(m.Merged.TabletId)
+	})
+}
+
 func (r *rig) Hint(cells []mvcc.Cell) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,6 +152,13 @@ func newRig(tb testing.TB, o store.Options) *rig {
 // newPipelinedRig is newRig with another Config.Pipeline.
 func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 	tb.Helper()
+	return newRigOf(tb, o, pipeline,
+		&pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true})
+}
+
+// newRigOf is newPipelinedRig with another tablet 2.
+func newRigOf(tb testing.TB, o store.Options, pipeline int, second *pb.TabletDescriptor) *rig {
+	tb.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
 	st, err := store.Open(o)
 	if err != nil {
@@ -135,7 +166,7 @@ func newPipelinedRig(tb testing.TB, o store.Options, pipeline int) *rig {
 	}
 	b := &store.Batch{}
 	Bootstrap(b, &pb.TabletDescriptor{TabletId: 1, Epoch: 1, EndTable: 16}, 1)
-	Bootstrap(b, &pb.TabletDescriptor{TabletId: 2, Epoch: 1, StartTable: 16, EndUnbounded: true}, 1)
+	Bootstrap(b, second, 1)
 	if err := st.StateWriter().Commit([]*store.Batch{b}); err != nil {
 		tb.Fatal(err)
 	}

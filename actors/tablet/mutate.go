@@ -93,6 +93,9 @@ func (e *evaluation) evaluateCall(call *Call) {
 	case *pb.TabletRequest_Split:
 		e.beginSplit(call, op.Split)
 		return
+	case *pb.TabletRequest_Merge:
+		e.beginMerge(call, op.Merge)
+		return
 	case *pb.TabletRequest_Collect:
 		e.collect(call, op.Collect)
 		return

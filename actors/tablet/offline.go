@@ -158,8 +158,11 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 	if err := proto.Unmarshal(data, command); err != nil {
 		return nil, fmt.Errorf("no command: %w", err)
 	}
-	if len(data) == 0 || command.Epoch != s.descriptor.GetEpoch() {
+	if len(data) == 0 || command.Epoch != s.descriptor.GetEpoch() || s.frozen != nil && !releases(command) {
 		return nil, nil
+	}
+	if right := command.GetMerge().GetRight(); right != nil {
+		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once, so that it does", right.TabletId)
 	}
 	if !change {
 		return command, s.take(b, st, command, size)

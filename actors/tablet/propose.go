@@ -312,5 +312,5 @@ func (t *Tablet) stepDown(cause error) {
 func effectsOnly(c *wire.Command) bool {
 	return c.Split == nil && c.Catalogue == nil && c.RaiseMark == 0 && c.Bound == 0 &&
 		c.Safepoint == 0 &&
-		c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
+		c.Merge == nil && c.Replicas == nil && c.Checksum == 0 && c.Sized == nil
 }

@@ -70,7 +70,7 @@ func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
 			return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
 		}
 	}
-	if command.Epoch != t.descriptor.Epoch || command.Replicas == nil {
+	if command.Epoch != t.descriptor.Epoch || command.Replicas == nil || t.frozen != nil {
 		a.dropped = true
 		return nil
 	}

@@ -107,6 +107,9 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	if op.By == wire.ByNobody {
 		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}
+	if refusal := c.tablet.duringMerge(req); refusal != nil {
+		return refusal
+	}
 	s := wire.SubjectOf(req)
 	switch {
 	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
@@ -145,6 +148,8 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 		c.row(op.History.GetTable(), op.History.GetRow())
 	case *pb.TabletRequest_Split:
 		c.splitAt(op.Split)
+	case *pb.TabletRequest_Merge:
+		c.merge(req.Epoch, op.Merge)
 	case *pb.TabletRequest_Collect:
 		c.collect(op.Collect)
 	}

@@ -47,6 +47,10 @@ type state struct {
 	bytes        uint64
 	rough        bool // bytes is a guess
 	stateChanged bool // the next apply writes the state as a whole
+
+	frozen   *pb.TabletDescriptor // the tablet that is to take this one's rows; nil: none is
+	took     *pb.TabletDescriptor // the tablet whose rows it has taken, until it is released; nil: none
+	frozenAt uint64               // the entry that says so; 0: one from before this replica was opened
 }
 
 // put adds the state to the batch as a whole. The applied index is not part of it: it is
@@ -55,6 +59,7 @@ func (s *state) put(b *store.Batch, id uint64) {
 	m := &wire.TabletState{
 		Tablet: s.descriptor, Bound: uint64(s.appliedBound), Safepoint: uint64(s.appliedSafepoint),
 		Catalogue: s.appliedCatalogue.Message, OracleMark: s.mark, ReplicaId: s.replica,
+		FrozenFor: s.frozen, Took: s.took,
 	}
 	conf, err := proto.Marshal(s.conf)
 	if err != nil {
@@ -103,6 +108,10 @@ func (s *state) take(b *store.Batch, st *store.Store, c *wire.Command, size *siz
 	switch {
 	case c.Split != nil:
 		return s.split(b, st, c.Split)
+	case c.Merge != nil:
+		if c.Merge.Right == nil { // else the replica stops
+			s.mergeStep(b, c.Merge)
+		}
 	case c.Catalogue != nil:
 		// Versions only rise.
 		if c.Catalogue.Version > s.appliedCatalogue.Version() {
@@ -154,7 +163,8 @@ func storedState(st *store.Store, id uint64) (state, error) {
 		replica: m.ReplicaId, conf: c.Conf, descriptor: m.Tablet, mark: m.OracleMark,
 		appliedCatalogue: memory.NewCatalogue(m.Catalogue),
 		appliedBound:     mvcc.Timestamp(m.Bound), appliedSafepoint: mvcc.Timestamp(m.Safepoint),
-		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough,
+		index: a.Index, entryTerm: a.Term, bytes: a.Bytes, rough: a.Rough, frozen: m.FrozenFor,
+		took: m.Took,
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
@@ -43,6 +44,10 @@ type Host interface {
 	// SplitApplied reports that a split is applied and durable. The host starts the right
 	// tablet; the left one goes on.
 	SplitApplied(left, right *pb.TabletDescriptor)
+	// Merging reports that the replica has come to the entry by which its tablet takes the
+	// rows of another, and has stopped. The host merges the stored replicas and starts the
+	// one that comes of it.
+	Merging(m *snapshot.Merge)
 	// Hint reports that the cells have become dirty. The host may drop it.
 	Hint(cells []mvcc.Cell)
 	// Failed reports that the replica has stopped serving. After ErrPanic it may be

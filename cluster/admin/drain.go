@@ -124,6 +124,17 @@ func onceAway(ctx context.Context, forget func() error) error {
 	}
 }
 
+// MergeTablets implements pb.AdminServer. It waits for placement to bring the replicas of both
+// tablets together.
+func (s *Service) MergeTablets(ctx context.Context,
+	req *pb.MergeTabletsRequest) (*pb.MergeTabletsResponse, error) {
+	d, err := s.cfg.Merges.MergeTablets(ctx, req.Table, wire.String(req.Row), s.cfg.Node.Place)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.MergeTabletsResponse{Tablet: d}, nil
+}
+
 // MoveTablet implements pb.AdminServer. The order is in meta when it returns; placement
 // carries it out, and the answer is the tablet as it is before.
 func (s *Service) MoveTablet(ctx context.Context,

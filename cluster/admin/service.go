@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,6 +27,7 @@ type Config struct {
 	// them there.
 	Nodes     *meta.NodeTable
 	Moves     *meta.Moves
+	Merges    *meta.Merges
 	Catalogue *meta.Observers
 	Backfills *meta.BackfillRecords
 	Policy    *meta.Policy
@@ -101,7 +101,7 @@ type Service struct {
 	pb.UnsafeAdminServer
 	cfg   Config
 	nodes LastAnswer[[]*wire.NodeRecord] // the node table as meta had it
-	// ask is askReplica; tests replace it.
+	// ask is the carrier's AskReplica; tests replace it.
 	ask func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
 }
 
@@ -109,9 +109,7 @@ var _ pb.AdminServer = (*Service)(nil)
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg}
-	s.ask = s.askReplica
-	return s
+	return &Service{cfg: cfg, ask: cfg.Carrier.AskReplica}
 }
 
 // refuse returns the refusal of a request that is wrong in itself, or at this time.
@@ -135,19 +133,4 @@ func (s *Service) descriptor(ctx context.Context, tablet uint64,
 		return nil, refuse("there is no tablet %d", tablet)
 	}
 	return d, nil
-}
-
-// askReplica asks one node's replica of a tablet, whether or not it leads. No other node
-// is tried, and nothing is repeated: a diagnosis is of one replica.
-func (s *Service) askReplica(ctx context.Context, node uint64,
-	req *pb.TabletRequest) (*pb.TabletResponse, error) {
-	// The own replica is asked by its mailbox.
-	if node == s.cfg.Self {
-		port := s.cfg.Router.Port(req.TabletId)
-		if port == nil {
-			return nil, errors.New("admin: no such replica is here")
-		}
-		return route.AskPort(ctx, port, req.TabletId, req)
-	}
-	return s.cfg.Carrier.AskNode(ctx, node, req)
 }

@@ -14,9 +14,10 @@
 //  2. A table has a tablet boundary at its start before its name can be looked up. Its split
 //     keys are pending in its record until a tablet begins at each (ADR 0054).
 //
-//  3. The tablet map follows the tablets: of two descriptors of a tablet, the one with
-//     the higher epoch stands. A crash between a split and its record in meta is repaired
-//     by the tablet's next report.
+//  3. The tablet map follows the tablets: of two descriptors of a tablet, or that hold a
+//     row, the one with the higher epoch stands. A crash between a split or a merge and its
+//     record in meta is repaired by the tablet's next report. What a merge has come to is
+//     in the two tablets, never in a record.
 //
 //  4. A column counts as observed only after every tablet has applied the catalogue's
 //     version (design section 7). Meta notes a version only after every tablet has it. A

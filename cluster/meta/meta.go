@@ -21,6 +21,7 @@ type Meta struct {
 	Tablets   *TabletMap
 	Nodes     *NodeTable
 	Moves     *Moves
+	Merges    *Merges
 	Policy    *Policy
 	History   *History
 	Observers *Observers
@@ -36,6 +37,12 @@ type Meta struct {
 // New returns a Meta that reaches the meta tablet by send and finds user tablets by
 // router.
 func New(send route.Sender, router *route.Router) *Meta {
+	m := newTopics(send, router)
+	m.Merges = &Merges{schema: m.Schema, moves: m.Moves}
+	return m
+}
+
+func newTopics(send route.Sender, router *route.Router) *Meta {
 	r, ddl := records{send}, newDDLLock()
 	tablets, policy := &TabletMap{r}, &Policy{r}
 	nodes := &NodeTable{records: r, tablets: tablets}

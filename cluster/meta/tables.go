@@ -176,7 +176,42 @@ func (s *Schema) SplitTablet(ctx context.Context, name, row string) error {
 	if t == nil {
 		return refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
 	}
-	return s.SplitAt(ctx, mvcc.TableID(t.Id), row)
+	if err := s.SplitAt(ctx, mvcc.TableID(t.Id), row); err != nil || row == "" {
+		return err
+	}
+	return s.keepSplitKey(ctx, name, row)
+}
+
+// keepSplitKey adds the key to those that the table was split at by request, which are not
+// merged away by themselves. Of more than maxSplitKeys they are.
+func (s *Schema) keepSplitKey(ctx context.Context, name, key string) error {
+	return s.changeSplitKeys(ctx, name, func(keys [][]byte) [][]byte {
+		if len(keys) >= maxSplitKeys || has(keys, key) {
+			return keys
+		}
+		return append(keys, []byte(key))
+	})
+}
+
+// forgetSplitKey takes the key off those that the table was split at by request, so that it
+// may be asked for again.
+func (s *Schema) forgetSplitKey(ctx context.Context, name, key string) error {
+	return s.changeSplitKeys(ctx, name, func(keys [][]byte) [][]byte {
+		return slices.DeleteFunc(keys, func(k []byte) bool { return string(k) == key })
+	})
+}
+
+// changeSplitKeys replaces the split keys of a table, if it is still there.
+func (s *Schema) changeSplitKeys(ctx context.Context, name string, to func([][]byte) [][]byte) error {
+	_, err := update(ctx, s.records, prefixTable+name,
+		func(t *pb.Table) (*pb.Table, []change, error) {
+			if t == nil {
+				return nil, nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+			}
+			t.SplitKeys = to(t.SplitKeys)
+			return t, nil, nil
+		})
+	return err
 }
 
 // SplitAt is like SplitTablet but takes the table's id. The splitter calls it.

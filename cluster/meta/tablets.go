@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/route"
 )
 
 // This file keeps the tablet map: what each tablet last said of itself. Nodes report from
@@ -35,8 +36,31 @@ func (t *TabletMap) Report(ctx context.Context, d *pb.TabletDescriptor) error {
 	return err
 }
 
-// Tablets returns the tablet map in the order of rows, which is not that of ranges. While
-// a split is being reported it may have a gap or an overlap.
+// Tablets returns the tablet map in the order of ranges, without tablets that others show to
+// be merged into them: a report that comes late may have brought one back. While a split is
+// being reported the map may have a gap or an overlap.
 func (t *TabletMap) Tablets(ctx context.Context) ([]*pb.TabletDescriptor, error) {
-	return list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
+	all, err := list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
+	present, _ := route.Present(all)
+	return present, err
+}
+
+// forgetMerged removes the records of tablets that others show to be merged into them.
+func (t *TabletMap) forgetMerged(ctx context.Context) error {
+	all, err := list[*pb.TabletDescriptor](ctx, t.records, prefixTablet)
+	if err != nil {
+		return err
+	}
+	_, gone := route.Present(all)
+	for _, d := range gone {
+		value, err := encode(d)
+		if err != nil {
+			return err
+		}
+		// One that has changed meanwhile is looked at again after the next merge.
+		if _, err := t.swap(ctx, change{row: tabletRow(d.TabletId), old: value}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

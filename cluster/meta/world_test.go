@@ -32,7 +32,9 @@ type world struct {
 	router *route.Router
 	held   map[uint64]*pb.TabletDescriptor
 	has    map[uint64]uint64 // the catalogue's version
-	via    route.Sender      // the way of newWorld's Meta to the tablets
+	frozen map[uint64]*pb.TabletDescriptor
+	took   map[uint64]*pb.TabletDescriptor
+	via    route.Sender // the way of newWorld's Meta to the tablets
 	ops    int
 	failAt int // 0: never
 	after  bool
@@ -42,6 +44,7 @@ func newWorld(t *testing.T) (*world, *Meta) {
 	w := &world{
 		t: t, view: mvcctest.NewMemView(), router: route.NewRouter(),
 		held: map[uint64]*pb.TabletDescriptor{}, has: map[uint64]uint64{},
+		frozen: map[uint64]*pb.TabletDescriptor{}, took: map[uint64]*pb.TabletDescriptor{},
 	}
 	for _, d := range cluster.FirstTablets(7) {
 		w.held[d.TabletId] = d
@@ -95,6 +98,10 @@ func (w *world) carryOut(tablet uint64, req *pb.TabletRequest) (*pb.TabletRespon
 		return &pb.TabletResponse{
 			Result: &pb.TabletResponse_Mutation{Mutation: &pb.MutationResult{}},
 		}, nil
+	case *pb.TabletRequest_Status:
+		return w.mergeStatus(tablet)
+	case *pb.TabletRequest_Merge:
+		return w.merge(tablet, req.Epoch, op.Merge)
 	case *pb.TabletRequest_Split:
 		return w.split(tablet, op.Split)
 	}

@@ -67,6 +67,9 @@ func (c *Carrier) Send(ctx context.Context, d *pb.TabletDescriptor,
 	if err := c.gate.Check(wire.FeatureOf(req)); err != nil {
 		return serverError(pb.Error_CODE_INVALID, "%v", err), nil
 	}
+	if now := c.router.mergedInto(d.GetTabletId()); now != nil {
+		return isMerged(d.GetTabletId(), now), nil
+	}
 	at := c.router.route(d.GetTabletId())
 	// No replica is here, or another node is believed to lead.
 	if at.port == nil || (at.leader != 0 && at.leader != c.self) {
@@ -119,6 +122,20 @@ func (c *Carrier) AskNode(ctx context.Context, node uint64,
 	return r.GetTablet(), nil
 }
 
+// AskReplica asks one node's replica of a tablet, whether or not it leads. No other node is
+// tried, and nothing is repeated.
+func (c *Carrier) AskReplica(ctx context.Context, node uint64,
+	req *pb.TabletRequest) (*pb.TabletResponse, error) {
+	if node != c.self {
+		return c.AskNode(ctx, node, req)
+	}
+	port := c.router.Port(req.TabletId)
+	if port == nil {
+		return nil, errors.New("route: no such replica is here")
+	}
+	return AskPort(ctx, port, req.TabletId, req)
+}
+
 // Overloaded returns the answer of a replica whose queue is full. The operation was surely
 // not done.
 func Overloaded(port *TabletPort, tablet uint64) *pb.TabletResponse {
@@ -135,12 +152,22 @@ func serverError(code pb.Error_Code, format string, args ...any) *pb.TabletRespo
 // Elsewhere returns the answer of a node that has no replica of the tablet: NOT_LEADER
 // with the leader and the descriptor, as far as this node knows them.
 func (r *Router) Elsewhere(id uint64) *pb.TabletResponse {
+	if now := r.mergedInto(id); now != nil {
+		return isMerged(id, now)
+	}
 	at := r.route(id)
 	out := serverError(pb.Error_CODE_NOT_LEADER, "tablet %d is not on this node", id)
 	out.Error.LeaderNode = at.leader
 	if at.descriptor != nil {
 		out.Error.Descriptors = []*pb.TabletDescriptor{at.descriptor}
 	}
+	return out
+}
+
+// isMerged returns the answer that the tablet is no more, with the one in which it began.
+func isMerged(id uint64, now *pb.TabletDescriptor) *pb.TabletResponse {
+	out := serverError(pb.Error_CODE_WRONG_TABLET, "tablet %d was merged into tablet %d", id, now.TabletId)
+	out.Error.Descriptors = []*pb.TabletDescriptor{now}
 	return out
 }
 
@@ -189,7 +216,13 @@ func (f *forward) run(ctx context.Context) (*pb.TabletResponse, error) {
 	// The tablet may have other replicas than the map has. The caller's next attempt asks
 	// those that are read now.
 	if f.mapStale || f.last == nil {
-		f.refresh(ctx)
+		id := f.d.GetTabletId()
+		if f.refresh(ctx) && id != cluster.MetaTablet && f.router.Descriptor(id) == nil {
+			if now := f.router.mergedInto(id); now != nil {
+				return isMerged(id, now), nil
+			}
+			return serverError(pb.Error_CODE_WRONG_TABLET, "there is no tablet %d any more", id), nil
+		}
 	}
 	switch {
 	case f.last != nil:
@@ -324,15 +357,18 @@ func (f *forward) updateRanges(ctx context.Context, r *pb.TabletResponse) {
 	}
 }
 
-// refresh reads the map from meta. It does nothing for the meta tablet, which cannot be
-// found that way.
-func (f *forward) refresh(ctx context.Context) {
-	if f.d.GetTabletId() == cluster.MetaTablet || f.peers == nil {
-		return
+// refresh reads the map from meta, and reports whether it has. It does nothing for the meta
+// tablet, which cannot be found that way.
+func (f *forward) refresh(ctx context.Context) bool {
+	switch {
+	case f.d.GetTabletId() == cluster.MetaTablet:
+		return false
+	case f.peers == nil: // it has every tablet, and knows what they are
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshPatience)
 	defer cancel()
-	_ = f.router.Refresh(ctx) // the caller tries again in any case
+	return f.router.Refresh(ctx) == nil // the caller tries again in any case
 }
 
 // refreshPatience limits an operation's wait for the map, because meta may be unavailable.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"sync"
@@ -27,7 +28,8 @@ type TabletPort = actorkit.Port[*pb.TabletRequest, *pb.TabletResponse]
 type Router struct {
 	mu      sync.RWMutex
 	routes  map[uint64]route
-	sorted  []*pb.TabletDescriptor // by start; nil: to be sorted again
+	sorted  []*pb.TabletDescriptor   // by start; nil: to be sorted again
+	merged  map[uint64]wire.Position // where tablets began whose rows others have
 	refresh refresh
 
 	changes atomic.Uint64 // counts changes of routes; raised after each
@@ -46,7 +48,8 @@ const maxRoutes = 1 << 20
 
 // NewRouter returns an empty map.
 func NewRouter() *Router {
-	return &Router{routes: map[uint64]route{}, refresh: refresh{turn: make(chan struct{}, 1)}}
+	return &Router{
+		routes: map[uint64]route{}, merged: map[uint64]wire.Position{}, refresh: refresh{turn: make(chan struct{}, 1)}}
 }
 
 // Attach makes a replica of this node reachable.
@@ -208,15 +211,97 @@ func (r *Router) inOrder() []*pb.TabletDescriptor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sorted == nil {
-		r.sorted = make([]*pb.TabletDescriptor, 0, len(r.routes))
+		all := make([]*pb.TabletDescriptor, 0, len(r.routes))
 		for _, at := range r.routes {
 			if at.descriptor != nil {
-				r.sorted = append(r.sorted, at.descriptor)
+				all = append(all, at.descriptor)
 			}
 		}
-		slices.SortFunc(r.sorted, ByStart)
+		var gone []*pb.TabletDescriptor
+		r.sorted, gone = Present(all)
+		for _, d := range gone {
+			r.forgetLocked(d)
+		}
 	}
 	return r.sorted
+}
+
+// forgetLocked forgets the descriptor of a tablet whose rows another has, and notes where it
+// began.
+func (r *Router) forgetLocked(d *pb.TabletDescriptor) {
+	at := r.routes[d.TabletId]
+	at.descriptor = nil
+	if r.routes[d.TabletId] = at; at == (route{}) {
+		delete(r.routes, d.TabletId)
+	}
+	if len(r.merged) >= maxMerged {
+		clear(r.merged) // whoever asks for one of them has the map read from meta
+	}
+	r.merged[d.TabletId] = wire.StartOf(d)
+}
+
+// maxMerged bounds what is remembered of merged tablets.
+const maxMerged = 1 << 16
+
+// Present sorts the descriptors by where they begin, in place, and splits off those of
+// tablets that the others show to be merged into them. Tablets split and merge, and a map
+// has descriptors from before and after: of two that hold a row the one with the higher
+// epoch is the newer, and a tablet holds the row at which it begins for as long as there is
+// one.
+func Present(all []*pb.TabletDescriptor) (present, gone []*pb.TabletDescriptor) {
+	slices.SortFunc(all, func(a, b *pb.TabletDescriptor) int {
+		return cmp.Or(ByStart(a, b), cmp.Compare(b.GetEpoch(), a.GetEpoch()))
+	})
+	present = all[:0]
+	var open []*pb.TabletDescriptor // that begin at or before the next one, and end behind its start
+	for i := 0; i < len(all); i++ {
+		d := all[i]
+		start := wire.StartOf(d)
+		open = slices.DeleteFunc(open, func(o *pb.TabletDescriptor) bool {
+			end, bounded := wire.EndOf(o)
+			return bounded && !start.Less(end)
+		})
+		superseded := slices.ContainsFunc(open, func(o *pb.TabletDescriptor) bool { return wire.Supersedes(o, d) })
+		open = append(open, d)
+		if superseded {
+			gone = append(gone, d)
+		} else {
+			present = append(present, d)
+		}
+	}
+	return present, gone
+}
+
+// Now returns the newest known descriptor of a tablet that was like d, or of the one in which
+// it began if that has its rows; nil if there is neither.
+func (r *Router) Now(d *pb.TabletDescriptor) *pb.TabletDescriptor {
+	if now := r.mergedInto(d.GetTabletId()); now != nil {
+		return now
+	}
+	if now := r.Descriptor(d.GetTabletId()); now != nil || wire.EmptyRange(d) {
+		return now
+	}
+	start := wire.StartOf(d)
+	if held := r.Locate(start.Table, start.Row, 1); len(held) > 0 {
+		return held[0]
+	}
+	return nil
+}
+
+// mergedInto returns the tablet in which one began whose rows others have, as far as this
+// node knows; nil if none has.
+func (r *Router) mergedInto(id uint64) *pb.TabletDescriptor {
+	r.inOrder()
+	r.mu.RLock()
+	at, ok := r.merged[id]
+	r.mu.RUnlock()
+	if !ok {
+		return nil
+	}
+	if held := r.Locate(at.Table, at.Row, 1); len(held) > 0 && held[0].TabletId != id {
+		return held[0]
+	}
+	return nil
 }
 
 // ByStart orders tablets by where they begin.

@@ -245,6 +245,12 @@ func (f fakeAdmin) DrainNode(_ context.Context,
 	return &pb.DrainNodeResponse{Node: &pb.Node{NodeId: req.NodeId}}, f.fail
 }
 
+func (f fakeAdmin) MergeTablets(_ context.Context,
+	req *pb.MergeTabletsRequest) (*pb.MergeTabletsResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.MergeTabletsResponse{Tablet: &pb.TabletDescriptor{TabletId: 7}}, f.fail
+}
+
 func (f fakeAdmin) MoveTablet(_ context.Context,
 	req *pb.MoveTabletRequest) (*pb.MoveTabletResponse, error) {
 	f.sent = append(f.sent, req)

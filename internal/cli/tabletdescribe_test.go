@@ -38,3 +38,11 @@ func TestTabletDescribe(t *testing.T) {
 		t.Errorf("a tablet that is no number: exit code %d", code)
 	}
 }
+
+// TestTabletMerge: it says which tablet holds the row now.
+func TestTabletMerge(t *testing.T) {
+	code, stdout, stderr := runApp(t, bankCluster(), nil, "tablet", "merge", "bank", "m")
+	if code != 0 || !strings.Contains(stdout, "tablet 7 of bank holds m") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}

@@ -15,9 +15,9 @@ import (
 
 // tabletCommand holds the commands about tablets.
 func tabletCommand(d *deps) *cobra.Command {
-	return group("tablet", "List, split and move tablets",
+	return group("tablet", "List, split, merge and move tablets",
 		"tablet ls\ntablet split bank m",
-		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMove(d))
+		tabletList(d), tabletDescribe(d), tabletSplit(d), tabletMerge(d), tabletMove(d))
 }
 
 // tabletSplit splits at a row; one at which a tablet begins already is no error.
@@ -38,6 +38,34 @@ func tabletSplit(d *deps) *cobra.Command {
 				return err
 			}
 			return d.out.done("a tablet of %s begins at %s", args[0], printable(row))
+		})
+	}
+	return d.withClient(cmd)
+}
+
+// tabletMerge takes a boundary between tablets away; one that is not there is no error.
+func tabletMerge(d *deps) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "merge TABLE ROW",
+		Short: "Merge the tablet that begins at the row with the one before it",
+		Long: `Merge the tablet that begins at the row with the one before it. Their replicas are moved to
+the same nodes first, which takes as long as a tablet move. Both serve nothing for about a second
+then. The cluster merges small tablets of one table, and those of dropped tables, by itself; not
+at rows where somebody has asked for a split.`,
+		Example: "tablet merge bank m --timeout 60s",
+	}
+	in := addInput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		row, err := in.bytes(args[1])
+		if err != nil {
+			return err
+		}
+		return d.conn.run(cmd, func(ctx context.Context, s *session) error {
+			r, err := s.admin.MergeTablets(ctx, &pb.MergeTabletsRequest{Table: args[0], Row: []byte(row)})
+			if err != nil {
+				return err
+			}
+			return d.out.done("tablet %d of %s holds %s", r.GetTablet().GetTabletId(), args[0], printable(row))
 		})
 	}
 	return d.withClient(cmd)

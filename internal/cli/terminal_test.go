@@ -133,6 +133,7 @@ var evilLines = [][]string{
 	{"table", "ls"}, {"table", "create", evilName, "--split", evilName},
 	{"table", "drop", evilName}, {"table", "drop", evilName, "--yes"},
 	{"tablet", "ls"}, {"tablet", "split", evilName, evilRow},
+	{"tablet", "merge", evilName, evilRow},
 	{"tablet", "move", "7", "--leader", "--to", evilName},
 	{"tablet", "move", evilName, "--leader", "--to", "2"}, {"tablet", "describe", "7"}, {"verify"},
 	{"observer", "ls"}, {"observer", "pause", evilName}, {"observer", "resume", evilName},

@@ -67,6 +67,7 @@ var calls = map[string]access{
 	pb.Admin_ForgetNode_FullMethodName:      {role: certs.Operator},
 	pb.Admin_FinalizeUpgrade_FullMethodName: {role: certs.Operator},
 	pb.Admin_MoveTablet_FullMethodName:      {role: certs.Operator},
+	pb.Admin_MergeTablets_FullMethodName:    {role: certs.Operator},
 	pb.Admin_SetLogLevel_FullMethodName:     {role: certs.Operator},
 	pb.Admin_DescribeProcess_FullMethodName: {role: certs.Operator},
 	pb.Admin_CreateToken_FullMethodName:     {role: certs.Operator},

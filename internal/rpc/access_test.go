@@ -30,7 +30,7 @@ var leastRoles = map[string]certs.Role{
 	"NodeStatus": certs.Reader, "Observers": certs.Reader, "HoldHistory": certs.Reader,
 
 	"ControlObserver": certs.Operator, "Nodes": certs.Reader, "DrainNode": certs.Operator,
-	"MoveTablet": certs.Operator, "DescribeTablet": certs.Reader, "VerifyTablet": certs.Operator,
+	"MoveTablet": certs.Operator, "MergeTablets": certs.Operator, "DescribeTablet": certs.Reader, "VerifyTablet": certs.Operator,
 	"ForgetNode": certs.Operator, "RestoreTable": certs.Operator, "RestoreCells": certs.Operator,
 	"ClusterStatus": certs.Reader, "ReportJob": certs.Reader, "SetLogLevel": certs.Operator,
 	"DescribeProcess": certs.Operator,
@@ -184,7 +184,7 @@ func TestEachOperationTakesItsRole(t *testing.T) {
 		"notify": certs.Writer,
 		// For nodes, and not over this service.
 		"clear_notify": "", "fail_notify": "", "restore": "", "raw_write": "", "split": "",
-		"set_catalogue": "", "mark": "", "collect": "", "change_replicas": "",
+		"set_catalogue": "", "merge": "", "mark": "", "collect": "", "change_replicas": "",
 		"transfer_leader": "", "checksum": "",
 	}
 	kinds := (&pb.TabletRequest{}).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()

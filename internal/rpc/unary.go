@@ -66,7 +66,8 @@ func (c *Client) bound(method string) time.Duration {
 		if len(c.links) > 1 { // a transaction may have to ask these first
 			return c.answerWithin
 		}
-	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName:
+	case pb.Admin_VerifyTablet_FullMethodName, pb.Admin_RestoreTable_FullMethodName,
+		pb.Admin_MergeTablets_FullMethodName:
 		return verifyTimeout
 	case pb.Admin_DescribeProcess_FullMethodName:
 		return unaryTimeout + profileTimeout

@@ -33,6 +33,7 @@ const (
 	Rumour   Kind = "rumour"    // a node is taken for dead while it lives
 	Lead     Kind = "lead"      // a tablet's leadership is moved
 	Split    Kind = "split"     // a tablet is split
+	Merge    Kind = "merge"     // a tablet is merged with the one before it
 	Move     Kind = "move"      // a tablet's replica is moved
 	Add      Kind = "add"       // a node joins
 	Drain    Kind = "drain"     // a node is drained; it is taken back later
@@ -87,7 +88,7 @@ func (s Schedule) String() string {
 var everything = map[Kind]int{
 	Crash: 4, CrashLead: 6, CrashAll: 1, Restart: 2, Isolate: 3, Depose: 3, Freeze: 5, Halves: 3,
 	OneWay: 3, Deaf: 3, Storm: 4, Stall: 4,
-	Rumour: 2, Lead: 4, Split: 4, Move: 2, Add: 1, Drain: 1, KillUser: 2, Hesitate: 2, Swing: 2,
+	Rumour: 2, Lead: 4, Split: 5, Merge: 5, Move: 2, Add: 1, Drain: 1, KillUser: 2, Hesitate: 2, Swing: 2,
 	March: 1,
 }
 
@@ -95,7 +96,7 @@ var everything = map[Kind]int{
 var kinds = []Kind{
 	Crash, CrashLead, CrashAll, Restart, Isolate, Depose, Freeze, Halves, OneWay, Deaf, Storm,
 	Stall, Rumour, Lead, Split, Move, Add, Drain, KillUser,
-	Hesitate, Swing, March,
+	Hesitate, Swing, March, Merge,
 }
 
 // plan makes the schedule of a seed: one event after another, that overlap at times,
@@ -125,7 +126,7 @@ func plan(seed uint64, nodes int, within, gap time.Duration, shares map[Kind]int
 		case CrashLead, Depose, Freeze, Deaf, Lead, Split, Move:
 			// of tablets; half of the time meta, where it can be
 			e.A = rng.IntN(2) * rng.IntN(manyTablets)
-		case Swing, March:
+		case Swing, March, Merge:
 			e.A = rng.IntN(manyTablets)
 		case Halves:
 			e.A = 1 + rng.IntN(nodes-1)

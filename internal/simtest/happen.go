@@ -175,12 +175,31 @@ func (c *Cluster) order(ctx context.Context, e Event, machines []*machine) {
 	case Split:
 		err = through.transport.SplitTablet(ctx, workload.Table,
 			fmt.Sprintf("%02x/s%d", (e.A*31+e.B*7+int(e.At))%256, e.At))
+	case Merge:
+		err = c.merge(ctx, through, e)
 	case Drain:
 		err = c.drain(ctx, through.admin(), to.transport.Worker().Node, e.For)
 	}
 	if err != nil {
 		c.say("event: %s was refused: %v", e.Kind, err)
 	}
+}
+
+// merge takes a boundary of the workloads' table away; if it has none, one is made first.
+func (c *Cluster) merge(ctx context.Context, through *life, e Event) error {
+	row := []byte(fmt.Sprintf("%02x/m%d", (e.A*13+e.B)%256, e.At))
+	const looks = 8 // at tablets, until one does not begin where its table does
+	for i := range looks {
+		if _, d := c.leader(ctx, e.A+i); len(d.GetStartRow()) > 0 {
+			row = d.StartRow
+			break
+		}
+	}
+	if err := through.transport.SplitTablet(ctx, workload.Table, string(row)); err != nil {
+		return err
+	}
+	_, err := through.admin().MergeTablets(ctx, &pb.MergeTabletsRequest{Table: workload.Table, Row: row})
+	return err
 }
 
 // drain drains a node, and takes it back. Whoever was asked to drain it may have died

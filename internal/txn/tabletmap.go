@@ -65,8 +65,8 @@ func (m *tabletMap) startsFrom(p wire.Position) []wire.Position {
 	return out
 }
 
-// insert adds descriptors. Tablets only split, so where two overlap one descends from the
-// other and has the higher epoch: the lower one goes.
+// insert adds descriptors. Where two overlap, one descends from the other by splits and
+// merges, and has the higher epoch: the lower one goes.
 func (m *tabletMap) insert(descriptors ...*pb.TabletDescriptor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

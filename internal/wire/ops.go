@@ -55,6 +55,7 @@ var (
 	opHistory      = Operation{"history", ByReader, Repeats, AccessRead, PageAnswer}
 	opPending      = Operation{"pending", ByReader, Repeats, AccessRead, SmallAnswer}
 	opSplit        = Operation{"split", ByTablet, 0, AccessNone, SmallAnswer}
+	opMerge        = Operation{"merge", ByTablet, Finishes, AccessNone, SmallAnswer}
 	opSetCatalogue = Operation{
 		"set_catalogue", ByTablet, Repeats | Finishes, AccessNone, SmallAnswer,
 	}
@@ -186,6 +187,8 @@ func OperationOf(req *pb.TabletRequest) *Operation {
 		return &opPending
 	case *pb.TabletRequest_Split:
 		return &opSplit
+	case *pb.TabletRequest_Merge:
+		return &opMerge
 	case *pb.TabletRequest_SetCatalogue:
 		return &opSetCatalogue
 	case *pb.TabletRequest_Mark:

@@ -38,7 +38,8 @@ type Command struct {
 	Replicas      *v1.TabletDescriptor   `protobuf:"bytes,10,opt,name=replicas,proto3" json:"replicas,omitempty"`   // in a ConfChangeV2's context: the descriptor after it
 	Sized         *Sized                 `protobuf:"bytes,11,opt,name=sized,proto3" json:"sized,omitempty"`         // the tablet was measured
 	Safepoint     uint64                 `protobuf:"varint,8,opt,name=safepoint,proto3" json:"safepoint,omitempty"` // raise the safepoint to it: later entries may hold deletions that rely on it
-	Traces        []*Trace               `protobuf:"bytes,12,rep,name=traces,proto3" json:"traces,omitempty"`       // of the transactions among the effects that are traced: kept in memory only
+	Merge         *Merge                 `protobuf:"bytes,13,opt,name=merge,proto3" json:"merge,omitempty"`
+	Traces        []*Trace               `protobuf:"bytes,12,rep,name=traces,proto3" json:"traces,omitempty"` // of the transactions among the effects that are traced: kept in memory only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +149,13 @@ func (x *Command) GetSafepoint() uint64 {
 		return x.Safepoint
 	}
 	return 0
+}
+
+func (x *Command) GetMerge() *Merge {
+	if x != nil {
+		return x.Merge
+	}
+	return nil
 }
 
 func (x *Command) GetTraces() []*Trace {
@@ -368,6 +376,67 @@ func (x *Split) GetRight() *v1.TabletDescriptor {
 	return nil
 }
 
+// A step of merging two tablets, in the log of one of them.
+type Merge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *v1.TabletDescriptor   `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"` // the descriptor after it
+	Left          *v1.TabletDescriptor   `protobuf:"bytes,2,opt,name=left,proto3" json:"left,omitempty"`     // freezes the tablet for this one; unset: it is frozen no more
+	Right         *v1.TabletDescriptor   `protobuf:"bytes,3,opt,name=right,proto3" json:"right,omitempty"`   // the frozen tablet whose rows this one takes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Merge) Reset() {
+	*x = Merge{}
+	mi := &file_percolator_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Merge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Merge) ProtoMessage() {}
+
+func (x *Merge) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Merge.ProtoReflect.Descriptor instead.
+func (*Merge) Descriptor() ([]byte, []int) {
+	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Merge) GetTablet() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
+func (x *Merge) GetLeft() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *Merge) GetRight() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Right
+	}
+	return nil
+}
+
 // Replicated figures of a tablet; written in the Txn of the effects that they describe.
 type TabletState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -379,13 +448,15 @@ type TabletState struct {
 	ReplicaId     uint64                 `protobuf:"varint,8,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`    // this store's replica; not the same on all of them. 0: 1, from before there were several
 	ConfState     []byte                 `protobuf:"bytes,9,opt,name=conf_state,json=confState,proto3" json:"conf_state,omitempty"`     // raftpb.ConfState; empty: the one voter 1
 	Sized         *Sized                 `protobuf:"bytes,10,opt,name=sized,proto3" json:"sized,omitempty"`                             // in a snapshot only: a store has it in the Applied record
+	FrozenFor     *v1.TabletDescriptor   `protobuf:"bytes,11,opt,name=frozen_for,json=frozenFor,proto3" json:"frozen_for,omitempty"`    // the tablet that is about to take this one's rows: nothing but a release changes anything
+	Took          *v1.TabletDescriptor   `protobuf:"bytes,12,opt,name=took,proto3" json:"took,omitempty"`                               // the frozen tablet whose rows this one has taken: until a release, range and replicas stay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TabletState) Reset() {
 	*x = TabletState{}
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +468,7 @@ func (x *TabletState) String() string {
 func (*TabletState) ProtoMessage() {}
 
 func (x *TabletState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[5]
+	mi := &file_percolator_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +481,7 @@ func (x *TabletState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletState.ProtoReflect.Descriptor instead.
 func (*TabletState) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{5}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TabletState) GetTablet() *v1.TabletDescriptor {
@@ -469,6 +540,20 @@ func (x *TabletState) GetSized() *Sized {
 	return nil
 }
 
+func (x *TabletState) GetFrozenFor() *v1.TabletDescriptor {
+	if x != nil {
+		return x.FrozenFor
+	}
+	return nil
+}
+
+func (x *TabletState) GetTook() *v1.TabletDescriptor {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
 // What a store remembers of replicas that it no longer has: their ids never come back.
 type Tombstone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -481,7 +566,7 @@ type Tombstone struct {
 
 func (x *Tombstone) Reset() {
 	*x = Tombstone{}
-	mi := &file_percolator_wire_proto_msgTypes[6]
+	mi := &file_percolator_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +578,7 @@ func (x *Tombstone) String() string {
 func (*Tombstone) ProtoMessage() {}
 
 func (x *Tombstone) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[6]
+	mi := &file_percolator_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +591,7 @@ func (x *Tombstone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
 func (*Tombstone) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{6}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Tombstone) GetNextReplicaId() uint64 {
@@ -539,7 +624,7 @@ type Installing struct {
 
 func (x *Installing) Reset() {
 	*x = Installing{}
-	mi := &file_percolator_wire_proto_msgTypes[7]
+	mi := &file_percolator_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +636,7 @@ func (x *Installing) String() string {
 func (*Installing) ProtoMessage() {}
 
 func (x *Installing) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_wire_proto_msgTypes[7]
+	mi := &file_percolator_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +649,7 @@ func (x *Installing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Installing.ProtoReflect.Descriptor instead.
 func (*Installing) Descriptor() ([]byte, []int) {
-	return file_percolator_wire_proto_rawDescGZIP(), []int{7}
+	return file_percolator_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Installing) GetTabletId() uint64 {
@@ -613,7 +698,7 @@ var File_percolator_wire_proto protoreflect.FileDescriptor
 
 const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\xde\x03\n" +
+	"\x15percolator_wire.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\"\x8c\x04\n" +
 	"\aCommand\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bproposal\x18\x02 \x01(\x04R\bproposal\x121\n" +
@@ -627,7 +712,8 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\breplicas\x18\n" +
 	" \x01(\v2\x1f.percolator.v1.TabletDescriptorR\breplicas\x12,\n" +
 	"\x05sized\x18\v \x01(\v2\x16.percolator.wire.SizedR\x05sized\x12\x1c\n" +
-	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\x12.\n" +
+	"\tsafepoint\x18\b \x01(\x04R\tsafepoint\x12,\n" +
+	"\x05merge\x18\r \x01(\v2\x16.percolator.wire.MergeR\x05merge\x12.\n" +
 	"\x06traces\x18\f \x03(\v2\x16.percolator.wire.TraceR\x06traces\"1\n" +
 	"\x05Trace\x12\x0e\n" +
 	"\x02ts\x18\x01 \x01(\x04R\x02ts\x12\x18\n" +
@@ -640,7 +726,11 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"s\n" +
 	"\x05Split\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xbf\x02\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xac\x01\n" +
+	"\x05Merge\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x123\n" +
+	"\x04left\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
+	"\x05right\x18\x03 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xb4\x03\n" +
 	"\vTabletState\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x14\n" +
 	"\x05bound\x18\x04 \x01(\x04R\x05bound\x12\x1c\n" +
@@ -653,7 +743,10 @@ const file_percolator_wire_proto_rawDesc = "" +
 	"\n" +
 	"conf_state\x18\t \x01(\fR\tconfState\x12,\n" +
 	"\x05sized\x18\n" +
-	" \x01(\v2\x16.percolator.wire.SizedR\x05sized\"]\n" +
+	" \x01(\v2\x16.percolator.wire.SizedR\x05sized\x12>\n" +
+	"\n" +
+	"frozen_for\x18\v \x01(\v2\x1f.percolator.v1.TabletDescriptorR\tfrozenFor\x123\n" +
+	"\x04took\x18\f \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\"]\n" +
 	"\tTombstone\x12&\n" +
 	"\x0fnext_replica_id\x18\x01 \x01(\x04R\rnextReplicaId\x12(\n" +
 	"\x10stale_replica_id\x18\x02 \x01(\x04R\x0estaleReplicaId\"\xc1\x01\n" +
@@ -679,37 +772,44 @@ func file_percolator_wire_proto_rawDescGZIP() []byte {
 	return file_percolator_wire_proto_rawDescData
 }
 
-var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_percolator_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_percolator_wire_proto_goTypes = []any{
 	(*Command)(nil),             // 0: percolator.wire.Command
 	(*Trace)(nil),               // 1: percolator.wire.Trace
 	(*Effect)(nil),              // 2: percolator.wire.Effect
 	(*Sized)(nil),               // 3: percolator.wire.Sized
 	(*Split)(nil),               // 4: percolator.wire.Split
-	(*TabletState)(nil),         // 5: percolator.wire.TabletState
-	(*Tombstone)(nil),           // 6: percolator.wire.Tombstone
-	(*Installing)(nil),          // 7: percolator.wire.Installing
-	(*v1.Catalogue)(nil),        // 8: percolator.v1.Catalogue
-	(*v1.TabletDescriptor)(nil), // 9: percolator.v1.TabletDescriptor
+	(*Merge)(nil),               // 5: percolator.wire.Merge
+	(*TabletState)(nil),         // 6: percolator.wire.TabletState
+	(*Tombstone)(nil),           // 7: percolator.wire.Tombstone
+	(*Installing)(nil),          // 8: percolator.wire.Installing
+	(*v1.Catalogue)(nil),        // 9: percolator.v1.Catalogue
+	(*v1.TabletDescriptor)(nil), // 10: percolator.v1.TabletDescriptor
 }
 var file_percolator_wire_proto_depIdxs = []int32{
 	2,  // 0: percolator.wire.Command.effects:type_name -> percolator.wire.Effect
 	4,  // 1: percolator.wire.Command.split:type_name -> percolator.wire.Split
-	8,  // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
-	9,  // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
+	9,  // 2: percolator.wire.Command.catalogue:type_name -> percolator.v1.Catalogue
+	10, // 3: percolator.wire.Command.replicas:type_name -> percolator.v1.TabletDescriptor
 	3,  // 4: percolator.wire.Command.sized:type_name -> percolator.wire.Sized
-	1,  // 5: percolator.wire.Command.traces:type_name -> percolator.wire.Trace
-	9,  // 6: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
-	9,  // 7: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
-	9,  // 8: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
-	8,  // 9: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
-	3,  // 10: percolator.wire.TabletState.sized:type_name -> percolator.wire.Sized
-	9,  // 11: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	5,  // 5: percolator.wire.Command.merge:type_name -> percolator.wire.Merge
+	1,  // 6: percolator.wire.Command.traces:type_name -> percolator.wire.Trace
+	10, // 7: percolator.wire.Split.left:type_name -> percolator.v1.TabletDescriptor
+	10, // 8: percolator.wire.Split.right:type_name -> percolator.v1.TabletDescriptor
+	10, // 9: percolator.wire.Merge.tablet:type_name -> percolator.v1.TabletDescriptor
+	10, // 10: percolator.wire.Merge.left:type_name -> percolator.v1.TabletDescriptor
+	10, // 11: percolator.wire.Merge.right:type_name -> percolator.v1.TabletDescriptor
+	10, // 12: percolator.wire.TabletState.tablet:type_name -> percolator.v1.TabletDescriptor
+	9,  // 13: percolator.wire.TabletState.catalogue:type_name -> percolator.v1.Catalogue
+	3,  // 14: percolator.wire.TabletState.sized:type_name -> percolator.wire.Sized
+	10, // 15: percolator.wire.TabletState.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	10, // 16: percolator.wire.TabletState.took:type_name -> percolator.v1.TabletDescriptor
+	10, // 17: percolator.wire.Installing.tablet:type_name -> percolator.v1.TabletDescriptor
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_percolator_wire_proto_init() }
@@ -723,7 +823,7 @@ func file_percolator_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_wire_proto_rawDesc), len(file_percolator_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -53,6 +53,14 @@ func Overlap(a, b *pb.TabletDescriptor) bool {
 	return (!boundedA || StartOf(b).Less(endA)) && (!boundedB || StartOf(a).Less(endB))
 }
 
+// Supersedes reports whether d shows that the other tablet, as described, is no more: d has
+// taken its rows. Whatever happens to a row's tablet, its epoch rises; and the tablet in
+// which a tablet begins is itself, until another has taken its rows.
+func Supersedes(d, other *pb.TabletDescriptor) bool {
+	return d.GetTabletId() != other.GetTabletId() && d.GetEpoch() > other.GetEpoch() &&
+		!EmptyRange(other) && Holds(d, StartOf(other))
+}
+
 // Clip cuts the span to what the tablet holds of it; ok is false if that is nothing.
 func Clip(d *pb.TabletDescriptor, s mvcc.Span) (out mvcc.Span, ok bool) {
 	out = s

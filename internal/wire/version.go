@@ -38,6 +38,8 @@ func FeatureOf(req *pb.TabletRequest) version.Feature {
 		}
 	case *pb.TabletRequest_Restore:
 		return version.Backups
+	case *pb.TabletRequest_Merge:
+		return version.Merges
 	case *pb.TabletRequest_ClearNotify:
 		if len(op.ClearNotify.GetCells()) > 0 {
 			return version.Batches

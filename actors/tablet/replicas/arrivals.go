@@ -140,6 +140,9 @@ func (x *arrivals) begin(c *wire.SnapshotChunk, a *arrival) {
 	}
 	if err == nil && needed {
 		err = x.set.ranges.reserve(id, arrived.Descriptor(), false)
+		if errors.Is(err, errOverlap) {
+			x.set.dropSuperseded(arrived.Descriptor())
+		}
 	}
 	if err != nil || !needed { // nothing is staged, nothing reserved
 		x.remove(id)
@@ -245,9 +248,23 @@ func (x *arrivals) dropIdle(now time.Time) {
 	}
 }
 
-// install brings a whole snapshot into force, in a task of the tablet.
+// install brings a whole snapshot into force, in a task of the tablet and of those whose
+// rows it has taken.
 func (x *arrivals) install(id uint64, a *arrival) {
-	installed, err := x.set.replace(id, a.snapshot)
+	taken, err := x.set.taken(id, a.snapshot.Descriptor())
+	if err != nil {
+		x.fail(id, a, err)
+		return
+	}
+	var others []uint64
+	for _, r := range taken {
+		others = append(others, r.Tablet)
+	}
+	x.set.together(id, others, func() { x.installNow(id, a, taken) })
+}
+
+func (x *arrivals) installNow(id uint64, a *arrival, taken []snapshot.Replica) {
+	installed, err := x.set.replace(id, a.snapshot, taken)
 	switch {
 	case err != nil:
 		x.fail(id, a, err)
@@ -267,7 +284,7 @@ func (x *arrivals) install(id uint64, a *arrival) {
 
 // replace stops the replica's actor, exchanges its state for the snapshot's, and opens a
 // new actor on it; false if the replica needs the snapshot no more.
-func (s *Set) replace(id uint64, a *snapshot.Arrival) (bool, error) {
+func (s *Set) replace(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) (bool, error) {
 	have := s.current(id)
 	if have != a.Replica() { // it was removed meanwhile
 		return false, errElsewhere
@@ -278,8 +295,16 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival) (bool, error) {
 	needed, err := false, s.stop(id)
 	// The actor may have applied a split that it could not report any more.
 	s.openUnheard()
-	if err == nil { // else it may stop yet
-		needed, err = s.exchange(id, a)
+	for _, r := range taken {
+		err = errors.Join(err, s.stop(r.Tablet))
+	}
+	if err == nil { // else they may stop yet
+		needed, err = s.exchange(id, a, taken)
+	}
+	for _, r := range taken {
+		if again := s.reopen(r.Tablet); again != nil {
+			s.setClosed(r.Tablet, again)
+		}
 	}
 	if err == nil {
 		err = s.open(id, have)
@@ -291,7 +316,7 @@ func (s *Set) replace(id uint64, a *snapshot.Arrival) (bool, error) {
 }
 
 // exchange installs the snapshot if the replica still needs it.
-func (s *Set) exchange(id uint64, a *snapshot.Arrival) (bool, error) {
+func (s *Set) exchange(id uint64, a *snapshot.Arrival, taken []snapshot.Replica) (bool, error) {
 	before, ok, err := snapshot.StoredReplica(s.store, id)
 	if err != nil || !ok {
 		return false, errors.Join(errElsewhere, err)
@@ -300,5 +325,5 @@ func (s *Set) exchange(id uint64, a *snapshot.Arrival) (bool, error) {
 	if err != nil || !needed {
 		return false, err
 	}
-	return true, a.Install(before.Descriptor)
+	return true, a.Install(before.Descriptor, taken)
 }

@@ -19,7 +19,8 @@
 //     higher one.
 //  4. A replica is destroyed only where a committed change of its group is known to have
 //     removed it: it has applied that itself, a higher id is here by the sender's
-//     descriptor, or meta's record at a higher epoch does not list it.
+//     descriptor, or meta's record at a higher epoch does not list it. One whose tablet was
+//     merged into another goes as merge.go says.
 //  5. A replica whose log lacks what it has acknowledged (stale) is durably known as such
 //     until it is destroyed. It gets no snapshot: its group removes it, and has one with
 //     another id made.

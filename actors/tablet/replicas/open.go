@@ -55,8 +55,14 @@ func (s *Set) reopen(id uint64) error {
 	}
 	// What is there now decides, not what was: an installation may have made it another.
 	r, ok, err := snapshot.StoredReplica(s.store, id)
-	if err != nil || !ok {
+	switch {
+	case err != nil:
 		return err
+	case !ok:
+		if s.current(id) != 0 { // another tablet has taken its rows
+			s.gone(id)
+		}
+		return nil
 	}
 	return s.openStored(r)
 }
@@ -153,6 +159,9 @@ func (s *Set) create(id, replica uint64, d *pb.TabletDescriptor) error {
 	}
 	// From here on no other replica may get these rows. Once it is made, the store says so.
 	if err := s.ranges.reserve(id, d, true); err != nil {
+		if errors.Is(err, errOverlap) {
+			s.dropSuperseded(d)
+		}
 		return err
 	}
 	defer s.ranges.release(id)

@@ -30,6 +30,7 @@ var (
 
 // reserve keeps others from holding rows of d until release. It fails if somebody does
 // already; fresh says that the store must not have anything of the tablet itself either.
+// Replicas that the tablet's own replica needs, to take their rows, are in nobody's way.
 func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,6 +42,7 @@ func (r *ranges) reserve(id uint64, d *pb.TabletDescriptor, fresh bool) error {
 		switch {
 		case s.Tablet == id && fresh:
 			return errUnsplit
+		case takenBy(&s, stored, id, d):
 		// Markers are listed too, with the range that is being filled or cleared.
 		case s.Tablet != id && wire.Overlap(s.Descriptor, d):
 			return fmt.Errorf("%w: tablet %d", errOverlap, s.Tablet)

@@ -7,6 +7,7 @@ import (
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file removes replicas (invariant 4). Removed may be called by any goroutine; the
@@ -57,12 +58,7 @@ func (s *Set) destroy(id, replica uint64) error {
 	if err := s.installer.Destroy(id, replica+1); err != nil {
 		return err
 	}
-	s.owner.Destroyed(id)
-	s.arrivals.forget(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[id]
-	h.id, h.closed, h.stale = 0, nil, false
+	s.gone(id)
 	return nil
 }
 
@@ -99,19 +95,28 @@ func (s *Set) askAbout(unheard map[uint64]uint64) {
 		return // they are asked about again
 	}
 	for id, replica := range unheard {
-		if s.missedRemoval(id, replica, described(id)) {
+		if s.missedRemoval(id, replica, described) {
 			s.logger.Info("a replica missed that it was removed", "tablet", id, "replica", replica)
 			s.removed(id, replica)
 		}
 	}
 }
 
-// missedRemoval reports whether d, meta's record of the tablet, shows that the replica
-// was removed.
-func (s *Set) missedRemoval(id, replica uint64, d *pb.TabletDescriptor) bool {
+// missedRemoval reports whether meta's record of the tablet shows that the replica was
+// removed, or that of another that this one's tablet is no more.
+func (s *Set) missedRemoval(id, replica uint64,
+	described func(*pb.TabletDescriptor) *pb.TabletDescriptor) bool {
 	r, ok, err := snapshot.StoredReplica(s.store, id)
-	if !ok || err != nil || r.ReplicaID != replica || d == nil {
+	if !ok || err != nil || r.ReplicaID != replica {
 		return false
+	}
+	d := described(r.Descriptor)
+	if d == nil {
+		return false
+	}
+	if wire.Supersedes(d, r.Descriptor) {
+		needed, err := s.needed(&r)
+		return err == nil && !needed
 	}
 	// A record from before the replica was added does not list it either: then its id has
 	// not been given away yet.

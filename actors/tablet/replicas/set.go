@@ -32,9 +32,10 @@ type Owner interface {
 	Destroyed(tablet uint64)
 	// Deliver hands a message to the replica's actor.
 	Deliver(tablet uint64, m *wire.RaftMessage)
-	// Reread reads meta's records of all tablets again. described returns that of a
-	// tablet, or nil if there is none.
-	Reread(ctx context.Context) (described func(tablet uint64) *pb.TabletDescriptor, err error)
+	// Reread reads meta's records of all tablets again. described returns that of the
+	// tablet; of one that is no more, that of the tablet in which it began; or nil.
+	Reread(ctx context.Context) (
+		described func(*pb.TabletDescriptor) *pb.TabletDescriptor, err error)
 }
 
 // Set is the replicas of this node. It owns which of them there are and what is under way
@@ -203,6 +204,11 @@ func (s *Set) enqueueLocked(tablet uint64, task func()) {
 // task.
 func (s *Set) run(tablet uint64, task func()) {
 	task()
+	s.next(tablet)
+}
+
+// next queues what waits behind the tablet's task, which has ended.
+func (s *Set) next(tablet uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.held[tablet]

@@ -90,7 +90,7 @@ func (o *owner) Deliver(id uint64, m *wire.RaftMessage) {
 	o.news.Broadcast()
 }
 
-func (o *owner) Reread(context.Context) (func(uint64) *pb.TabletDescriptor, error) {
+func (o *owner) Reread(context.Context) (func(*pb.TabletDescriptor) *pb.TabletDescriptor, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked++
@@ -98,7 +98,7 @@ func (o *owner) Reread(context.Context) (func(uint64) *pb.TabletDescriptor, erro
 		return nil, errors.New("meta does not answer")
 	}
 	now := maps.Clone(o.meta)
-	return func(id uint64) *pb.TabletDescriptor { return now[id] }, nil
+	return func(d *pb.TabletDescriptor) *pb.TabletDescriptor { return now[d.GetTabletId()] }, nil
 }
 
 // replicaRig is the replicas of a node over a store in memory.

@@ -29,7 +29,7 @@ func TestNoSnapshotOfHalfAReplica(t *testing.T) {
 		}
 		return nil
 	}
-	if err := a.Install(before); err != nil || between == 0 {
+	if err := a.Install(before, nil); err != nil || between == 0 {
 		t.Fatal(between, err)
 	}
 	here.checkInstalled(source.contents(sentDescriptor()))

@@ -45,18 +45,27 @@ func NewInstaller(st *store.Store, w *writers.Pair) *Installer {
 }
 
 // Install brings the staged snapshot into force; before is the replica's descriptor so
-// far, whose range must hold the snapshot's. After an error the replica must not be opened
+// far, whose range must hold the snapshot's but for that of the taken tablets. Their
+// replicas, which have stopped, go in the same step: the replica no longer needs them for
+// the entries by which its tablet has taken their rows, and they must be there until then.
+// After an error the replica must not be opened
 // before Finish, or Recover, has succeeded.
-func (a *Arrival) Install(before *pb.TabletDescriptor) error {
+func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	i := a.installer
 	if !a.whole {
 		return fmt.Errorf("%w: it is not whole", ErrOrder)
 	}
 	marker := proto.CloneOf(a.marker)
 	if before != nil && !wire.EmptyRange(before) {
-		marker.Tablet = before // what a split has taken from it since goes too
+		marker.Tablet = hull(before, marker.Tablet) // what a split has taken from it since goes too
 	}
 	b := &store.Batch{}
+	for _, r := range taken {
+		marker.Tablet = hull(marker.Tablet, r.Descriptor)
+		if err := putGone(b, r.Tablet); err != nil {
+			return err
+		}
+	}
 	if err := putInstalling(b, marker); err != nil {
 		return err
 	}
@@ -64,6 +73,17 @@ func (a *Arrival) Install(before *pb.TabletDescriptor) error {
 		return err
 	}
 	return i.finish(marker)
+}
+
+// hull returns a, which begins no later than b, with the later end of both.
+func hull(a, b *pb.TabletDescriptor) *pb.TabletDescriptor {
+	end, bounded := wire.EndOf(a)
+	other, otherBounded := wire.EndOf(b)
+	if bounded && (!otherBounded || end.Less(other)) {
+		a = proto.CloneOf(a)
+		a.EndTable, a.EndRow, a.EndUnbounded = b.EndTable, b.EndRow, b.EndUnbounded
+	}
+	return a
 }
 
 // putInstalling adds a marker to the batch.

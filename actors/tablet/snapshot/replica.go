@@ -23,6 +23,8 @@ type Replica struct {
 	// Descriptor is the tablet as of the last entry applied here. Of a replica that waits
 	// for its first snapshot it has the tablet's id, epoch 0 and no rows.
 	Descriptor *pb.TabletDescriptor
+	// FrozenFor is the tablet that is about to take this one's rows; nil: none is.
+	FrozenFor *pb.TabletDescriptor
 	// Marked: a range is being filled or cleared under this tablet's id, and Descriptor
 	// is the range.
 	Marked bool
@@ -66,6 +68,7 @@ func readReplica(id uint64, data []byte) (Replica, error) {
 	}
 	return Replica{
 		Tablet: id, ReplicaID: max(state.ReplicaId, group.FirstReplica), Descriptor: state.Tablet,
+		FrozenFor: state.FrozenFor,
 	}, nil
 }
 

@@ -26,7 +26,7 @@ func TestSnapshotArrives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Install(before); err != nil {
+		if err := a.Install(before, nil); err != nil {
 			t.Fatal(err)
 		}
 		here.checkInstalled(want)
@@ -70,7 +70,7 @@ func TestInstallCutShort(t *testing.T) {
 					t.Fatal(err)
 				}
 				here.cutAt(step, skip, errCrash)
-				err = a.Install(before)
+				err = a.Install(before, nil)
 				reached := errors.Is(err, errCrash)
 				if err != nil && !reached {
 					t.Fatal(err)

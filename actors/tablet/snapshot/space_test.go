@@ -59,7 +59,7 @@ func cutShort(t *testing.T, step string) (here *site, want []string) {
 		t.Fatal(err)
 	}
 	here.cutAt(step, 0, store.ErrDiskFull)
-	if err := a.Install(before); !errors.Is(err, store.ErrDiskFull) {
+	if err := a.Install(before, nil); !errors.Is(err, store.ErrDiskFull) {
 		t.Fatal(err)
 	}
 	here.installer.cut = nil

@@ -2780,6 +2780,102 @@ func (x *MoveTabletResponse) GetTablet() *TabletDescriptor {
 	return nil
 }
 
+type MergeTabletsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Row           []byte                 `protobuf:"bytes,2,opt,name=row,proto3" json:"row,omitempty"` // where the tablet begins; one that does not is no error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeTabletsRequest) Reset() {
+	*x = MergeTabletsRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeTabletsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeTabletsRequest) ProtoMessage() {}
+
+func (x *MergeTabletsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeTabletsRequest.ProtoReflect.Descriptor instead.
+func (*MergeTabletsRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *MergeTabletsRequest) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *MergeTabletsRequest) GetRow() []byte {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+type MergeTabletsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"` // that holds the row now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeTabletsResponse) Reset() {
+	*x = MergeTabletsResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeTabletsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeTabletsResponse) ProtoMessage() {}
+
+func (x *MergeTabletsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeTabletsResponse.ProtoReflect.Descriptor instead.
+func (*MergeTabletsResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *MergeTabletsResponse) GetTablet() *TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
 type DescribeTabletRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletId      uint64                 `protobuf:"varint,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
@@ -2789,7 +2885,7 @@ type DescribeTabletRequest struct {
 
 func (x *DescribeTabletRequest) Reset() {
 	*x = DescribeTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2897,7 @@ func (x *DescribeTabletRequest) String() string {
 func (*DescribeTabletRequest) ProtoMessage() {}
 
 func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[46]
+	mi := &file_percolator_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2910,7 @@ func (x *DescribeTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DescribeTabletRequest) GetTabletId() uint64 {
@@ -2834,7 +2930,7 @@ type DescribeTabletResponse struct {
 
 func (x *DescribeTabletResponse) Reset() {
 	*x = DescribeTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2942,7 @@ func (x *DescribeTabletResponse) String() string {
 func (*DescribeTabletResponse) ProtoMessage() {}
 
 func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[47]
+	mi := &file_percolator_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2955,7 @@ func (x *DescribeTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTabletResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DescribeTabletResponse) GetTablet() *TabletDescriptor {
@@ -2887,7 +2983,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +2995,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[48]
+	mi := &file_percolator_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3008,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplicaStatus) GetNodeId() uint64 {
@@ -2946,7 +3042,7 @@ type VerifyTabletRequest struct {
 
 func (x *VerifyTabletRequest) Reset() {
 	*x = VerifyTabletRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3054,7 @@ func (x *VerifyTabletRequest) String() string {
 func (*VerifyTabletRequest) ProtoMessage() {}
 
 func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[49]
+	mi := &file_percolator_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3067,7 @@ func (x *VerifyTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *VerifyTabletRequest) GetTabletId() uint64 {
@@ -2991,7 +3087,7 @@ type VerifyTabletResponse struct {
 
 func (x *VerifyTabletResponse) Reset() {
 	*x = VerifyTabletResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3099,7 @@ func (x *VerifyTabletResponse) String() string {
 func (*VerifyTabletResponse) ProtoMessage() {}
 
 func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[50]
+	mi := &file_percolator_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3112,7 @@ func (x *VerifyTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTabletResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *VerifyTabletResponse) GetReplicas() []*ReplicaChecksum {
@@ -3044,7 +3140,7 @@ type ReplicaChecksum struct {
 
 func (x *ReplicaChecksum) Reset() {
 	*x = ReplicaChecksum{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3152,7 @@ func (x *ReplicaChecksum) String() string {
 func (*ReplicaChecksum) ProtoMessage() {}
 
 func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[51]
+	mi := &file_percolator_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3165,7 @@ func (x *ReplicaChecksum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChecksum.ProtoReflect.Descriptor instead.
 func (*ReplicaChecksum) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReplicaChecksum) GetNodeId() uint64 {
@@ -3122,7 +3218,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3230,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[52]
+	mi := &file_percolator_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3243,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Policy) GetVersion() uint64 {
@@ -3285,7 +3381,7 @@ type ClusterPolicyRequest struct {
 
 func (x *ClusterPolicyRequest) Reset() {
 	*x = ClusterPolicyRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3393,7 @@ func (x *ClusterPolicyRequest) String() string {
 func (*ClusterPolicyRequest) ProtoMessage() {}
 
 func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[53]
+	mi := &file_percolator_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3406,7 @@ func (x *ClusterPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ClusterPolicyRequest) GetSet() *Policy {
@@ -3330,7 +3426,7 @@ type ClusterPolicyResponse struct {
 
 func (x *ClusterPolicyResponse) Reset() {
 	*x = ClusterPolicyResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3438,7 @@ func (x *ClusterPolicyResponse) String() string {
 func (*ClusterPolicyResponse) ProtoMessage() {}
 
 func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[54]
+	mi := &file_percolator_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3451,7 @@ func (x *ClusterPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClusterPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClusterPolicyResponse) GetPolicy() *Policy {
@@ -3384,7 +3480,7 @@ type HoldBackupRequest struct {
 
 func (x *HoldBackupRequest) Reset() {
 	*x = HoldBackupRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3492,7 @@ func (x *HoldBackupRequest) String() string {
 func (*HoldBackupRequest) ProtoMessage() {}
 
 func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[55]
+	mi := &file_percolator_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3505,7 @@ func (x *HoldBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupRequest.ProtoReflect.Descriptor instead.
 func (*HoldBackupRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HoldBackupRequest) GetHold() *BackupHold {
@@ -3435,7 +3531,7 @@ type HoldBackupResponse struct {
 
 func (x *HoldBackupResponse) Reset() {
 	*x = HoldBackupResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3543,7 @@ func (x *HoldBackupResponse) String() string {
 func (*HoldBackupResponse) ProtoMessage() {}
 
 func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[56]
+	mi := &file_percolator_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3556,7 @@ func (x *HoldBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBackupResponse.ProtoReflect.Descriptor instead.
 func (*HoldBackupResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HoldBackupResponse) GetBound() uint64 {
@@ -3483,7 +3579,7 @@ type PendingNotification struct {
 
 func (x *PendingNotification) Reset() {
 	*x = PendingNotification{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3591,7 @@ func (x *PendingNotification) String() string {
 func (*PendingNotification) ProtoMessage() {}
 
 func (x *PendingNotification) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[57]
+	mi := &file_percolator_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3604,7 @@ func (x *PendingNotification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotification.ProtoReflect.Descriptor instead.
 func (*PendingNotification) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PendingNotification) GetTable() uint32 {
@@ -3551,7 +3647,7 @@ type PendingNotificationsRequest struct {
 
 func (x *PendingNotificationsRequest) Reset() {
 	*x = PendingNotificationsRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3659,7 @@ func (x *PendingNotificationsRequest) String() string {
 func (*PendingNotificationsRequest) ProtoMessage() {}
 
 func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[58]
+	mi := &file_percolator_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3672,7 @@ func (x *PendingNotificationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsRequest.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PendingNotificationsRequest) GetAt() uint64 {
@@ -3617,7 +3713,7 @@ type PendingNotificationsResponse struct {
 
 func (x *PendingNotificationsResponse) Reset() {
 	*x = PendingNotificationsResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3725,7 @@ func (x *PendingNotificationsResponse) String() string {
 func (*PendingNotificationsResponse) ProtoMessage() {}
 
 func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[59]
+	mi := &file_percolator_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3738,7 @@ func (x *PendingNotificationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingNotificationsResponse.ProtoReflect.Descriptor instead.
 func (*PendingNotificationsResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PendingNotificationsResponse) GetPending() []*PendingNotification {
@@ -3684,7 +3780,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3792,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[60]
+	mi := &file_percolator_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3805,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BackupSchedule) GetName() string {
@@ -3826,7 +3922,7 @@ type BackupScheduleRecord struct {
 
 func (x *BackupScheduleRecord) Reset() {
 	*x = BackupScheduleRecord{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3934,7 @@ func (x *BackupScheduleRecord) String() string {
 func (*BackupScheduleRecord) ProtoMessage() {}
 
 func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[61]
+	mi := &file_percolator_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3947,7 @@ func (x *BackupScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupScheduleRecord.ProtoReflect.Descriptor instead.
 func (*BackupScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BackupScheduleRecord) GetSchedules() []*BackupSchedule {
@@ -3872,7 +3968,7 @@ type BackupSchedulesRequest struct {
 
 func (x *BackupSchedulesRequest) Reset() {
 	*x = BackupSchedulesRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +3980,7 @@ func (x *BackupSchedulesRequest) String() string {
 func (*BackupSchedulesRequest) ProtoMessage() {}
 
 func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[62]
+	mi := &file_percolator_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +3993,7 @@ func (x *BackupSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BackupSchedulesRequest) GetSet() *BackupSchedule {
@@ -3930,7 +4026,7 @@ type BackupSchedulesResponse struct {
 
 func (x *BackupSchedulesResponse) Reset() {
 	*x = BackupSchedulesResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4038,7 @@ func (x *BackupSchedulesResponse) String() string {
 func (*BackupSchedulesResponse) ProtoMessage() {}
 
 func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[63]
+	mi := &file_percolator_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4051,7 @@ func (x *BackupSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*BackupSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BackupSchedulesResponse) GetSchedules() []*BackupSchedule {
@@ -3973,7 +4069,7 @@ type FinalizeUpgradeRequest struct {
 
 func (x *FinalizeUpgradeRequest) Reset() {
 	*x = FinalizeUpgradeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4081,7 @@ func (x *FinalizeUpgradeRequest) String() string {
 func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[64]
+	mi := &file_percolator_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4094,7 @@ func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 type FinalizeUpgradeResponse struct {
@@ -4011,7 +4107,7 @@ type FinalizeUpgradeResponse struct {
 
 func (x *FinalizeUpgradeResponse) Reset() {
 	*x = FinalizeUpgradeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4119,7 @@ func (x *FinalizeUpgradeResponse) String() string {
 func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[65]
+	mi := &file_percolator_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4132,7 @@ func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *FinalizeUpgradeResponse) GetAgreed() *ClusterVersion {
@@ -4062,7 +4158,7 @@ type ForgetNodeRequest struct {
 
 func (x *ForgetNodeRequest) Reset() {
 	*x = ForgetNodeRequest{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4170,7 @@ func (x *ForgetNodeRequest) String() string {
 func (*ForgetNodeRequest) ProtoMessage() {}
 
 func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[66]
+	mi := &file_percolator_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4183,7 @@ func (x *ForgetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeRequest.ProtoReflect.Descriptor instead.
 func (*ForgetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ForgetNodeRequest) GetNodeId() uint64 {
@@ -4105,7 +4201,7 @@ type ForgetNodeResponse struct {
 
 func (x *ForgetNodeResponse) Reset() {
 	*x = ForgetNodeResponse{}
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4213,7 @@ func (x *ForgetNodeResponse) String() string {
 func (*ForgetNodeResponse) ProtoMessage() {}
 
 func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_admin_proto_msgTypes[67]
+	mi := &file_percolator_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4226,7 @@ func (x *ForgetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetNodeResponse.ProtoReflect.Descriptor instead.
 func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
@@ -4325,6 +4421,11 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\ato_node\x18\x03 \x01(\x04R\x06toNode\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\"M\n" +
 	"\x12MoveTabletResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"=\n" +
+	"\x13MergeTabletsRequest\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"O\n" +
+	"\x14MergeTabletsResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"4\n" +
 	"\x15DescribeTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\"\x8b\x01\n" +
@@ -4447,14 +4548,15 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\xb1\x12\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\x8a\x13\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
 	"\x05Nodes\x12\x1b.percolator.v1.NodesRequest\x1a\x1c.percolator.v1.NodesResponse\x12N\n" +
 	"\tDrainNode\x12\x1f.percolator.v1.DrainNodeRequest\x1a .percolator.v1.DrainNodeResponse\x12Q\n" +
 	"\n" +
-	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12]\n" +
+	"MoveTablet\x12 .percolator.v1.MoveTabletRequest\x1a!.percolator.v1.MoveTabletResponse\x12W\n" +
+	"\fMergeTablets\x12\".percolator.v1.MergeTabletsRequest\x1a#.percolator.v1.MergeTabletsResponse\x12]\n" +
 	"\x0eDescribeTablet\x12$.percolator.v1.DescribeTabletRequest\x1a%.percolator.v1.DescribeTabletResponse\x12W\n" +
 	"\fVerifyTablet\x12\".percolator.v1.VerifyTabletRequest\x1a#.percolator.v1.VerifyTabletResponse\x12Q\n" +
 	"\n" +
@@ -4493,7 +4595,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                        // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0),     // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -4544,42 +4646,44 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*DrainNodeResponse)(nil),            // 46: percolator.v1.DrainNodeResponse
 	(*MoveTabletRequest)(nil),            // 47: percolator.v1.MoveTabletRequest
 	(*MoveTabletResponse)(nil),           // 48: percolator.v1.MoveTabletResponse
-	(*DescribeTabletRequest)(nil),        // 49: percolator.v1.DescribeTabletRequest
-	(*DescribeTabletResponse)(nil),       // 50: percolator.v1.DescribeTabletResponse
-	(*ReplicaStatus)(nil),                // 51: percolator.v1.ReplicaStatus
-	(*VerifyTabletRequest)(nil),          // 52: percolator.v1.VerifyTabletRequest
-	(*VerifyTabletResponse)(nil),         // 53: percolator.v1.VerifyTabletResponse
-	(*ReplicaChecksum)(nil),              // 54: percolator.v1.ReplicaChecksum
-	(*Policy)(nil),                       // 55: percolator.v1.Policy
-	(*ClusterPolicyRequest)(nil),         // 56: percolator.v1.ClusterPolicyRequest
-	(*ClusterPolicyResponse)(nil),        // 57: percolator.v1.ClusterPolicyResponse
-	(*HoldBackupRequest)(nil),            // 58: percolator.v1.HoldBackupRequest
-	(*HoldBackupResponse)(nil),           // 59: percolator.v1.HoldBackupResponse
-	(*PendingNotification)(nil),          // 60: percolator.v1.PendingNotification
-	(*PendingNotificationsRequest)(nil),  // 61: percolator.v1.PendingNotificationsRequest
-	(*PendingNotificationsResponse)(nil), // 62: percolator.v1.PendingNotificationsResponse
-	(*BackupSchedule)(nil),               // 63: percolator.v1.BackupSchedule
-	(*BackupScheduleRecord)(nil),         // 64: percolator.v1.BackupScheduleRecord
-	(*BackupSchedulesRequest)(nil),       // 65: percolator.v1.BackupSchedulesRequest
-	(*BackupSchedulesResponse)(nil),      // 66: percolator.v1.BackupSchedulesResponse
-	(*FinalizeUpgradeRequest)(nil),       // 67: percolator.v1.FinalizeUpgradeRequest
-	(*FinalizeUpgradeResponse)(nil),      // 68: percolator.v1.FinalizeUpgradeResponse
-	(*ForgetNodeRequest)(nil),            // 69: percolator.v1.ForgetNodeRequest
-	(*ForgetNodeResponse)(nil),           // 70: percolator.v1.ForgetNodeResponse
-	nil,                                  // 71: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),                // 72: percolator.v1.ObserverState
-	(*Job)(nil),                          // 73: percolator.v1.Job
-	(*NodeStatusResponse)(nil),           // 74: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),                  // 75: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),               // 76: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),                 // 77: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                     // 78: percolator.v1.Backfill
-	(NodeState)(0),                       // 79: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),             // 80: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),               // 81: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),             // 82: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),               // 83: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),                   // 84: percolator.v1.BackupHold
+	(*MergeTabletsRequest)(nil),          // 49: percolator.v1.MergeTabletsRequest
+	(*MergeTabletsResponse)(nil),         // 50: percolator.v1.MergeTabletsResponse
+	(*DescribeTabletRequest)(nil),        // 51: percolator.v1.DescribeTabletRequest
+	(*DescribeTabletResponse)(nil),       // 52: percolator.v1.DescribeTabletResponse
+	(*ReplicaStatus)(nil),                // 53: percolator.v1.ReplicaStatus
+	(*VerifyTabletRequest)(nil),          // 54: percolator.v1.VerifyTabletRequest
+	(*VerifyTabletResponse)(nil),         // 55: percolator.v1.VerifyTabletResponse
+	(*ReplicaChecksum)(nil),              // 56: percolator.v1.ReplicaChecksum
+	(*Policy)(nil),                       // 57: percolator.v1.Policy
+	(*ClusterPolicyRequest)(nil),         // 58: percolator.v1.ClusterPolicyRequest
+	(*ClusterPolicyResponse)(nil),        // 59: percolator.v1.ClusterPolicyResponse
+	(*HoldBackupRequest)(nil),            // 60: percolator.v1.HoldBackupRequest
+	(*HoldBackupResponse)(nil),           // 61: percolator.v1.HoldBackupResponse
+	(*PendingNotification)(nil),          // 62: percolator.v1.PendingNotification
+	(*PendingNotificationsRequest)(nil),  // 63: percolator.v1.PendingNotificationsRequest
+	(*PendingNotificationsResponse)(nil), // 64: percolator.v1.PendingNotificationsResponse
+	(*BackupSchedule)(nil),               // 65: percolator.v1.BackupSchedule
+	(*BackupScheduleRecord)(nil),         // 66: percolator.v1.BackupScheduleRecord
+	(*BackupSchedulesRequest)(nil),       // 67: percolator.v1.BackupSchedulesRequest
+	(*BackupSchedulesResponse)(nil),      // 68: percolator.v1.BackupSchedulesResponse
+	(*FinalizeUpgradeRequest)(nil),       // 69: percolator.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),      // 70: percolator.v1.FinalizeUpgradeResponse
+	(*ForgetNodeRequest)(nil),            // 71: percolator.v1.ForgetNodeRequest
+	(*ForgetNodeResponse)(nil),           // 72: percolator.v1.ForgetNodeResponse
+	nil,                                  // 73: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),                // 74: percolator.v1.ObserverState
+	(*Job)(nil),                          // 75: percolator.v1.Job
+	(*NodeStatusResponse)(nil),           // 76: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),                  // 77: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),               // 78: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),                 // 79: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                     // 80: percolator.v1.Backfill
+	(NodeState)(0),                       // 81: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),             // 82: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),               // 83: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),             // 84: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),               // 85: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),                   // 86: percolator.v1.BackupHold
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -4588,105 +4692,108 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	31, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	72, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	74, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	32, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	73, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	75, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
 	26, // 9: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
-	63, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	65, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
 	26, // 11: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
-	73, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	75, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
 	41, // 13: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	74, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	76, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 15: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	75, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	75, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	76, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
-	60, // 19: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
-	77, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	77, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	77, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	78, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	62, // 19: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
+	79, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	2,  // 21: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	78, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	71, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	79, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	80, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	73, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	81, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	41, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	44, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	41, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	80, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	80, // 29: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	51, // 30: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	81, // 31: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
-	54, // 32: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	82, // 33: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
-	11, // 34: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	83, // 35: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
-	55, // 36: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
-	55, // 37: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	84, // 38: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	84, // 39: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	84, // 40: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
-	60, // 41: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
-	63, // 42: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
-	63, // 43: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
-	63, // 44: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	83, // 45: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	37, // 46: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	39, // 47: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	42, // 48: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	45, // 49: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	47, // 50: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	49, // 51: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	52, // 52: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	69, // 53: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	56, // 54: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	67, // 55: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	33, // 56: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	35, // 57: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	58, // 58: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	61, // 59: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
-	65, // 60: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	24, // 61: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 62: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 63: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	29, // 64: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 65: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 66: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 67: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 68: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 69: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 70: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 71: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	27, // 72: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
-	38, // 73: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	40, // 74: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	43, // 75: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	46, // 76: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	48, // 77: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	50, // 78: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	53, // 79: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	70, // 80: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	57, // 81: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	68, // 82: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	34, // 83: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	36, // 84: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	59, // 85: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	62, // 86: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
-	66, // 87: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	25, // 88: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 89: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 90: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	30, // 91: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 92: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 93: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 94: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 95: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 96: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 97: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 98: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	28, // 99: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
-	73, // [73:100] is the sub-list for method output_type
-	46, // [46:73] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	82, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	82, // 29: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	82, // 30: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	53, // 31: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
+	83, // 32: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	56, // 33: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
+	84, // 34: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	11, // 35: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
+	85, // 36: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	57, // 37: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
+	57, // 38: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
+	86, // 39: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	86, // 40: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	86, // 41: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	62, // 42: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
+	65, // 43: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
+	65, // 44: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
+	65, // 45: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
+	85, // 46: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	37, // 47: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	39, // 48: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	42, // 49: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	45, // 50: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	47, // 51: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	49, // 52: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
+	51, // 53: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	54, // 54: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	71, // 55: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	58, // 56: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	69, // 57: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	33, // 58: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	35, // 59: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	60, // 60: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	63, // 61: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
+	67, // 62: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	24, // 63: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 64: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 65: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	29, // 66: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 67: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 68: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 69: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 70: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 71: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 72: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 73: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	27, // 74: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	38, // 75: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	40, // 76: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	43, // 77: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	46, // 78: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	48, // 79: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	50, // 80: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
+	52, // 81: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	55, // 82: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	72, // 83: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	59, // 84: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	70, // 85: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	34, // 86: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	36, // 87: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	61, // 88: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	64, // 89: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
+	68, // 90: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	25, // 91: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 92: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 93: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	30, // 94: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 95: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 96: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 97: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 98: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 99: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 100: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 101: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	28, // 102: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	75, // [75:103] is the sub-list for method output_type
+	47, // [47:75] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -4697,14 +4804,14 @@ func file_percolator_v1_admin_proto_init() {
 	file_percolator_v1_data_proto_init()
 	file_percolator_v1_service_proto_init()
 	file_percolator_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
-	file_percolator_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
+	file_percolator_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   69,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Admin_Nodes_FullMethodName                = "/percolator.v1.Admin/Nodes"
 	Admin_DrainNode_FullMethodName            = "/percolator.v1.Admin/DrainNode"
 	Admin_MoveTablet_FullMethodName           = "/percolator.v1.Admin/MoveTablet"
+	Admin_MergeTablets_FullMethodName         = "/percolator.v1.Admin/MergeTablets"
 	Admin_DescribeTablet_FullMethodName       = "/percolator.v1.Admin/DescribeTablet"
 	Admin_VerifyTablet_FullMethodName         = "/percolator.v1.Admin/VerifyTablet"
 	Admin_ForgetNode_FullMethodName           = "/percolator.v1.Admin/ForgetNode"
@@ -65,6 +66,8 @@ type AdminClient interface {
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(ctx context.Context, in *MoveTabletRequest, opts ...grpc.CallOption) (*MoveTabletResponse, error)
+	// Merges the tablet that begins at a row of a table with the one before it. Replicas are moved together first.
+	MergeTablets(ctx context.Context, in *MergeTabletsRequest, opts ...grpc.CallOption) (*MergeTabletsResponse, error)
 	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
 	DescribeTablet(ctx context.Context, in *DescribeTabletRequest, opts ...grpc.CallOption) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
@@ -165,6 +168,16 @@ func (c *adminClient) MoveTablet(ctx context.Context, in *MoveTabletRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MoveTabletResponse)
 	err := c.cc.Invoke(ctx, Admin_MoveTablet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) MergeTablets(ctx context.Context, in *MergeTabletsRequest, opts ...grpc.CallOption) (*MergeTabletsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MergeTabletsResponse)
+	err := c.cc.Invoke(ctx, Admin_MergeTablets_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -408,6 +421,8 @@ type AdminServer interface {
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
 	// Moves one replica of a tablet, or its leadership.
 	MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error)
+	// Merges the tablet that begins at a row of a table with the one before it. Replicas are moved together first.
+	MergeTablets(context.Context, *MergeTabletsRequest) (*MergeTabletsResponse, error)
 	// Describes a tablet: as the tablet map has it, and as each of its replicas does.
 	DescribeTablet(context.Context, *DescribeTabletRequest) (*DescribeTabletResponse, error)
 	// Compares the replicas of a tablet.
@@ -478,6 +493,9 @@ func (UnimplementedAdminServer) DrainNode(context.Context, *DrainNodeRequest) (*
 }
 func (UnimplementedAdminServer) MoveTablet(context.Context, *MoveTabletRequest) (*MoveTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MoveTablet not implemented")
+}
+func (UnimplementedAdminServer) MergeTablets(context.Context, *MergeTabletsRequest) (*MergeTabletsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MergeTablets not implemented")
 }
 func (UnimplementedAdminServer) DescribeTablet(context.Context, *DescribeTabletRequest) (*DescribeTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DescribeTablet not implemented")
@@ -652,6 +670,24 @@ func _Admin_MoveTablet_Handler(srv interface{}, ctx context.Context, dec func(in
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServer).MoveTablet(ctx, req.(*MoveTabletRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_MergeTablets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MergeTabletsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).MergeTablets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_MergeTablets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).MergeTablets(ctx, req.(*MergeTabletsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1078,6 +1114,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MoveTablet",
 			Handler:    _Admin_MoveTablet_Handler,
+		},
+		{
+			MethodName: "MergeTablets",
+			Handler:    _Admin_MergeTablets_Handler,
 		},
 		{
 			MethodName: "DescribeTablet",

@@ -209,6 +209,58 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_percolator_v1_data_proto_rawDescGZIP(), []int{2}
 }
 
+type MergeRequest_Step int32
+
+const (
+	MergeRequest_STEP_UNSPECIFIED MergeRequest_Step = 0
+	MergeRequest_STEP_FREEZE      MergeRequest_Step = 1 // the tablet serves nothing until it is released: other, which ends where it begins, is to take its rows
+	MergeRequest_STEP_TAKE        MergeRequest_Step = 2 // the tablet takes the rows of other, which is frozen for it and begins where it ends
+	MergeRequest_STEP_RELEASE     MergeRequest_Step = 3 // the tablet is frozen no more, and may change again after it has taken rows; otherwise only its epoch rises
+)
+
+// Enum value maps for MergeRequest_Step.
+var (
+	MergeRequest_Step_name = map[int32]string{
+		0: "STEP_UNSPECIFIED",
+		1: "STEP_FREEZE",
+		2: "STEP_TAKE",
+		3: "STEP_RELEASE",
+	}
+	MergeRequest_Step_value = map[string]int32{
+		"STEP_UNSPECIFIED": 0,
+		"STEP_FREEZE":      1,
+		"STEP_TAKE":        2,
+		"STEP_RELEASE":     3,
+	}
+)
+
+func (x MergeRequest_Step) Enum() *MergeRequest_Step {
+	p := new(MergeRequest_Step)
+	*p = x
+	return p
+}
+
+func (x MergeRequest_Step) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MergeRequest_Step) Descriptor() protoreflect.EnumDescriptor {
+	return file_percolator_v1_data_proto_enumTypes[3].Descriptor()
+}
+
+func (MergeRequest_Step) Type() protoreflect.EnumType {
+	return &file_percolator_v1_data_proto_enumTypes[3]
+}
+
+func (x MergeRequest_Step) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MergeRequest_Step.Descriptor instead.
+func (MergeRequest_Step) EnumDescriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53, 0}
+}
+
 type ReplicaChange_Kind int32
 
 const (
@@ -248,11 +300,11 @@ func (x ReplicaChange_Kind) String() string {
 }
 
 func (ReplicaChange_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_data_proto_enumTypes[3].Descriptor()
+	return file_percolator_v1_data_proto_enumTypes[4].Descriptor()
 }
 
 func (ReplicaChange_Kind) Type() protoreflect.EnumType {
-	return &file_percolator_v1_data_proto_enumTypes[3]
+	return &file_percolator_v1_data_proto_enumTypes[4]
 }
 
 func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
@@ -261,7 +313,7 @@ func (x ReplicaChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReplicaChange_Kind.Descriptor instead.
 func (ReplicaChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62, 0}
 }
 
 type Error_Code int32
@@ -333,11 +385,11 @@ func (x Error_Code) String() string {
 }
 
 func (Error_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_percolator_v1_data_proto_enumTypes[4].Descriptor()
+	return file_percolator_v1_data_proto_enumTypes[5].Descriptor()
 }
 
 func (Error_Code) Type() protoreflect.EnumType {
-	return &file_percolator_v1_data_proto_enumTypes[4]
+	return &file_percolator_v1_data_proto_enumTypes[5]
 }
 
 func (x Error_Code) Number() protoreflect.EnumNumber {
@@ -346,7 +398,7 @@ func (x Error_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Error_Code.Descriptor instead.
 func (Error_Code) EnumDescriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72, 0}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74, 0}
 }
 
 type Cell struct {
@@ -4082,6 +4134,103 @@ func (x *SplitResponse) GetRight() *TabletDescriptor {
 	return nil
 }
 
+// A step of merging the tablet with the one before it. Each names the tablet's epoch, and raises it.
+type MergeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          MergeRequest_Step      `protobuf:"varint,1,opt,name=step,proto3,enum=percolator.v1.MergeRequest_Step" json:"step,omitempty"`
+	Other         *TabletDescriptor      `protobuf:"bytes,2,opt,name=other,proto3" json:"other,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeRequest) Reset() {
+	*x = MergeRequest{}
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeRequest) ProtoMessage() {}
+
+func (x *MergeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
+func (*MergeRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *MergeRequest) GetStep() MergeRequest_Step {
+	if x != nil {
+		return x.Step
+	}
+	return MergeRequest_STEP_UNSPECIFIED
+}
+
+func (x *MergeRequest) GetOther() *TabletDescriptor {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+type MergeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tablet        *TabletDescriptor      `protobuf:"bytes,1,opt,name=tablet,proto3" json:"tablet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeResponse) Reset() {
+	*x = MergeResponse{}
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeResponse) ProtoMessage() {}
+
+func (x *MergeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
+func (*MergeResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *MergeResponse) GetTablet() *TabletDescriptor {
+	if x != nil {
+		return x.Tablet
+	}
+	return nil
+}
+
 // The catalogue of observed columns; versions only grow.
 type Catalogue struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -4097,7 +4246,7 @@ type Catalogue struct {
 
 func (x *Catalogue) Reset() {
 	*x = Catalogue{}
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4258,7 @@ func (x *Catalogue) String() string {
 func (*Catalogue) ProtoMessage() {}
 
 func (x *Catalogue) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[53]
+	mi := &file_percolator_v1_data_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4271,7 @@ func (x *Catalogue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
 func (*Catalogue) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{53}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Catalogue) GetVersion() uint64 {
@@ -4178,7 +4327,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4339,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[54]
+	mi := &file_percolator_v1_data_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4352,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{54}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TableRange) GetFirst() uint32 {
@@ -4236,7 +4385,7 @@ type ObserverInfo struct {
 
 func (x *ObserverInfo) Reset() {
 	*x = ObserverInfo{}
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +4397,7 @@ func (x *ObserverInfo) String() string {
 func (*ObserverInfo) ProtoMessage() {}
 
 func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[55]
+	mi := &file_percolator_v1_data_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +4410,7 @@ func (x *ObserverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverInfo.ProtoReflect.Descriptor instead.
 func (*ObserverInfo) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{55}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ObserverInfo) GetName() string {
@@ -4329,7 +4478,7 @@ type SetCatalogueRequest struct {
 
 func (x *SetCatalogueRequest) Reset() {
 	*x = SetCatalogueRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4490,7 @@ func (x *SetCatalogueRequest) String() string {
 func (*SetCatalogueRequest) ProtoMessage() {}
 
 func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[56]
+	mi := &file_percolator_v1_data_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4503,7 @@ func (x *SetCatalogueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCatalogueRequest.ProtoReflect.Descriptor instead.
 func (*SetCatalogueRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{56}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetCatalogueRequest) GetCatalogue() *Catalogue {
@@ -4375,7 +4524,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4536,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[57]
+	mi := &file_percolator_v1_data_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4549,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{57}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MarkRequest) GetRaiseTo() uint64 {
@@ -4420,7 +4569,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4581,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[58]
+	mi := &file_percolator_v1_data_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4594,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{58}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MarkResponse) GetTerm() uint64 {
@@ -4473,7 +4622,7 @@ type ChangeReplicasRequest struct {
 
 func (x *ChangeReplicasRequest) Reset() {
 	*x = ChangeReplicasRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4485,7 +4634,7 @@ func (x *ChangeReplicasRequest) String() string {
 func (*ChangeReplicasRequest) ProtoMessage() {}
 
 func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[59]
+	mi := &file_percolator_v1_data_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4498,7 +4647,7 @@ func (x *ChangeReplicasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasRequest.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{59}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ChangeReplicasRequest) GetChanges() []*ReplicaChange {
@@ -4518,7 +4667,7 @@ type ReplicaChange struct {
 
 func (x *ReplicaChange) Reset() {
 	*x = ReplicaChange{}
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4679,7 @@ func (x *ReplicaChange) String() string {
 func (*ReplicaChange) ProtoMessage() {}
 
 func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[60]
+	mi := &file_percolator_v1_data_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4692,7 @@ func (x *ReplicaChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaChange.ProtoReflect.Descriptor instead.
 func (*ReplicaChange) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{60}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReplicaChange) GetKind() ReplicaChange_Kind {
@@ -4569,7 +4718,7 @@ type ChangeReplicasResponse struct {
 
 func (x *ChangeReplicasResponse) Reset() {
 	*x = ChangeReplicasResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4730,7 @@ func (x *ChangeReplicasResponse) String() string {
 func (*ChangeReplicasResponse) ProtoMessage() {}
 
 func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[61]
+	mi := &file_percolator_v1_data_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4743,7 @@ func (x *ChangeReplicasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReplicasResponse.ProtoReflect.Descriptor instead.
 func (*ChangeReplicasResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{61}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChangeReplicasResponse) GetTablet() *TabletDescriptor {
@@ -4614,7 +4763,7 @@ type TransferLeaderRequest struct {
 
 func (x *TransferLeaderRequest) Reset() {
 	*x = TransferLeaderRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4775,7 @@ func (x *TransferLeaderRequest) String() string {
 func (*TransferLeaderRequest) ProtoMessage() {}
 
 func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[62]
+	mi := &file_percolator_v1_data_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4788,7 @@ func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{62}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TransferLeaderRequest) GetNodeId() uint64 {
@@ -4658,7 +4807,7 @@ type TransferLeaderResponse struct {
 
 func (x *TransferLeaderResponse) Reset() {
 	*x = TransferLeaderResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4670,7 +4819,7 @@ func (x *TransferLeaderResponse) String() string {
 func (*TransferLeaderResponse) ProtoMessage() {}
 
 func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[63]
+	mi := &file_percolator_v1_data_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4683,7 +4832,7 @@ func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{63}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TransferLeaderResponse) GetLeaderNode() uint64 {
@@ -4704,7 +4853,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4716,7 +4865,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[64]
+	mi := &file_percolator_v1_data_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4729,7 +4878,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{64}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ChecksumRequest) GetId() uint64 {
@@ -4754,7 +4903,7 @@ type ChecksumResponse struct {
 
 func (x *ChecksumResponse) Reset() {
 	*x = ChecksumResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4915,7 @@ func (x *ChecksumResponse) String() string {
 func (*ChecksumResponse) ProtoMessage() {}
 
 func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[65]
+	mi := &file_percolator_v1_data_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4928,7 @@ func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
 func (*ChecksumResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{65}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ChecksumResponse) GetId() uint64 {
@@ -4840,7 +4989,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4852,7 +5001,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[66]
+	mi := &file_percolator_v1_data_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4865,7 +5014,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{66}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StatusRequest) GetMeasureAbove() uint64 {
@@ -4888,7 +5037,7 @@ type ReplicaProgress struct {
 
 func (x *ReplicaProgress) Reset() {
 	*x = ReplicaProgress{}
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4900,7 +5049,7 @@ func (x *ReplicaProgress) String() string {
 func (*ReplicaProgress) ProtoMessage() {}
 
 func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[67]
+	mi := &file_percolator_v1_data_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4913,7 +5062,7 @@ func (x *ReplicaProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaProgress.ProtoReflect.Descriptor instead.
 func (*ReplicaProgress) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{67}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReplicaProgress) GetReplica() *Replica {
@@ -4980,13 +5129,15 @@ type StatusResponse struct {
 	Quiescent        bool                   `protobuf:"varint,25,opt,name=quiescent,proto3" json:"quiescent,omitempty"`                             // nothing ticks
 	LeaderlessMs     int64                  `protobuf:"varint,26,opt,name=leaderless_ms,json=leaderlessMs,proto3" json:"leaderless_ms,omitempty"`   // for how long the replica has known of no leader; 0: leader_node leads
 	OldestLockTs     uint64                 `protobuf:"varint,27,opt,name=oldest_lock_ts,json=oldestLockTs,proto3" json:"oldest_lock_ts,omitempty"` // start of the transaction with the oldest lock, of the first thousand; 0: none, or not the leader
+	FrozenFor        *TabletDescriptor      `protobuf:"bytes,28,opt,name=frozen_for,json=frozenFor,proto3" json:"frozen_for,omitempty"`             // the tablet that is about to take this one's rows, as it was then; unset: none, or not visible here
+	Took             *TabletDescriptor      `protobuf:"bytes,29,opt,name=took,proto3" json:"took,omitempty"`                                        // the frozen tablet whose rows this one has taken, until it is released; unset: none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5149,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[68]
+	mi := &file_percolator_v1_data_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5162,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{68}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StatusResponse) GetTablet() *TabletDescriptor {
@@ -5203,6 +5354,20 @@ func (x *StatusResponse) GetOldestLockTs() uint64 {
 	return 0
 }
 
+func (x *StatusResponse) GetFrozenFor() *TabletDescriptor {
+	if x != nil {
+		return x.FrozenFor
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetTook() *TabletDescriptor {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
 type MutationResult struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Status     Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=percolator.v1.Status" json:"status,omitempty"`
@@ -5217,7 +5382,7 @@ type MutationResult struct {
 
 func (x *MutationResult) Reset() {
 	*x = MutationResult{}
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5394,7 @@ func (x *MutationResult) String() string {
 func (*MutationResult) ProtoMessage() {}
 
 func (x *MutationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[69]
+	mi := &file_percolator_v1_data_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5407,7 @@ func (x *MutationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MutationResult.ProtoReflect.Descriptor instead.
 func (*MutationResult) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{69}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *MutationResult) GetStatus() Status {
@@ -5320,6 +5485,7 @@ type TabletRequest struct {
 	//	*TabletRequest_TransferLeader
 	//	*TabletRequest_Checksum
 	//	*TabletRequest_Restore
+	//	*TabletRequest_Merge
 	Op            isTabletRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5327,7 +5493,7 @@ type TabletRequest struct {
 
 func (x *TabletRequest) Reset() {
 	*x = TabletRequest{}
-	mi := &file_percolator_v1_data_proto_msgTypes[70]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5339,7 +5505,7 @@ func (x *TabletRequest) String() string {
 func (*TabletRequest) ProtoMessage() {}
 
 func (x *TabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[70]
+	mi := &file_percolator_v1_data_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5352,7 +5518,7 @@ func (x *TabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletRequest.ProtoReflect.Descriptor instead.
 func (*TabletRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{70}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TabletRequest) GetTabletId() uint64 {
@@ -5640,6 +5806,15 @@ func (x *TabletRequest) GetRestore() *RestoreRequest {
 	return nil
 }
 
+func (x *TabletRequest) GetMerge() *MergeRequest {
+	if x != nil {
+		if x, ok := x.Op.(*TabletRequest_Merge); ok {
+			return x.Merge
+		}
+	}
+	return nil
+}
+
 type isTabletRequest_Op interface {
 	isTabletRequest_Op()
 }
@@ -5752,6 +5927,10 @@ type TabletRequest_Restore struct {
 	Restore *RestoreRequest `protobuf:"bytes,36,opt,name=restore,proto3,oneof"`
 }
 
+type TabletRequest_Merge struct {
+	Merge *MergeRequest `protobuf:"bytes,37,opt,name=merge,proto3,oneof"`
+}
+
 func (*TabletRequest_Get) isTabletRequest_Op() {}
 
 func (*TabletRequest_Scan) isTabletRequest_Op() {}
@@ -5806,6 +5985,8 @@ func (*TabletRequest_Checksum) isTabletRequest_Op() {}
 
 func (*TabletRequest_Restore) isTabletRequest_Op() {}
 
+func (*TabletRequest_Merge) isTabletRequest_Op() {}
+
 type TabletResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"` // set: nothing else is
@@ -5826,6 +6007,7 @@ type TabletResponse struct {
 	//	*TabletResponse_ChangeReplicas
 	//	*TabletResponse_TransferLeader
 	//	*TabletResponse_Checksum
+	//	*TabletResponse_Merge
 	Result        isTabletResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5833,7 +6015,7 @@ type TabletResponse struct {
 
 func (x *TabletResponse) Reset() {
 	*x = TabletResponse{}
-	mi := &file_percolator_v1_data_proto_msgTypes[71]
+	mi := &file_percolator_v1_data_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5845,7 +6027,7 @@ func (x *TabletResponse) String() string {
 func (*TabletResponse) ProtoMessage() {}
 
 func (x *TabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[71]
+	mi := &file_percolator_v1_data_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5858,7 +6040,7 @@ func (x *TabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletResponse.ProtoReflect.Descriptor instead.
 func (*TabletResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{71}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TabletResponse) GetError() *Error {
@@ -6010,6 +6192,15 @@ func (x *TabletResponse) GetChecksum() *ChecksumResponse {
 	return nil
 }
 
+func (x *TabletResponse) GetMerge() *MergeResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TabletResponse_Merge); ok {
+			return x.Merge
+		}
+	}
+	return nil
+}
+
 type isTabletResponse_Result interface {
 	isTabletResponse_Result()
 }
@@ -6074,6 +6265,10 @@ type TabletResponse_Checksum struct {
 	Checksum *ChecksumResponse `protobuf:"bytes,24,opt,name=checksum,proto3,oneof"`
 }
 
+type TabletResponse_Merge struct {
+	Merge *MergeResponse `protobuf:"bytes,25,opt,name=merge,proto3,oneof"`
+}
+
 func (*TabletResponse_Get) isTabletResponse_Result() {}
 
 func (*TabletResponse_Scan) isTabletResponse_Result() {}
@@ -6104,6 +6299,8 @@ func (*TabletResponse_TransferLeader) isTabletResponse_Result() {}
 
 func (*TabletResponse_Checksum) isTabletResponse_Result() {}
 
+func (*TabletResponse_Merge) isTabletResponse_Result() {}
+
 // Why an operation was not answered with a result.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6119,7 +6316,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_percolator_v1_data_proto_msgTypes[72]
+	mi := &file_percolator_v1_data_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6131,7 +6328,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_data_proto_msgTypes[72]
+	mi := &file_percolator_v1_data_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6144,7 +6341,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_data_proto_rawDescGZIP(), []int{72}
+	return file_percolator_v1_data_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Error) GetCode() Error_Code {
@@ -6482,7 +6679,17 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\rnew_tablet_id\x18\x03 \x01(\x04R\vnewTabletId\"{\n" +
 	"\rSplitResponse\x123\n" +
 	"\x04left\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04left\x125\n" +
-	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\x80\x02\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05right\"\xcb\x01\n" +
+	"\fMergeRequest\x124\n" +
+	"\x04step\x18\x01 \x01(\x0e2 .percolator.v1.MergeRequest.StepR\x04step\x125\n" +
+	"\x05other\x18\x02 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x05other\"N\n" +
+	"\x04Step\x12\x14\n" +
+	"\x10STEP_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vSTEP_FREEZE\x10\x01\x12\r\n" +
+	"\tSTEP_TAKE\x10\x02\x12\x10\n" +
+	"\fSTEP_RELEASE\x10\x03\"H\n" +
+	"\rMergeResponse\x127\n" +
+	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\"\x80\x02\n" +
 	"\tCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x129\n" +
 	"\tobservers\x18\x02 \x03(\v2\x1b.percolator.v1.ObserverInfoR\tobservers\x12%\n" +
@@ -6547,7 +6754,7 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x05match\x18\x02 \x01(\x04R\x05match\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x1a\n" +
 	"\bsnapshot\x18\x04 \x01(\bR\bsnapshot\x12\x14\n" +
-	"\x05stale\x18\x05 \x01(\bR\x05stale\"\xdc\x06\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\"\xd1\a\n" +
 	"\x0eStatusResponse\x127\n" +
 	"\x06tablet\x18\x01 \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x06tablet\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12\x12\n" +
@@ -6581,14 +6788,17 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\breplicas\x18\x18 \x03(\v2\x1e.percolator.v1.ReplicaProgressR\breplicas\x12\x1c\n" +
 	"\tquiescent\x18\x19 \x01(\bR\tquiescent\x12#\n" +
 	"\rleaderless_ms\x18\x1a \x01(\x03R\fleaderlessMs\x12$\n" +
-	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\"\xda\x01\n" +
+	"\x0eoldest_lock_ts\x18\x1b \x01(\x04R\foldestLockTs\x12>\n" +
+	"\n" +
+	"frozen_for\x18\x1c \x01(\v2\x1f.percolator.v1.TabletDescriptorR\tfrozenFor\x123\n" +
+	"\x04took\x18\x1d \x01(\v2\x1f.percolator.v1.TabletDescriptorR\x04took\"\xda\x01\n" +
 	"\x0eMutationResult\x12-\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x15.percolator.v1.StatusR\x06status\x12\x1b\n" +
 	"\tcommit_ts\x18\x02 \x01(\x04R\bcommitTs\x12-\n" +
 	"\x05locks\x18\x03 \x03(\v2\x17.percolator.v1.LockInfoR\x05locks\x124\n" +
 	"\vconflict_at\x18\x04 \x01(\v2\x13.percolator.v1.CellR\n" +
 	"conflictAt\x12\x17\n" +
-	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\"\xb9\x0e\n" +
+	"\aleft_ts\x18\x05 \x01(\x04R\x06leftTs\"\xee\x0e\n" +
 	"\rTabletRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\x04R\btabletId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +
@@ -6624,8 +6834,9 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\x0fchange_replicas\x18! \x01(\v2$.percolator.v1.ChangeReplicasRequestH\x00R\x0echangeReplicas\x12O\n" +
 	"\x0ftransfer_leader\x18\" \x01(\v2$.percolator.v1.TransferLeaderRequestH\x00R\x0etransferLeader\x12<\n" +
 	"\bchecksum\x18# \x01(\v2\x1e.percolator.v1.ChecksumRequestH\x00R\bchecksum\x129\n" +
-	"\arestore\x18$ \x01(\v2\x1d.percolator.v1.RestoreRequestH\x00R\arestoreB\x04\n" +
-	"\x02op\"\xc9\a\n" +
+	"\arestore\x18$ \x01(\v2\x1d.percolator.v1.RestoreRequestH\x00R\arestore\x123\n" +
+	"\x05merge\x18% \x01(\v2\x1b.percolator.v1.MergeRequestH\x00R\x05mergeB\x04\n" +
+	"\x02op\"\xff\a\n" +
 	"\x0eTabletResponse\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x12.\n" +
 	"\x03get\x18\n" +
@@ -6643,7 +6854,8 @@ const file_percolator_v1_data_proto_rawDesc = "" +
 	"\acollect\x18\x15 \x01(\v2\x1e.percolator.v1.CollectResponseH\x00R\acollect\x12P\n" +
 	"\x0fchange_replicas\x18\x16 \x01(\v2%.percolator.v1.ChangeReplicasResponseH\x00R\x0echangeReplicas\x12P\n" +
 	"\x0ftransfer_leader\x18\x17 \x01(\v2%.percolator.v1.TransferLeaderResponseH\x00R\x0etransferLeader\x12=\n" +
-	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksumB\b\n" +
+	"\bchecksum\x18\x18 \x01(\v2\x1f.percolator.v1.ChecksumResponseH\x00R\bchecksum\x124\n" +
+	"\x05merge\x18\x19 \x01(\v2\x1c.percolator.v1.MergeResponseH\x00R\x05mergeB\b\n" +
 	"\x06result\"\xb1\x04\n" +
 	"\x05Error\x12-\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x19.percolator.v1.Error.CodeR\x04code\x12\x18\n" +
@@ -6709,222 +6921,232 @@ func file_percolator_v1_data_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_data_proto_rawDescData
 }
 
-var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_percolator_v1_data_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_percolator_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_percolator_v1_data_proto_goTypes = []any{
 	(Kind)(0),                      // 0: percolator.v1.Kind
 	(NodeState)(0),                 // 1: percolator.v1.NodeState
 	(Status)(0),                    // 2: percolator.v1.Status
-	(ReplicaChange_Kind)(0),        // 3: percolator.v1.ReplicaChange.Kind
-	(Error_Code)(0),                // 4: percolator.v1.Error.Code
-	(*Cell)(nil),                   // 5: percolator.v1.Cell
-	(*BuildVersions)(nil),          // 6: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),         // 7: percolator.v1.ClusterVersion
-	(*Worker)(nil),                 // 8: percolator.v1.Worker
-	(*Write)(nil),                  // 9: percolator.v1.Write
-	(*Lock)(nil),                   // 10: percolator.v1.Lock
-	(*LockInfo)(nil),               // 11: percolator.v1.LockInfo
-	(*Notify)(nil),                 // 12: percolator.v1.Notify
-	(*Intent)(nil),                 // 13: percolator.v1.Intent
-	(*TabletDescriptor)(nil),       // 14: percolator.v1.TabletDescriptor
-	(*Replica)(nil),                // 15: percolator.v1.Replica
-	(*CellWrite)(nil),              // 16: percolator.v1.CellWrite
-	(*Span)(nil),                   // 17: percolator.v1.Span
-	(*GetRequest)(nil),             // 18: percolator.v1.GetRequest
-	(*ReadResult)(nil),             // 19: percolator.v1.ReadResult
-	(*GetResponse)(nil),            // 20: percolator.v1.GetResponse
-	(*ScanRequest)(nil),            // 21: percolator.v1.ScanRequest
-	(*ReadCell)(nil),               // 22: percolator.v1.ReadCell
-	(*ScanResponse)(nil),           // 23: percolator.v1.ScanResponse
-	(*PrewriteRequest)(nil),        // 24: percolator.v1.PrewriteRequest
-	(*CommitRequest)(nil),          // 25: percolator.v1.CommitRequest
-	(*OnePhaseRequest)(nil),        // 26: percolator.v1.OnePhaseRequest
-	(*RollbackRequest)(nil),        // 27: percolator.v1.RollbackRequest
-	(*CheckTxnStatusRequest)(nil),  // 28: percolator.v1.CheckTxnStatusRequest
-	(*ResolveLockRequest)(nil),     // 29: percolator.v1.ResolveLockRequest
-	(*HeartbeatRequest)(nil),       // 30: percolator.v1.HeartbeatRequest
-	(*NotifyRequest)(nil),          // 31: percolator.v1.NotifyRequest
-	(*ClearNotifyRequest)(nil),     // 32: percolator.v1.ClearNotifyRequest
-	(*FailNotifyRequest)(nil),      // 33: percolator.v1.FailNotifyRequest
-	(*RawCondition)(nil),           // 34: percolator.v1.RawCondition
-	(*RawWriteRequest)(nil),        // 35: percolator.v1.RawWriteRequest
-	(*RestoreRequest)(nil),         // 36: percolator.v1.RestoreRequest
-	(*RawGetRequest)(nil),          // 37: percolator.v1.RawGetRequest
-	(*RawValue)(nil),               // 38: percolator.v1.RawValue
-	(*RawGetResponse)(nil),         // 39: percolator.v1.RawGetResponse
-	(*RawScanRequest)(nil),         // 40: percolator.v1.RawScanRequest
-	(*RawScanResponse)(nil),        // 41: percolator.v1.RawScanResponse
-	(*WalkRequest)(nil),            // 42: percolator.v1.WalkRequest
-	(*WalkEntry)(nil),              // 43: percolator.v1.WalkEntry
-	(*WalkResponse)(nil),           // 44: percolator.v1.WalkResponse
-	(*HistoryRequest)(nil),         // 45: percolator.v1.HistoryRequest
-	(*HistoryEntry)(nil),           // 46: percolator.v1.HistoryEntry
-	(*HistoryResponse)(nil),        // 47: percolator.v1.HistoryResponse
-	(*PendingRequest)(nil),         // 48: percolator.v1.PendingRequest
-	(*EffectsRequest)(nil),         // 49: percolator.v1.EffectsRequest
-	(*EffectsMark)(nil),            // 50: percolator.v1.EffectsMark
-	(*EffectsResponse)(nil),        // 51: percolator.v1.EffectsResponse
-	(*PendingResponse)(nil),        // 52: percolator.v1.PendingResponse
-	(*ObserverPending)(nil),        // 53: percolator.v1.ObserverPending
-	(*CollectRequest)(nil),         // 54: percolator.v1.CollectRequest
-	(*CollectResponse)(nil),        // 55: percolator.v1.CollectResponse
-	(*SplitRequest)(nil),           // 56: percolator.v1.SplitRequest
-	(*SplitResponse)(nil),          // 57: percolator.v1.SplitResponse
-	(*Catalogue)(nil),              // 58: percolator.v1.Catalogue
-	(*TableRange)(nil),             // 59: percolator.v1.TableRange
-	(*ObserverInfo)(nil),           // 60: percolator.v1.ObserverInfo
-	(*SetCatalogueRequest)(nil),    // 61: percolator.v1.SetCatalogueRequest
-	(*MarkRequest)(nil),            // 62: percolator.v1.MarkRequest
-	(*MarkResponse)(nil),           // 63: percolator.v1.MarkResponse
-	(*ChangeReplicasRequest)(nil),  // 64: percolator.v1.ChangeReplicasRequest
-	(*ReplicaChange)(nil),          // 65: percolator.v1.ReplicaChange
-	(*ChangeReplicasResponse)(nil), // 66: percolator.v1.ChangeReplicasResponse
-	(*TransferLeaderRequest)(nil),  // 67: percolator.v1.TransferLeaderRequest
-	(*TransferLeaderResponse)(nil), // 68: percolator.v1.TransferLeaderResponse
-	(*ChecksumRequest)(nil),        // 69: percolator.v1.ChecksumRequest
-	(*ChecksumResponse)(nil),       // 70: percolator.v1.ChecksumResponse
-	(*StatusRequest)(nil),          // 71: percolator.v1.StatusRequest
-	(*ReplicaProgress)(nil),        // 72: percolator.v1.ReplicaProgress
-	(*StatusResponse)(nil),         // 73: percolator.v1.StatusResponse
-	(*MutationResult)(nil),         // 74: percolator.v1.MutationResult
-	(*TabletRequest)(nil),          // 75: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),         // 76: percolator.v1.TabletResponse
-	(*Error)(nil),                  // 77: percolator.v1.Error
+	(MergeRequest_Step)(0),         // 3: percolator.v1.MergeRequest.Step
+	(ReplicaChange_Kind)(0),        // 4: percolator.v1.ReplicaChange.Kind
+	(Error_Code)(0),                // 5: percolator.v1.Error.Code
+	(*Cell)(nil),                   // 6: percolator.v1.Cell
+	(*BuildVersions)(nil),          // 7: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),         // 8: percolator.v1.ClusterVersion
+	(*Worker)(nil),                 // 9: percolator.v1.Worker
+	(*Write)(nil),                  // 10: percolator.v1.Write
+	(*Lock)(nil),                   // 11: percolator.v1.Lock
+	(*LockInfo)(nil),               // 12: percolator.v1.LockInfo
+	(*Notify)(nil),                 // 13: percolator.v1.Notify
+	(*Intent)(nil),                 // 14: percolator.v1.Intent
+	(*TabletDescriptor)(nil),       // 15: percolator.v1.TabletDescriptor
+	(*Replica)(nil),                // 16: percolator.v1.Replica
+	(*CellWrite)(nil),              // 17: percolator.v1.CellWrite
+	(*Span)(nil),                   // 18: percolator.v1.Span
+	(*GetRequest)(nil),             // 19: percolator.v1.GetRequest
+	(*ReadResult)(nil),             // 20: percolator.v1.ReadResult
+	(*GetResponse)(nil),            // 21: percolator.v1.GetResponse
+	(*ScanRequest)(nil),            // 22: percolator.v1.ScanRequest
+	(*ReadCell)(nil),               // 23: percolator.v1.ReadCell
+	(*ScanResponse)(nil),           // 24: percolator.v1.ScanResponse
+	(*PrewriteRequest)(nil),        // 25: percolator.v1.PrewriteRequest
+	(*CommitRequest)(nil),          // 26: percolator.v1.CommitRequest
+	(*OnePhaseRequest)(nil),        // 27: percolator.v1.OnePhaseRequest
+	(*RollbackRequest)(nil),        // 28: percolator.v1.RollbackRequest
+	(*CheckTxnStatusRequest)(nil),  // 29: percolator.v1.CheckTxnStatusRequest
+	(*ResolveLockRequest)(nil),     // 30: percolator.v1.ResolveLockRequest
+	(*HeartbeatRequest)(nil),       // 31: percolator.v1.HeartbeatRequest
+	(*NotifyRequest)(nil),          // 32: percolator.v1.NotifyRequest
+	(*ClearNotifyRequest)(nil),     // 33: percolator.v1.ClearNotifyRequest
+	(*FailNotifyRequest)(nil),      // 34: percolator.v1.FailNotifyRequest
+	(*RawCondition)(nil),           // 35: percolator.v1.RawCondition
+	(*RawWriteRequest)(nil),        // 36: percolator.v1.RawWriteRequest
+	(*RestoreRequest)(nil),         // 37: percolator.v1.RestoreRequest
+	(*RawGetRequest)(nil),          // 38: percolator.v1.RawGetRequest
+	(*RawValue)(nil),               // 39: percolator.v1.RawValue
+	(*RawGetResponse)(nil),         // 40: percolator.v1.RawGetResponse
+	(*RawScanRequest)(nil),         // 41: percolator.v1.RawScanRequest
+	(*RawScanResponse)(nil),        // 42: percolator.v1.RawScanResponse
+	(*WalkRequest)(nil),            // 43: percolator.v1.WalkRequest
+	(*WalkEntry)(nil),              // 44: percolator.v1.WalkEntry
+	(*WalkResponse)(nil),           // 45: percolator.v1.WalkResponse
+	(*HistoryRequest)(nil),         // 46: percolator.v1.HistoryRequest
+	(*HistoryEntry)(nil),           // 47: percolator.v1.HistoryEntry
+	(*HistoryResponse)(nil),        // 48: percolator.v1.HistoryResponse
+	(*PendingRequest)(nil),         // 49: percolator.v1.PendingRequest
+	(*EffectsRequest)(nil),         // 50: percolator.v1.EffectsRequest
+	(*EffectsMark)(nil),            // 51: percolator.v1.EffectsMark
+	(*EffectsResponse)(nil),        // 52: percolator.v1.EffectsResponse
+	(*PendingResponse)(nil),        // 53: percolator.v1.PendingResponse
+	(*ObserverPending)(nil),        // 54: percolator.v1.ObserverPending
+	(*CollectRequest)(nil),         // 55: percolator.v1.CollectRequest
+	(*CollectResponse)(nil),        // 56: percolator.v1.CollectResponse
+	(*SplitRequest)(nil),           // 57: percolator.v1.SplitRequest
+	(*SplitResponse)(nil),          // 58: percolator.v1.SplitResponse
+	(*MergeRequest)(nil),           // 59: percolator.v1.MergeRequest
+	(*MergeResponse)(nil),          // 60: percolator.v1.MergeResponse
+	(*Catalogue)(nil),              // 61: percolator.v1.Catalogue
+	(*TableRange)(nil),             // 62: percolator.v1.TableRange
+	(*ObserverInfo)(nil),           // 63: percolator.v1.ObserverInfo
+	(*SetCatalogueRequest)(nil),    // 64: percolator.v1.SetCatalogueRequest
+	(*MarkRequest)(nil),            // 65: percolator.v1.MarkRequest
+	(*MarkResponse)(nil),           // 66: percolator.v1.MarkResponse
+	(*ChangeReplicasRequest)(nil),  // 67: percolator.v1.ChangeReplicasRequest
+	(*ReplicaChange)(nil),          // 68: percolator.v1.ReplicaChange
+	(*ChangeReplicasResponse)(nil), // 69: percolator.v1.ChangeReplicasResponse
+	(*TransferLeaderRequest)(nil),  // 70: percolator.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil), // 71: percolator.v1.TransferLeaderResponse
+	(*ChecksumRequest)(nil),        // 72: percolator.v1.ChecksumRequest
+	(*ChecksumResponse)(nil),       // 73: percolator.v1.ChecksumResponse
+	(*StatusRequest)(nil),          // 74: percolator.v1.StatusRequest
+	(*ReplicaProgress)(nil),        // 75: percolator.v1.ReplicaProgress
+	(*StatusResponse)(nil),         // 76: percolator.v1.StatusResponse
+	(*MutationResult)(nil),         // 77: percolator.v1.MutationResult
+	(*TabletRequest)(nil),          // 78: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),         // 79: percolator.v1.TabletResponse
+	(*Error)(nil),                  // 80: percolator.v1.Error
 }
 var file_percolator_v1_data_proto_depIdxs = []int32{
 	0,   // 0: percolator.v1.Write.kind:type_name -> percolator.v1.Kind
-	5,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
-	8,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
+	6,   // 1: percolator.v1.Lock.primary:type_name -> percolator.v1.Cell
+	9,   // 2: percolator.v1.Lock.worker:type_name -> percolator.v1.Worker
 	0,   // 3: percolator.v1.Lock.kind:type_name -> percolator.v1.Kind
-	5,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
-	10,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
-	5,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
-	8,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
-	15,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
-	5,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
+	6,   // 4: percolator.v1.LockInfo.cell:type_name -> percolator.v1.Cell
+	11,  // 5: percolator.v1.LockInfo.lock:type_name -> percolator.v1.Lock
+	6,   // 6: percolator.v1.Intent.primary:type_name -> percolator.v1.Cell
+	9,   // 7: percolator.v1.Intent.worker:type_name -> percolator.v1.Worker
+	16,  // 8: percolator.v1.TabletDescriptor.replicas:type_name -> percolator.v1.Replica
+	6,   // 9: percolator.v1.CellWrite.cell:type_name -> percolator.v1.Cell
 	0,   // 10: percolator.v1.CellWrite.kind:type_name -> percolator.v1.Kind
-	5,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 11: percolator.v1.GetRequest.cells:type_name -> percolator.v1.Cell
 	2,   // 12: percolator.v1.ReadResult.status:type_name -> percolator.v1.Status
-	11,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
-	19,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
-	17,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
-	5,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
-	5,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
+	12,  // 13: percolator.v1.ReadResult.lock:type_name -> percolator.v1.LockInfo
+	20,  // 14: percolator.v1.GetResponse.results:type_name -> percolator.v1.ReadResult
+	18,  // 15: percolator.v1.ScanRequest.span:type_name -> percolator.v1.Span
+	6,   // 16: percolator.v1.ScanRequest.resume:type_name -> percolator.v1.Cell
+	6,   // 17: percolator.v1.ReadCell.cell:type_name -> percolator.v1.Cell
 	2,   // 18: percolator.v1.ScanResponse.status:type_name -> percolator.v1.Status
-	22,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
-	5,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
-	11,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
-	5,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
-	8,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
-	16,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
-	5,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
-	16,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
-	5,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
-	5,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
-	5,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
-	5,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
-	5,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
-	5,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
-	5,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
-	34,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
-	16,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
-	16,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
-	5,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
-	38,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
-	17,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
-	22,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
-	5,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
-	5,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
-	12,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
-	10,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
-	13,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
-	43,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
-	5,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
-	5,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
-	9,   // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
-	10,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
-	12,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
-	13,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
-	46,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
-	49,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
-	50,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
-	50,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
-	53,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
-	53,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
-	51,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
-	11,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
-	14,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
-	14,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
-	60,  // 71: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
-	59,  // 72: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
-	58,  // 73: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
-	65,  // 74: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
-	3,   // 75: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
-	14,  // 76: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	15,  // 77: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
-	14,  // 78: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	72,  // 79: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
-	2,   // 80: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
-	11,  // 81: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
-	5,   // 82: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
-	18,  // 83: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
-	21,  // 84: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
-	24,  // 85: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
-	25,  // 86: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
-	26,  // 87: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
-	27,  // 88: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
-	28,  // 89: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
-	29,  // 90: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
-	30,  // 91: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
-	31,  // 92: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
-	32,  // 93: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
-	33,  // 94: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
-	35,  // 95: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
-	37,  // 96: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
-	40,  // 97: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
-	42,  // 98: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
-	45,  // 99: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
-	48,  // 100: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
-	56,  // 101: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
-	61,  // 102: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
-	62,  // 103: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
-	71,  // 104: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
-	54,  // 105: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
-	64,  // 106: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
-	67,  // 107: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
-	69,  // 108: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
-	36,  // 109: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
-	77,  // 110: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
-	20,  // 111: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
-	23,  // 112: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
-	74,  // 113: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
-	39,  // 114: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
-	41,  // 115: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
-	44,  // 116: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
-	47,  // 117: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
-	52,  // 118: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
-	57,  // 119: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
-	63,  // 120: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
-	73,  // 121: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
-	55,  // 122: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
-	66,  // 123: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
-	68,  // 124: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
-	70,  // 125: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
-	4,   // 126: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
-	14,  // 127: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
-	128, // [128:128] is the sub-list for method output_type
-	128, // [128:128] is the sub-list for method input_type
-	128, // [128:128] is the sub-list for extension type_name
-	128, // [128:128] is the sub-list for extension extendee
-	0,   // [0:128] is the sub-list for field type_name
+	23,  // 19: percolator.v1.ScanResponse.cells:type_name -> percolator.v1.ReadCell
+	6,   // 20: percolator.v1.ScanResponse.last:type_name -> percolator.v1.Cell
+	12,  // 21: percolator.v1.ScanResponse.lock:type_name -> percolator.v1.LockInfo
+	6,   // 22: percolator.v1.PrewriteRequest.primary:type_name -> percolator.v1.Cell
+	9,   // 23: percolator.v1.PrewriteRequest.worker:type_name -> percolator.v1.Worker
+	17,  // 24: percolator.v1.PrewriteRequest.writes:type_name -> percolator.v1.CellWrite
+	6,   // 25: percolator.v1.PrewriteRequest.intents:type_name -> percolator.v1.Cell
+	6,   // 26: percolator.v1.CommitRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 27: percolator.v1.CommitRequest.intents:type_name -> percolator.v1.Cell
+	17,  // 28: percolator.v1.OnePhaseRequest.writes:type_name -> percolator.v1.CellWrite
+	6,   // 29: percolator.v1.OnePhaseRequest.notifies:type_name -> percolator.v1.Cell
+	6,   // 30: percolator.v1.RollbackRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 31: percolator.v1.RollbackRequest.intents:type_name -> percolator.v1.Cell
+	6,   // 32: percolator.v1.CheckTxnStatusRequest.primary:type_name -> percolator.v1.Cell
+	6,   // 33: percolator.v1.CheckTxnStatusRequest.met:type_name -> percolator.v1.Cell
+	6,   // 34: percolator.v1.ResolveLockRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 35: percolator.v1.ResolveLockRequest.intents:type_name -> percolator.v1.Cell
+	6,   // 36: percolator.v1.HeartbeatRequest.primary:type_name -> percolator.v1.Cell
+	6,   // 37: percolator.v1.NotifyRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 38: percolator.v1.ClearNotifyRequest.cell:type_name -> percolator.v1.Cell
+	6,   // 39: percolator.v1.ClearNotifyRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 40: percolator.v1.FailNotifyRequest.cell:type_name -> percolator.v1.Cell
+	6,   // 41: percolator.v1.RawCondition.cell:type_name -> percolator.v1.Cell
+	35,  // 42: percolator.v1.RawWriteRequest.conditions:type_name -> percolator.v1.RawCondition
+	17,  // 43: percolator.v1.RawWriteRequest.writes:type_name -> percolator.v1.CellWrite
+	17,  // 44: percolator.v1.RestoreRequest.writes:type_name -> percolator.v1.CellWrite
+	6,   // 45: percolator.v1.RawGetRequest.cells:type_name -> percolator.v1.Cell
+	39,  // 46: percolator.v1.RawGetResponse.values:type_name -> percolator.v1.RawValue
+	18,  // 47: percolator.v1.RawScanRequest.span:type_name -> percolator.v1.Span
+	23,  // 48: percolator.v1.RawScanResponse.cells:type_name -> percolator.v1.ReadCell
+	6,   // 49: percolator.v1.WalkRequest.after:type_name -> percolator.v1.Cell
+	6,   // 50: percolator.v1.WalkEntry.cell:type_name -> percolator.v1.Cell
+	13,  // 51: percolator.v1.WalkEntry.notify:type_name -> percolator.v1.Notify
+	11,  // 52: percolator.v1.WalkEntry.lock:type_name -> percolator.v1.Lock
+	14,  // 53: percolator.v1.WalkEntry.intent:type_name -> percolator.v1.Intent
+	44,  // 54: percolator.v1.WalkResponse.entries:type_name -> percolator.v1.WalkEntry
+	6,   // 55: percolator.v1.HistoryRequest.cells:type_name -> percolator.v1.Cell
+	6,   // 56: percolator.v1.HistoryEntry.cell:type_name -> percolator.v1.Cell
+	10,  // 57: percolator.v1.HistoryEntry.write:type_name -> percolator.v1.Write
+	11,  // 58: percolator.v1.HistoryEntry.lock:type_name -> percolator.v1.Lock
+	13,  // 59: percolator.v1.HistoryEntry.notify:type_name -> percolator.v1.Notify
+	14,  // 60: percolator.v1.HistoryEntry.intent:type_name -> percolator.v1.Intent
+	47,  // 61: percolator.v1.HistoryResponse.entries:type_name -> percolator.v1.HistoryEntry
+	50,  // 62: percolator.v1.PendingRequest.effects:type_name -> percolator.v1.EffectsRequest
+	51,  // 63: percolator.v1.EffectsRequest.since:type_name -> percolator.v1.EffectsMark
+	51,  // 64: percolator.v1.EffectsResponse.mark:type_name -> percolator.v1.EffectsMark
+	54,  // 65: percolator.v1.EffectsResponse.held:type_name -> percolator.v1.ObserverPending
+	54,  // 66: percolator.v1.PendingResponse.observers:type_name -> percolator.v1.ObserverPending
+	52,  // 67: percolator.v1.PendingResponse.effects:type_name -> percolator.v1.EffectsResponse
+	12,  // 68: percolator.v1.CollectResponse.unsettled:type_name -> percolator.v1.LockInfo
+	15,  // 69: percolator.v1.SplitResponse.left:type_name -> percolator.v1.TabletDescriptor
+	15,  // 70: percolator.v1.SplitResponse.right:type_name -> percolator.v1.TabletDescriptor
+	3,   // 71: percolator.v1.MergeRequest.step:type_name -> percolator.v1.MergeRequest.Step
+	15,  // 72: percolator.v1.MergeRequest.other:type_name -> percolator.v1.TabletDescriptor
+	15,  // 73: percolator.v1.MergeResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	63,  // 74: percolator.v1.Catalogue.observers:type_name -> percolator.v1.ObserverInfo
+	62,  // 75: percolator.v1.Catalogue.gone:type_name -> percolator.v1.TableRange
+	61,  // 76: percolator.v1.SetCatalogueRequest.catalogue:type_name -> percolator.v1.Catalogue
+	68,  // 77: percolator.v1.ChangeReplicasRequest.changes:type_name -> percolator.v1.ReplicaChange
+	4,   // 78: percolator.v1.ReplicaChange.kind:type_name -> percolator.v1.ReplicaChange.Kind
+	15,  // 79: percolator.v1.ChangeReplicasResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	16,  // 80: percolator.v1.ReplicaProgress.replica:type_name -> percolator.v1.Replica
+	15,  // 81: percolator.v1.StatusResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	75,  // 82: percolator.v1.StatusResponse.replicas:type_name -> percolator.v1.ReplicaProgress
+	15,  // 83: percolator.v1.StatusResponse.frozen_for:type_name -> percolator.v1.TabletDescriptor
+	15,  // 84: percolator.v1.StatusResponse.took:type_name -> percolator.v1.TabletDescriptor
+	2,   // 85: percolator.v1.MutationResult.status:type_name -> percolator.v1.Status
+	12,  // 86: percolator.v1.MutationResult.locks:type_name -> percolator.v1.LockInfo
+	6,   // 87: percolator.v1.MutationResult.conflict_at:type_name -> percolator.v1.Cell
+	19,  // 88: percolator.v1.TabletRequest.get:type_name -> percolator.v1.GetRequest
+	22,  // 89: percolator.v1.TabletRequest.scan:type_name -> percolator.v1.ScanRequest
+	25,  // 90: percolator.v1.TabletRequest.prewrite:type_name -> percolator.v1.PrewriteRequest
+	26,  // 91: percolator.v1.TabletRequest.commit:type_name -> percolator.v1.CommitRequest
+	27,  // 92: percolator.v1.TabletRequest.one_phase:type_name -> percolator.v1.OnePhaseRequest
+	28,  // 93: percolator.v1.TabletRequest.rollback:type_name -> percolator.v1.RollbackRequest
+	29,  // 94: percolator.v1.TabletRequest.check_txn_status:type_name -> percolator.v1.CheckTxnStatusRequest
+	30,  // 95: percolator.v1.TabletRequest.resolve_lock:type_name -> percolator.v1.ResolveLockRequest
+	31,  // 96: percolator.v1.TabletRequest.heartbeat:type_name -> percolator.v1.HeartbeatRequest
+	32,  // 97: percolator.v1.TabletRequest.notify:type_name -> percolator.v1.NotifyRequest
+	33,  // 98: percolator.v1.TabletRequest.clear_notify:type_name -> percolator.v1.ClearNotifyRequest
+	34,  // 99: percolator.v1.TabletRequest.fail_notify:type_name -> percolator.v1.FailNotifyRequest
+	36,  // 100: percolator.v1.TabletRequest.raw_write:type_name -> percolator.v1.RawWriteRequest
+	38,  // 101: percolator.v1.TabletRequest.raw_get:type_name -> percolator.v1.RawGetRequest
+	41,  // 102: percolator.v1.TabletRequest.raw_scan:type_name -> percolator.v1.RawScanRequest
+	43,  // 103: percolator.v1.TabletRequest.walk:type_name -> percolator.v1.WalkRequest
+	46,  // 104: percolator.v1.TabletRequest.history:type_name -> percolator.v1.HistoryRequest
+	49,  // 105: percolator.v1.TabletRequest.pending:type_name -> percolator.v1.PendingRequest
+	57,  // 106: percolator.v1.TabletRequest.split:type_name -> percolator.v1.SplitRequest
+	64,  // 107: percolator.v1.TabletRequest.set_catalogue:type_name -> percolator.v1.SetCatalogueRequest
+	65,  // 108: percolator.v1.TabletRequest.mark:type_name -> percolator.v1.MarkRequest
+	74,  // 109: percolator.v1.TabletRequest.status:type_name -> percolator.v1.StatusRequest
+	55,  // 110: percolator.v1.TabletRequest.collect:type_name -> percolator.v1.CollectRequest
+	67,  // 111: percolator.v1.TabletRequest.change_replicas:type_name -> percolator.v1.ChangeReplicasRequest
+	70,  // 112: percolator.v1.TabletRequest.transfer_leader:type_name -> percolator.v1.TransferLeaderRequest
+	72,  // 113: percolator.v1.TabletRequest.checksum:type_name -> percolator.v1.ChecksumRequest
+	37,  // 114: percolator.v1.TabletRequest.restore:type_name -> percolator.v1.RestoreRequest
+	59,  // 115: percolator.v1.TabletRequest.merge:type_name -> percolator.v1.MergeRequest
+	80,  // 116: percolator.v1.TabletResponse.error:type_name -> percolator.v1.Error
+	21,  // 117: percolator.v1.TabletResponse.get:type_name -> percolator.v1.GetResponse
+	24,  // 118: percolator.v1.TabletResponse.scan:type_name -> percolator.v1.ScanResponse
+	77,  // 119: percolator.v1.TabletResponse.mutation:type_name -> percolator.v1.MutationResult
+	40,  // 120: percolator.v1.TabletResponse.raw_get:type_name -> percolator.v1.RawGetResponse
+	42,  // 121: percolator.v1.TabletResponse.raw_scan:type_name -> percolator.v1.RawScanResponse
+	45,  // 122: percolator.v1.TabletResponse.walk:type_name -> percolator.v1.WalkResponse
+	48,  // 123: percolator.v1.TabletResponse.history:type_name -> percolator.v1.HistoryResponse
+	53,  // 124: percolator.v1.TabletResponse.pending:type_name -> percolator.v1.PendingResponse
+	58,  // 125: percolator.v1.TabletResponse.split:type_name -> percolator.v1.SplitResponse
+	66,  // 126: percolator.v1.TabletResponse.mark:type_name -> percolator.v1.MarkResponse
+	76,  // 127: percolator.v1.TabletResponse.status:type_name -> percolator.v1.StatusResponse
+	56,  // 128: percolator.v1.TabletResponse.collect:type_name -> percolator.v1.CollectResponse
+	69,  // 129: percolator.v1.TabletResponse.change_replicas:type_name -> percolator.v1.ChangeReplicasResponse
+	71,  // 130: percolator.v1.TabletResponse.transfer_leader:type_name -> percolator.v1.TransferLeaderResponse
+	73,  // 131: percolator.v1.TabletResponse.checksum:type_name -> percolator.v1.ChecksumResponse
+	60,  // 132: percolator.v1.TabletResponse.merge:type_name -> percolator.v1.MergeResponse
+	5,   // 133: percolator.v1.Error.code:type_name -> percolator.v1.Error.Code
+	15,  // 134: percolator.v1.Error.descriptors:type_name -> percolator.v1.TabletDescriptor
+	135, // [135:135] is the sub-list for method output_type
+	135, // [135:135] is the sub-list for method input_type
+	135, // [135:135] is the sub-list for extension type_name
+	135, // [135:135] is the sub-list for extension extendee
+	0,   // [0:135] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_data_proto_init() }
@@ -6932,7 +7154,7 @@ func file_percolator_v1_data_proto_init() {
 	if File_percolator_v1_data_proto != nil {
 		return
 	}
-	file_percolator_v1_data_proto_msgTypes[70].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[72].OneofWrappers = []any{
 		(*TabletRequest_Get)(nil),
 		(*TabletRequest_Scan)(nil),
 		(*TabletRequest_Prewrite)(nil),
@@ -6960,8 +7182,9 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletRequest_TransferLeader)(nil),
 		(*TabletRequest_Checksum)(nil),
 		(*TabletRequest_Restore)(nil),
+		(*TabletRequest_Merge)(nil),
 	}
-	file_percolator_v1_data_proto_msgTypes[71].OneofWrappers = []any{
+	file_percolator_v1_data_proto_msgTypes[73].OneofWrappers = []any{
 		(*TabletResponse_Get)(nil),
 		(*TabletResponse_Scan)(nil),
 		(*TabletResponse_Mutation)(nil),
@@ -6977,14 +7200,15 @@ func file_percolator_v1_data_proto_init() {
 		(*TabletResponse_ChangeReplicas)(nil),
 		(*TabletResponse_TransferLeader)(nil),
 		(*TabletResponse_Checksum)(nil),
+		(*TabletResponse_Merge)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_data_proto_rawDesc), len(file_percolator_v1_data_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   73,
+			NumEnums:      6,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

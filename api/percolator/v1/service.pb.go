@@ -2920,6 +2920,7 @@ type SplitsStatus struct {
 	MaxBytes      uint64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`       // a larger tablet is split
 	MaxLoad       uint64                 `protobuf:"varint,4,opt,name=max_load,json=maxLoad,proto3" json:"max_load,omitempty"`          // one with more operations a second is
 	MaxTablets    uint32                 `protobuf:"varint,5,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // while there are fewer
+	Merged        uint64                 `protobuf:"varint,6,opt,name=merged,proto3" json:"merged,omitempty"`                           // boundaries between tablets that were taken away since this node leads meta
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2985,6 +2986,13 @@ func (x *SplitsStatus) GetMaxLoad() uint64 {
 func (x *SplitsStatus) GetMaxTablets() uint32 {
 	if x != nil {
 		return x.MaxTablets
+	}
+	return 0
+}
+
+func (x *SplitsStatus) GetMerged() uint64 {
+	if x != nil {
+		return x.Merged
 	}
 	return 0
 }
@@ -3343,14 +3351,15 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x06backup\x18\x01 \x01(\tR\x06backup\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x04R\x02at\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x0e\n" +
-	"\x02by\x18\x04 \x01(\tR\x02by\"\x99\x01\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\xb1\x01\n" +
 	"\fSplitsStatus\x12\x17\n" +
 	"\aby_size\x18\x01 \x01(\x04R\x06bySize\x12\x17\n" +
 	"\aby_load\x18\x02 \x01(\x04R\x06byLoad\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x04R\bmaxBytes\x12\x19\n" +
 	"\bmax_load\x18\x04 \x01(\x04R\amaxLoad\x12\x1f\n" +
 	"\vmax_tablets\x18\x05 \x01(\rR\n" +
-	"maxTablets\"\x8a\x03\n" +
+	"maxTablets\x12\x16\n" +
+	"\x06merged\x18\x06 \x01(\x04R\x06merged\"\x8a\x03\n" +
 	"\x0fPlacementStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\rR\x06target\x12)\n" +
 	"\x10under_replicated\x18\x02 \x01(\rR\x0funderReplicated\x12\x1a\n" +

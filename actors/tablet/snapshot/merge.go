@@ -1,0 +1,108 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// This file makes one stored replica of two. Keys do not name the tablet, so no row is
+// touched: the left replica's state gets the range of both, and the right one's state and
+// log go, in one batch, which is one frame of the log with a checkpoint of all. Before that
+// frame is durable, a crash leaves both as they were.
+
+// Merge is the entry by which a tablet takes the rows of another.
+type Merge struct {
+	Right       *pb.TabletDescriptor // frozen
+	Merged      *pb.TabletDescriptor // the tablet that takes its rows, as it is then
+	Index, Term uint64
+}
+
+// ErrNotFrozen means that the right replica is not here as it was frozen. Without all that
+// its group has committed, nothing may be made of it.
+var ErrNotFrozen = errors.New("snapshot: the replica whose rows are to be taken is not here as it was frozen: " +
+	"this node's replica has to be replaced")
+
+// Merge makes one replica of the two. Both actors must have stopped, and their writes be
+// done. If it was done before, it does nothing.
+func (i *Installer) Merge(m *Merge) error {
+	left, err := Capture(i.store.Snap(), m.Merged.TabletId)
+	if err != nil {
+		return err
+	}
+	left.Snap.Close()
+	if left.Applied.Index >= m.Index {
+		return nil
+	}
+	if left.Applied.Index != m.Index-1 {
+		return fmt.Errorf("snapshot: tablet %d has applied %d entries of the %d before the merge",
+			m.Merged.TabletId, left.Applied.Index, m.Index-1)
+	}
+	right, err := Capture(i.store.Snap(), m.Right.TabletId)
+	if err != nil {
+		return fmt.Errorf("%w: tablet %d: %w", ErrNotFrozen, m.Right.TabletId, err)
+	}
+	right.Snap.Close()
+	if right.State.FrozenFor == nil || right.State.GetTablet().GetEpoch() != m.Right.Epoch {
+		return fmt.Errorf("%w: tablet %d at epoch %d", ErrNotFrozen, m.Right.TabletId,
+			right.State.GetTablet().GetEpoch())
+	}
+	b := &store.Batch{}
+	if err := putMerged(b, m, left, right); err != nil {
+		return err
+	}
+	if err := putGone(b, m.Right.TabletId); err != nil {
+		return err
+	}
+	return i.write("merge", b)
+}
+
+// putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the
+// higher of both: neither side may fall behind what it has promised, and what the one was
+// told of by then, the other is told of before anybody relies on it.
+func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
+	state := proto.CloneOf(left.State)
+	state.Tablet, state.Took = m.Merged, m.Right
+	state.Bound = max(state.Bound, right.State.Bound)
+	state.Safepoint = max(state.Safepoint, right.State.Safepoint)
+	if right.State.GetCatalogue().GetVersion() > state.GetCatalogue().GetVersion() {
+		state.Catalogue = right.State.Catalogue
+	}
+	data, err := proto.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("tablet %d: merged state: %w", m.Merged.TabletId, err)
+	}
+	b.PutTabletState(m.Merged.TabletId, data)
+	b.PutApplied(m.Merged.TabletId, store.Applied{
+		Index: m.Index, Term: m.Term, Epoch: m.Merged.Epoch,
+		Bytes: left.Applied.Bytes + right.Applied.Bytes,
+		Rough: left.Applied.Rough || right.Applied.Rough,
+	})
+	return nil
+}
+
+// NeededBy reports whether left, a replica beside this one, has still to come to the entry by
+// which its tablet takes this one's rows, or to an entry by which it does not.
+func (r *Replica) NeededBy(left *Replica) bool {
+	epoch := left.Descriptor.GetEpoch()
+	return r.FrozenFor != nil && left.Tablet == r.FrozenFor.TabletId && !left.Marked &&
+		epoch > 0 && epoch <= r.FrozenFor.Epoch
+}
+
+// putGone adds the end of the replica of a tablet whose rows another has: nothing of it
+// comes back, and its rows stay.
+func putGone(b *store.Batch, tablet uint64) error {
+	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: math.MaxUint64})
+	if err != nil {
+		return fmt.Errorf("tablet %d: tombstone: %w", tablet, err)
+	}
+	b.PutTombstone(tablet, record)
+	b.DeleteReplica(tablet)
+	return nil
+}

@@ -1,0 +1,371 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/cluster/route"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file takes boundaries between tablets away (docs/adr/0053). It owns no state: what a
+// merge has come to is in the two tablets, and whoever finds one half done brings it to its
+// end (Finish). Calls run on the goroutines of operators' requests on any node, one at a
+// time on each node (ddl), and of the splitter beside meta's leader.
+
+// Merges merges adjacent tablets.
+type Merges struct {
+	schema *Schema
+	moves  *Moves
+	ask    AskReplica
+}
+
+// AskReplica asks one node's replica of a tablet, whether or not it leads.
+type AskReplica func(ctx context.Context, node uint64, req *pb.TabletRequest) (*pb.TabletResponse, error)
+
+// AskBy sets how single replicas are asked. It must be called before any other method.
+func (m *Merges) AskBy(ask AskReplica) { m.ask = ask }
+
+var (
+	// ErrApart: the replicas of the two tablets are not on the same nodes. Placement has been
+	// told to bring them together, where it can be.
+	ErrApart = errors.New("meta: the replicas of the two tablets are not on the same nodes")
+	// ErrNotMerged: the two tablets stay as they were.
+	ErrNotMerged = errors.New("meta: the tablets were not merged")
+)
+
+const (
+	// A tablet that is frozen serves nothing, so it is released if it was not taken within
+	// freezePatience.
+	freezePatience = 3 * time.Second
+	// settlePatience bounds what is done about a merge after the caller has given up.
+	settlePatience = 10 * time.Second
+	mergePause     = 10 * time.Millisecond
+	togetherPause  = 200 * time.Millisecond // between looks at whether placement is done
+)
+
+// MergeTablets takes the boundary before the row in the table with the name away, and returns
+// the tablet that holds the row then. One that does not exist is no error. Until ctx ends it
+// waits for placement, which place wakes, to bring the replicas together.
+func (m *Merges) MergeTablets(ctx context.Context, name, row string,
+	place func()) (*pb.TabletDescriptor, error) {
+	t, err := m.schema.Table(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, refuse(pb.Error_CODE_NO_TABLE, "there is no table %q", name)
+	}
+	if row == "" {
+		return nil, refuse(pb.Error_CODE_INVALID, "a table begins with a tablet of its own: name a row at which another begins")
+	}
+	at := wire.Position{Table: mvcc.TableID(t.Id), Row: row}
+	if err := m.schema.forgetSplitKey(ctx, name, row); err != nil {
+		return nil, err
+	}
+	for {
+		d, err := m.MergeAt(ctx, at)
+		if !errors.Is(err, ErrApart) {
+			return d, err
+		}
+		place()
+		if ended := txn.Sleep(ctx, togetherPause); ended != nil {
+			return nil, fmt.Errorf("%w (%w)", err, ended)
+		}
+	}
+}
+
+// MergeAt takes the boundary at the position away, and returns the tablet that holds it then.
+// Errors: ErrApart, ErrNotMerged, and those of asking.
+func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
+	if err := m.schema.ddl.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.schema.ddl.unlock()
+	left, right, err := m.pair(ctx, at)
+	if err != nil || right == nil {
+		return left.GetTablet(), err
+	}
+	if right.GetFrozenFor() != nil || left.GetTook() != nil { // an earlier attempt was cut short
+		if err := m.Finish(ctx, right, left); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: an earlier attempt has ended; try again", ErrNotMerged)
+	}
+	if !wire.SameNodes(left.Tablet, right.Tablet) {
+		return nil, errors.Join(ErrApart, m.bringTogether(ctx, left.Tablet, right.Tablet))
+	}
+	return m.merge(ctx, left.Tablet, right.Tablet)
+}
+
+// Mergeable returns a function that reports whether two adjacent tablets may be merged, and
+// whether at once, because nobody uses them: both are of dropped tables, or the right one is of
+// tables of which nothing is left. Else they must be of one table, and nobody may have asked
+// for the boundary.
+func (m *Merges) Mergeable(ctx context.Context) (
+	func(left, right *pb.TabletDescriptor) (may, unused bool), error) {
+	c, err := m.schema.observers.Catalogue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := m.schema.Tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asked := map[wire.Position]bool{}
+	live := map[mvcc.TableID]bool{}
+	for _, t := range tables {
+		live[mvcc.TableID(t.Id)] = true
+		for _, key := range slices.Concat(t.SplitKeys, t.PendingSplitKeys) {
+			asked[wire.Position{Table: mvcc.TableID(t.Id), Row: string(key)}] = true
+		}
+	}
+	gone := &pb.Catalogue{Gone: c.GetGone()}
+	return func(left, right *pb.TabletDescriptor) (may, unused bool) {
+		at, table := wire.StartOf(right), wire.StartOf(left).Table
+		if Unused(gone, right) || Unused(c, left) && Unused(c, right) {
+			return true, true
+		}
+		return at.Row != "" && at.Table == table && live[table] && !asked[at], false
+	}, nil
+}
+
+// pair returns the tablets that the position parts, as their leaders describe them. If it
+// parts none, left is the one that holds it and right is nil.
+func (m *Merges) pair(ctx context.Context, at wire.Position) (left, right *pb.StatusResponse, err error) {
+	if at.Table < mvcc.FirstUserTable || at == (wire.Position{Table: mvcc.FirstUserTable}) {
+		return nil, nil, refuse(pb.Error_CODE_INVALID, "the meta tablet is not merged")
+	}
+	if err := m.schema.router.Refresh(ctx); err != nil {
+		return nil, nil, err
+	}
+	held, err := m.schema.router.Find(ctx, at.Table, at.Row, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(held) == 0 {
+		return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE, "no tablet is known to hold table %d row %.64q",
+			at.Table, at.Row)
+	}
+	if right, err = m.status(ctx, held[0].TabletId); err != nil {
+		return nil, nil, err
+	}
+	if start := wire.StartOf(right.Tablet); start != at {
+		return right, nil, nil
+	}
+	for _, d := range m.schema.router.All() {
+		if end, bounded := wire.EndOf(d); bounded && end == at {
+			left, err = m.status(ctx, d.TabletId)
+			break
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if end, bounded := wire.EndOf(left.GetTablet()); left == nil || !bounded || end != at {
+		return nil, nil, refuse(pb.Error_CODE_UNAVAILABLE, "the tablet before table %d row %.64q is not known; try again",
+			at.Table, at.Row)
+	}
+	return left, right, nil
+}
+
+// status returns what the tablet's leader says of it.
+func (m *Merges) status(ctx context.Context, tablet uint64) (*pb.StatusResponse, error) {
+	r, err := m.schema.send(ctx, tablet, statusRequest(tablet))
+	if err != nil {
+		return nil, fmt.Errorf("meta: status of tablet %d: %w", tablet, err)
+	}
+	return r.GetStatus(), nil
+}
+
+func statusRequest(tablet uint64) *pb.TabletRequest {
+	return &pb.TabletRequest{
+		TabletId: tablet, Op: &pb.TabletRequest_Status{Status: &pb.StatusRequest{}},
+	}
+}
+
+// bringTogether orders one move of a replica of the right tablet to a node where the left one
+// has one.
+func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescriptor) error {
+	var from, to []uint64
+	for _, r := range right.Replicas {
+		if wire.ReplicaOn(left, r.NodeId) == nil {
+			from = append(from, r.NodeId)
+		}
+	}
+	for _, r := range left.Replicas {
+		if wire.ReplicaOn(right, r.NodeId) == nil {
+			to = append(to, r.NodeId)
+		}
+	}
+	var refused error
+	for _, f := range from {
+		for _, t := range to {
+			_, err := m.moves.OrderMove(ctx, &pb.MoveTabletRequest{
+				TabletId: right.TabletId, FromNode: f, ToNode: t,
+			})
+			if err == nil || errors.Is(err, ErrOrdered) {
+				return nil
+			}
+			refused = err // another pair may fit the zones
+		}
+	}
+	return refused
+}
+
+// merge freezes the right tablet, waits until all of its replicas are frozen, and has the left
+// one take its rows. Whatever goes wrong in between, settle finds out what has become of it.
+func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
+	frozen, err := m.freezeAndTake(ctx, left, right)
+	// The tablet must not stay frozen because the caller has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	if frozen == nil {
+		now, lost := m.status(ctx, right.TabletId)
+		if lost != nil || now.GetFrozenFor() == nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotMerged, err)
+		}
+		frozen = now.Tablet
+	}
+	merged, settled := m.settle(ctx, frozen, left)
+	if merged == nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotMerged, errors.Join(err, settled))
+	}
+	return merged, nil // what is left to do, if settled is an error, Finish does
+}
+
+// freezeAndTake does the steps of a merge as far as it comes within freezePatience. It returns
+// the frozen tablet, nil if that is not known.
+func (m *Merges) freezeAndTake(ctx context.Context, left,
+	right *pb.TabletDescriptor) (frozen *pb.TabletDescriptor, err error) {
+	ctx, cancel := context.WithTimeout(ctx, freezePatience)
+	defer cancel()
+	if frozen, err = m.step(ctx, right, pb.MergeRequest_STEP_FREEZE, left); err != nil {
+		return nil, err
+	}
+	if err = m.allFrozen(ctx, frozen); err == nil {
+		_, err = m.step(ctx, left, pb.MergeRequest_STEP_TAKE, frozen)
+	}
+	return frozen, err
+}
+
+// step has the tablet do a step of a merge, and returns its descriptor after it.
+func (m *Merges) step(ctx context.Context, d *pb.TabletDescriptor, step pb.MergeRequest_Step,
+	other *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
+	r, err := m.schema.send(ctx, d.TabletId, &pb.TabletRequest{
+		Epoch: d.Epoch, Op: &pb.TabletRequest_Merge{Merge: &pb.MergeRequest{Step: step, Other: other}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.GetMerge().GetTablet(), nil
+}
+
+// allFrozen waits until every replica of the tablet says that it is frozen, which it is
+// durably then.
+func (m *Merges) allFrozen(ctx context.Context, frozen *pb.TabletDescriptor) error {
+	return m.await(ctx, frozen.TabletId, frozen.Replicas, len(frozen.Replicas), func(s *pb.StatusResponse) bool {
+		return s.GetFrozenFor() != nil && s.GetTablet().GetEpoch() == frozen.Epoch
+	})
+}
+
+// await waits until so many of the tablet's replicas have a status that is as wished.
+func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replica, most int,
+	wished func(*pb.StatusResponse) bool) error {
+	left := slices.Clone(replicas)
+	for {
+		left = slices.DeleteFunc(left, func(r *pb.Replica) bool {
+			answer, err := m.ask(ctx, r.NodeId, statusRequest(tablet))
+			return err == nil && wished(answer.GetStatus())
+		})
+		if len(replicas)-len(left) >= most {
+			return nil
+		}
+		if err := txn.Sleep(ctx, mergePause); err != nil {
+			return fmt.Errorf("meta: the replica of tablet %d on node %d is not there yet: %w", tablet,
+				left[0].NodeId, err)
+		}
+	}
+}
+
+// settle finds out whether the left tablet, as it was then, has taken the rows of the frozen
+// one, and sees to it that it never does if it has not: then it releases the frozen one and
+// returns nil. The log of the left tablet decides: its first entry at that epoch.
+func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
+	for {
+		now, err := m.status(ctx, left.TabletId)
+		var refused *txn.ServerError
+		switch {
+		case errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
+			// It was merged into another itself: had it taken these rows, a majority of the
+			// frozen replicas would have gone before, and could not be released.
+			return nil, m.release(ctx, frozen)
+		case err != nil:
+			return nil, err
+		case now.GetTook().GetTabletId() == frozen.TabletId:
+			return now.Tablet, m.finishTaken(ctx, now)
+		case now.GetTablet().GetEpoch() > left.Epoch:
+			return nil, m.release(ctx, frozen)
+		}
+		// From this entry on, no order to take the rows counts any more.
+		if _, err := m.step(ctx, left, pb.MergeRequest_STEP_RELEASE, nil); err != nil && ctx.Err() != nil {
+			return nil, err
+		}
+		if err := txn.Sleep(ctx, mergePause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// release ends that the tablet is frozen. If it is not any more, that is no error.
+func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error {
+	_, err := m.step(ctx, frozen, pb.MergeRequest_STEP_RELEASE, nil)
+	var refused *txn.ServerError
+	if errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET {
+		return nil
+	}
+	return err
+}
+
+// finishTaken records a tablet that has taken another's rows, and releases it once most of
+// the other's replicas are gone.
+func (m *Merges) finishTaken(ctx context.Context, s *pb.StatusResponse) error {
+	d := s.Tablet
+	m.schema.router.Update(d)
+	if err := m.schema.tablets.Report(ctx, d); err != nil {
+		return err
+	}
+	if err := m.schema.tablets.forgetMerged(ctx); err != nil {
+		return err
+	}
+	err := m.await(ctx, d.TabletId, d.Replicas, len(d.Replicas)/2+1, func(s *pb.StatusResponse) bool {
+		return s.GetTablet().GetEpoch() >= d.Epoch
+	})
+	if err != nil {
+		return err
+	}
+	return m.release(ctx, d)
+}
+
+// Finish brings merges to their end that the statuses of leaders show to be half done.
+func (m *Merges) Finish(ctx context.Context, leaders ...*pb.StatusResponse) error {
+	var errs []error
+	for _, s := range leaders {
+		switch {
+		case s.GetTook() != nil:
+			errs = append(errs, m.finishTaken(ctx, s))
+		case s.GetFrozenFor() != nil:
+			_, err := m.settle(ctx, s.Tablet, s.FrozenFor)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var _ AskReplica = (*route.Carrier)(nil).AskReplica
