@@ -13,6 +13,7 @@ import (
 	"github.com/percolator-go/percolator/actors/archiver"
 	"github.com/percolator-go/percolator/actors/backfill"
 	"github.com/percolator-go/percolator/actors/collector"
+	"github.com/percolator-go/percolator/actors/merger"
 	"github.com/percolator-go/percolator/actors/oracle"
 	"github.com/percolator-go/percolator/actors/placement"
 	"github.com/percolator-go/percolator/actors/splitter"
@@ -34,7 +35,7 @@ type job interface {
 }
 
 // leaderJobs are the jobs that run while this node leads meta: placement, collection of
-// history, splits, back-fills, timers and backups. It owns which of them run, and by which policy. The
+// history, splits, merges, back-fills, timers and backups. It owns which of them run, and by which policy. The
 // worker of changes starts and ends them, and so may wait for them; any goroutine may
 // wake one or ask for its status. A job that did not end in time may still be in its turn
 // while the node leads no more; none starts beside it.
@@ -62,6 +63,7 @@ type leaderJobs struct {
 	collector *collector.Collector // nil: history is not collected from here
 	placement *placement.Placement // nil: replicas are not placed from here
 	splitter  *splitter.Splitter   // nil: tablets are not split from here
+	merger    *merger.Merger       // nil: nor merged
 	archiver  *archiver.Job        // nil: no backups are made from here
 }
 
@@ -137,8 +139,8 @@ func (l *leaderJobs) start(ctx context.Context) (err error) {
 	}
 	// All are tried, so that the log names everything that cannot start. One that the
 	// policy or the configuration forbids returns nil and does not run.
-	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startPlacement(),
-		l.startTimers(), l.startArchiver())
+	err = errors.Join(l.startBackfills(), l.startCollector(), l.startSplitter(), l.startMerger(),
+		l.startPlacement(), l.startTimers(), l.startArchiver())
 	if err != nil {
 		// Not under ctx, which may be what has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), jobsTimeout)
@@ -161,7 +163,8 @@ func (l *leaderJobs) began(j job, set func()) {
 // stay in running. Only the worker calls it, or Drain after the worker has ended.
 func (l *leaderJobs) end(ctx context.Context) error {
 	l.mu.Lock()
-	l.backfills, l.collector, l.placement, l.splitter, l.archiver = nil, nil, nil, nil, nil
+	l.backfills, l.collector, l.placement = nil, nil, nil
+	l.splitter, l.merger, l.archiver = nil, nil, nil
 	l.mu.Unlock()
 	l.started = false
 	var late []job

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/percolator-go/percolator/actors/merger"
 	"github.com/percolator-go/percolator/actors/splitter"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/version"
 )
 
 // startSplitter starts the job that splits tablets by size and load, unless the policy
@@ -29,6 +31,25 @@ func (l *leaderJobs) startSplitter() error {
 	return nil
 }
 
+// startMerger starts the job that merges tablets; where the policy is that none is split, it
+// only finishes merges that were begun. The rest is as with the splitter.
+func (l *leaderJobs) startMerger() error {
+	tune, p := l.cfg.Splits, l.policy
+	interval := cmp.Or(tune.Interval, merger.DefaultInterval)
+	m, err := merger.Spawn(l.system, merger.Config{
+		Meta: l.meta.Merges, Overview: recentStatuses{l.statuses, interval / 4},
+		FinishOnly: p.GetNoSplits() || !l.gate.Has(version.Merges),
+		MaxBytes:   cmp.Or(p.GetSplitBytes(), splitter.DefaultMaxBytes),
+		MaxLoad:    cmp.Or(p.GetSplitLoad(), splitter.DefaultMaxLoad),
+		Interval:   interval, After: tune.MergeAfter, Logger: l.cfg.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	l.began(m, func() { l.merger = m })
+	return nil
+}
+
 // splitsStatus returns the splitter's status; nil if it does not run here.
 func (l *leaderJobs) splitsStatus() *pb.SplitsStatus {
 	l.mu.Lock()
@@ -36,5 +57,9 @@ func (l *leaderJobs) splitsStatus() *pb.SplitsStatus {
 	if l.splitter == nil {
 		return nil
 	}
-	return l.splitter.Status()
+	s := l.splitter.Status()
+	if l.merger != nil {
+		s.Merged = l.merger.Merged()
+	}
+	return s
 }

@@ -19,8 +19,8 @@ import (
 // them. It begins anew (forget) with each leadership and each split.
 type history struct {
 	garbage
-	unknown  bool // nobody has surveyed the tablet since this replica leads: there may be anything
-	dropped  bool // the tablet's table is dropped, and was surveyed as such
+	unknown  bool           // nobody has surveyed the tablet since this replica leads: there may be anything
+	dropped  mvcc.Timestamp // the last drop of one of its tables since which it was surveyed; 0: none
 	pass     *pass
 	inFlight bool // a step is proposed and not yet visible
 	armed    bool // a reminder for the next step is under way, perhaps from before forget
@@ -48,8 +48,8 @@ type pass struct {
 	safepoint mvcc.Timestamp
 	list      []mvcc.Garbage // to be looked at; in the order of mvcc.SortGarbage
 	survey    bool
-	dropped   bool // the tablet's table was dropped when it began
-	asked     bool // a read worker looks for more
+	dropped   mvcc.Timestamp // the last drop of one of the tablet's tables when it began; 0: none
+	asked     bool           // a read worker looks for more
 	place     mvcc.SurveyPlace
 	cost      time.Duration // of the survey so far
 }
@@ -115,14 +115,15 @@ func (h *history) note(muts []mvcc.Mutation) {
 	}
 	// Scratch must not keep the proposal's strings in memory.
 	clear(h.scratch)
-	if h.dropped && len(muts) > 0 && !muts[0].Delete {
-		h.dropped = false // a commit that came late: its record goes as well
+	if h.dropped != 0 && len(muts) > 0 && !muts[0].Delete {
+		h.dropped = 0 // a commit that came late: its record goes as well
 	}
 }
 
 // begin begins a pass if the applied safepoint has reached anything and no pass is under
-// way. dropped says that the tablet's table is dropped as of the safepoint.
-func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
+// way. dropped is when the last of the tablet's tables was dropped, as of the safepoint; 0 if
+// none was.
+func (h *history) begin(safepoint, dropped mvcc.Timestamp) {
 	if h.pass != nil || safepoint == 0 {
 		return
 	}
@@ -130,7 +131,7 @@ func (h *history) begin(safepoint mvcc.Timestamp, dropped bool) {
 	// there stands for many entries, and deletions are counted off all that waits, so its
 	// figures are too low.
 	late := !h.all && safepoint.Millis()-h.surveyed.Millis() > h.resurvey().Milliseconds()
-	if h.unknown || late || h.surveyWorth(safepoint) || (dropped && !h.dropped) {
+	if h.unknown || late || h.surveyWorth(safepoint) || dropped > h.dropped {
 		// What is written from here on is remembered; what was there before, the survey
 		// finds.
 		h.garbage = newGarbage()
@@ -225,9 +226,8 @@ type collectStep struct{}
 // beginPass begins a pass if this replica leads and there is anything to collect. The
 // meta tablet keeps its history.
 func (t *Tablet) beginPass() {
-	if t.leading && t.id != MetaTabletID {
-		dropped := t.appliedCatalogue.DroppedAt(mvcc.TableID(t.descriptor.StartTable),
-			t.appliedSafepoint)
+	if t.leading && t.id != MetaTabletID && t.frozen == nil {
+		dropped := t.appliedCatalogue.LastDrop(t.descriptor, t.appliedSafepoint)
 		t.history.begin(t.appliedSafepoint, dropped)
 	}
 }
@@ -241,7 +241,7 @@ func (t *Tablet) onCollectStep() {
 	p := h.pass
 	switch {
 	// Nothing to do, or what is under way arms the next reminder when it ends.
-	case p == nil || !t.leading || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
+	case p == nil || !t.leading || t.frozen != nil || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
 	// Nothing may be proposed now; it is looked at again soon.
 	case t.drain.op != nil || noRoom(t.logs, t.store) != nil:
 		h.arm(retryPause)

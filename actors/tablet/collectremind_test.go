@@ -8,12 +8,12 @@ func TestOneReminder(t *testing.T) {
 	sent := 0
 	h := history{remind: func() { sent++ }}
 	h.forget()
-	h.begin(1, false)
+	h.begin(1, 0)
 	if sent != 1 {
 		t.Fatalf("%d reminders of the first pass", sent)
 	}
 	h.forget()
-	if h.begin(1, false); sent != 1 {
+	if h.begin(1, 0); sent != 1 {
 		t.Errorf("%d reminders are under way after a split", sent)
 	}
 }

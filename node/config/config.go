@@ -173,7 +173,10 @@ type Splits struct {
 	// MaxTablets is the most tablets, however they are made; default 1024. Of a new
 	// cluster's policy, as MaxBytes, MaxLoad and Off are.
 	MaxTablets int
-	// Off: tablets are split on request only.
+	// MergeAfter is how long two tablets of a table must have been small together before
+	// they are merged; default 5 min.
+	MergeAfter time.Duration
+	// Off: tablets are split and merged on request only.
 	Off bool
 }
 

@@ -87,6 +87,17 @@ func (c *Catalogue) DroppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
 	return at != 0 && at <= ts
 }
 
+// LastDrop returns when the last of those tables was dropped that the tablet can hold rows of,
+// as of the timestamp; 0 if none was.
+func (c *Catalogue) LastDrop(d *pb.TabletDescriptor, ts mvcc.Timestamp) (last mvcc.Timestamp) {
+	for id, at := range c.droppedTS {
+		if _, holds := wire.Clip(d, mvcc.Span{Table: id}); holds && at <= ts {
+			last = max(last, at)
+		}
+	}
+	return last
+}
+
 // Version returns the catalogue's version. 0 is that of a tablet which was told of none.
 func (c *Catalogue) Version() uint64 { return c.Message.GetVersion() }
 

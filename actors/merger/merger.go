@@ -1,0 +1,130 @@
+package merger
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/wire"
+)
+
+// This file has the merger's configuration and its actor.
+
+// Meta merges tablets. *meta.Merges implements it.
+type Meta interface {
+	// Finish brings merges to their end that the statuses of leaders show to be half done.
+	Finish(ctx context.Context, leaders ...*pb.StatusResponse) error
+	// Mergeable returns a function that reports whether two adjacent tablets may be merged,
+	// and whether at once, because nobody uses them.
+	Mergeable(ctx context.Context) (func(left, right *pb.TabletDescriptor) (may, unused bool), error)
+	// MergeAt takes the boundary at the position away, and returns the tablet that holds it
+	// then. If the tablets have to be brought together first, it has that begun and fails.
+	MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error)
+}
+
+// Overview provides recent statuses of tablets.
+type Overview interface {
+	// Leaders returns the latest known status of each tablet's leader. Tablets that could
+	// not be asked are missing. The merger does not modify the messages.
+	Leaders(ctx context.Context) ([]*pb.StatusResponse, error)
+}
+
+// Defaults of Config.
+const (
+	DefaultInterval = 10 * time.Second
+	DefaultAfter    = 5 * time.Minute
+)
+
+const (
+	// share is the part of what a tablet is split at that two tablets may have together.
+	share = 4
+	// shareOfNothing is the part that counts as nothing. Sizes are not exact.
+	shareOfNothing = 64
+	// cooldown is the time after a failed merge before the boundary is tried again.
+	cooldown = 30 * time.Second
+	// turnTime bounds the merges of one turn, mergeTimeout one of them.
+	turnTime     = 10 * time.Second
+	mergeTimeout = 15 * time.Second
+)
+
+// Config configures a merger. Meta, Overview, MaxBytes and MaxLoad are required; other zero
+// fields take their defaults.
+type Config struct {
+	Meta     Meta
+	Overview Overview
+
+	// FinishOnly has half-done merges finished and none begun.
+	FinishOnly bool
+	MaxBytes   uint64        // a tablet of that size is split
+	MaxLoad    uint64        // likewise of that many operations per second
+	Interval   time.Duration // pause between turns
+	After      time.Duration // how long two tablets must have been small together
+	Logger     *slog.Logger
+}
+
+var errConfig = errors.New("merger: Meta, Overview, MaxBytes and MaxLoad are required")
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Meta == nil || c.Overview == nil || c.MaxBytes == 0 || c.MaxLoad == 0 {
+		return c, errConfig
+	}
+	if c.Interval == 0 {
+		c.Interval = DefaultInterval
+	}
+	if c.After == 0 {
+		c.After = DefaultAfter
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Merger is the running actor. Its methods may be called concurrently.
+type Merger struct {
+	*actorkit.Turns
+	work *work
+}
+
+// Spawn starts the actor. It fails if a required field is missing or the name is taken.
+func Spawn(system *actor.ActorSystem, cfg Config) (*Merger, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	w := newWork(cfg)
+	turns, err := actorkit.SpawnTurns(system, actorkit.TurnsConfig{
+		Name: "merger", First: cfg.Interval / 4, Turn: func(ctx context.Context) time.Duration {
+			return w.turn(ctx, time.Now())
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Merger{turns, w}, nil
+}
+
+// Merged returns how many boundaries it has taken away since it started.
+func (m *Merger) Merged() uint64 { return m.work.merged.Load() }
+
+// work is the actor's state. Only the actor's goroutine uses it, except merged.
+type work struct {
+	cfg    Config
+	small  map[wire.Position]time.Time // by boundary: since when both sides have been small together
+	failed map[wire.Position]time.Time // by boundary: when its cooldown ends
+	half   map[uint64]uint64           // half-done merges of the last turn: a tablet's epoch
+	merged atomic.Uint64
+}
+
+func newWork(cfg Config) *work {
+	return &work{
+		cfg: cfg, small: map[wire.Position]time.Time{}, failed: map[wire.Position]time.Time{},
+		half: map[uint64]uint64{},
+	}
+}
