@@ -69,6 +69,8 @@ var properties = []property{
 		assertion: "ATTEMPTS-FORGOTTEN: .*"},
 	{tag: "suspects_together", pkg: "actors/observer", test: "^TestSuspectsRunAlone$",
 		assertion: "SUSPECTS-TOGETHER: .*"},
+	{tag: "running_forgotten", pkg: "actors/observer", test: "^TestPausedWhileRunning$",
+		assertion: "TWICE-AT-ONCE: .*"},
 	{tag: "end_untold", pkg: "actors/observer", test: "^TestWeakClearTellsOfTheRun$",
 		assertion: "HIDDEN: .*"},
 	{tag: "end_forgotten", pkg: "actors/tablet", test: "^TestRunsThatEndLaterAreHidden$",

@@ -1,0 +1,140 @@
+package observer
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/internal/notify"
+)
+
+// inHand returns how many cells the dispatcher has and how many runs count as stuck.
+func inHand(t *testing.T, d *Dispatcher) (cells, stuck int) {
+	t.Helper()
+	if err := d.inTurn(t.Context(), func(a *dispatcherActor) {
+		cells, stuck = len(a.entries), a.stuck+a.order[0].stuck
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return cells, stuck
+}
+
+// impatient has the dispatcher give up on a function at once.
+func impatient(c *Config) {
+	c.Observers[0].Spec.Deadline, c.Grace = time.Millisecond, time.Millisecond
+	c.FailureBase, c.FailureMax = time.Millisecond, time.Millisecond
+}
+
+// TestParkedWhileStuck: a row that is parked while its function still has not returned does not
+// run again when it does, and its run is stuck no more.
+func TestParkedWhileStuck(t *testing.T) {
+	gate, calls := make(chan struct{}), atomic.Int32{}
+	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		calls.Add(1)
+		<-gate
+		return nil
+	}, func(c *Config) {
+		impatient(c)
+		c.Observers[0].Spec.MaxAttempts = 1
+	})
+	offer(t, d, "a", client.change(cellOf("a")), nil)
+	until(t, "parked", func() bool { return d.Stats()[0].Parked == 1 })
+	close(gate)
+	until(t, "it is forgotten", func() bool {
+		cells, _ := inHand(t, d)
+		return cells == 0
+	})
+	if _, stuck := inHand(t, d); calls.Load() != 1 || stuck != 0 {
+		t.Errorf("it ran %d times, %d runs are stuck", calls.Load(), stuck)
+	}
+}
+
+// TestStuckBatch: the cells of a batch whose function does not return run each by itself
+// meanwhile.
+func TestStuckBatch(t *testing.T) {
+	began, gate, stuck := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	alone := make(chan string, 9)
+	d, client := probe(t, nil, func(c *Config) {
+		impatient(c)
+		s := &c.Observers[0].Spec
+		s.Func, s.Batch, s.Deadline = nil, 10, 200*time.Millisecond
+		s.BatchFunc = func(_ context.Context, _ *percolator.Tx,
+			changes []percolator.Notification) error {
+			switch {
+			case changes[0].Row == "agate":
+				close(began)
+				<-gate
+			case len(changes) > 1:
+				<-stuck
+			default:
+				alone <- changes[0].Row
+			}
+			return nil
+		}
+	})
+	defer close(stuck)
+	for _, row := range []string{"agate", "a1", "a2"} {
+		offer(t, d, row, client.change(cellOf(row)), nil)
+		if row == "agate" {
+			<-began
+		}
+	}
+	close(gate)
+	until(t, "both run alone", func() bool { return len(alone) == 2 })
+	if one, other := <-alone, <-alone; one == other {
+		t.Errorf("%s ran twice", one)
+	}
+}
+
+// TestPausedWhileRunning: a cell that runs while its observer is paused and resumed does not run
+// twice at once. Catches BROKEN=running_forgotten.
+func TestPausedWhileRunning(t *testing.T) {
+	gate, at := make(chan struct{}), atomic.Int32{}
+	d, client := probe(t, func(context.Context, *percolator.Tx, percolator.Notification) error {
+		if at.Add(1) > 1 {
+			t.Error("TWICE-AT-ONCE: two runs of one cell")
+		}
+		<-gate
+		at.Add(-1)
+		return nil
+	}, func(c *Config) { c.Observers[0].Spec.Concurrency = 4 })
+	offer(t, d, "a", client.change(cellOf("a")), nil)
+	until(t, "it runs", func() bool { return at.Load() == 1 })
+	pause(t, d, true)
+	pause(t, d, false)
+	if got := offer(t, d, "a", client.change(cellOf("a")), nil); got != notify.Collapsed {
+		t.Errorf("TWICE-AT-ONCE: a cell that runs is offered: %v", got)
+	}
+	close(gate)
+	until(t, "both changes have run", func() bool { return d.Stats()[0].Commits == 2 })
+}
+
+// TestAttemptsEndWithSuccess: a change that comes while the run of an earlier one succeeds at last
+// has no attempts of that one.
+func TestAttemptsEndWithSuccess(t *testing.T) {
+	attempts := make(chan int, 9)
+	var client *fakeClient
+	var d *Dispatcher
+	d, client = probe(t, func(_ context.Context, _ *percolator.Tx, n percolator.Notification) error {
+		attempts <- n.Attempt
+		switch n.Attempt {
+		case 0:
+			if len(attempts) == 1 {
+				return errors.New("bad")
+			}
+		case 1:
+			offer(t, d, "a", client.change(cellOf("a")), nil)
+		}
+		return nil
+	}, func(c *Config) { c.FailureBase, c.FailureMax = time.Millisecond, time.Millisecond })
+	offer(t, d, "a", client.change(cellOf("a")), nil)
+	until(t, "three runs", func() bool { return len(attempts) == 3 })
+	for i, want := range []int{0, 1, 0} {
+		if got := <-attempts; got != want {
+			t.Errorf("ATTEMPTS-KEPT: run %d has attempt %d, want %d", i, got, want)
+		}
+	}
+}
