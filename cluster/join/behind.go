@@ -11,9 +11,9 @@ import (
 // Whether a directory is an older copy of the same run. Its starts do not tell, for they are
 // the same. But whatever a node promises to others, votes and acknowledgments, is in its Raft
 // log first, and how far that has come is a number that only grows. Each node tells it with
-// every message, and the others remember the highest: in memory, and durably as of the last
-// Upkeep. A node that starts says how far its log had come, and who has heard of more answers
-// so. That is no reason to wait: it is certain. The node discards its replicas, which are
+// every batch of messages, and the others remember the highest: in memory, and durably as of
+// one Upkeep ago. A node that starts says how far its log had come, and whoever has heard of
+// more answers so. That is no reason to wait: it is certain. The node discards its replicas, which are
 // made anew from the others', and asks again.
 
 // discardStep is by how much a node raises its numbers above the highest that it has heard of
