@@ -2,9 +2,11 @@ package tablet
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -164,6 +166,9 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 	if right := command.GetMerge().GetRight(); right != nil {
 		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once, so that it does", right.TabletId)
 	}
+	if kind := unsettled(command); kind != "" {
+		return nil, fmt.Errorf("it is a %s, which only a node that runs can apply", kind)
+	}
 	if !change {
 		return command, s.take(b, st, command, size)
 	}
@@ -172,6 +177,26 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 		s.stateChanged = true
 	}
 	return command, nil
+}
+
+// settled are the fields of a command that take and replayEntry apply, or that change
+// nothing in the store.
+var settled = []protoreflect.Name{
+	"epoch", "proposal", "effects", "split", "catalogue", "raise_mark", "bound", "safepoint",
+	"checksum", "replicas", "sized", "traces", "merge",
+}
+
+// unsettled returns the name of a field of the command that is none of settled; empty if
+// there is none. An entry that is left out would make this replica differ from what its group
+// has decided.
+func unsettled(c *wire.Command) (kind string) {
+	c.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if !slices.Contains(settled, f.Name()) {
+			kind = string(f.Name())
+		}
+		return kind == ""
+	})
+	return kind
 }
 
 // Reform adds to the batch that the tablet's replica, whose log is applied as a whole, is

@@ -358,9 +358,10 @@ func (p *planner) cover() error {
 		case !ok:
 			p.plan.Obsolete = append(p.plan.Obsolete, t.Tablet)
 			continue
+		case got.start != had.start: // a split leaves the id with the left side
+			return fmt.Errorf("%w: tablet %d begins with rows that another one has", ErrUnfit, t.Tablet)
 		case got != had:
-			rest := had.less(got)
-			d := rest[len(rest)-1].within(&pb.TabletDescriptor{TabletId: t.Tablet})
+			d := had.less(got)[0].within(&pb.TabletDescriptor{TabletId: t.Tablet})
 			t.Cleared = &Descriptor{d}
 			got.within(t.Descriptor.TabletDescriptor)
 		}

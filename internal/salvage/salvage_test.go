@@ -308,7 +308,7 @@ func TestInterrupted(t *testing.T) {
 			done = false
 			w.crash(i, uint64(cut))
 			if _, err := join.OpenSelf(w.stores[i]); cut > 0 && !errors.Is(err, join.ErrUnfinishedRecovery) {
-				t.Fatalf("after %d steps the node starts: %v", cut, err)
+				t.Fatalf("HALF-APPLIED: after %d steps the node starts: %v", cut, err)
 			} else if cut == 0 {
 				break // nothing was written, and the node has started: another plan is needed
 			}

@@ -429,4 +429,10 @@ var properties = []property{
 		assertion: "DEAD-RETURNS: .*"},
 	{tag: "pending_left_out", pkg: "backup", test: "^TestTimersAndWeakNotificationsAreRestored$",
 		assertion: "ASLEEP: .*"},
+	{tag: "recover_changed_store", pkg: "internal/salvage", test: "^TestOtherStore$",
+		assertion: "OTHER-STORE: .*"},
+	{tag: "recover_half_applied", pkg: "internal/salvage", test: "^TestInterrupted$",
+		assertion: "HALF-APPLIED: .*"},
+	{tag: "recover_unverified_ends", pkg: "internal/cli", test: "^TestRecoverVerify$",
+		assertion: "UNVERIFIED: .*"},
 }
