@@ -51,6 +51,7 @@ func TestSmoke(t *testing.T) {
 	o := options{
 		duration: 50 * time.Millisecond, callers: []int{4, 64}, rounds: 1, changes: 10,
 		dir: t.TempDir(), documents: 100, workers: []int{2, 4}, batches: []int{1, 10},
+		leaves: 100,
 	}
 	if err := runAll(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
@@ -71,5 +72,8 @@ func TestSmoke(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "4 workers") {
 		t.Error("no clustering")
+	}
+	if !strings.Contains(out.String(), "one change:") {
+		t.Error("no fan-out")
 	}
 }

@@ -112,7 +112,7 @@ func clusterOnce(ctx context.Context, o options, workers, batch int) (c clustere
 	}
 	runtime.GC()
 	began, used := time.Now(), cpuTime()
-	if err := loadDocuments(ctx, n.DB(), o.documents); err != nil {
+	if err := loadRows(ctx, n.DB(), o.documents, documents, make([]byte, documentBytes)); err != nil {
 		return c, err
 	}
 	if err := n.DB().WaitIdle(ctx); err != nil {
@@ -173,16 +173,16 @@ func cluster(ctx context.Context, tx *percolator.Tx, changes []percolator.Notifi
 	return nil
 }
 
-// loadDocuments writes documents in transactions of loadBatch.
-func loadDocuments(ctx context.Context, db *percolator.DB, count int) error {
-	text := make([]byte, documentBytes)
+// loadRows writes rows in transactions of loadBatch.
+func loadRows(ctx context.Context, db *percolator.DB, count int, column percolator.Column,
+	value []byte) error {
 	var group errgroup.Group
 	group.SetLimit(loadCallers)
 	for first := 0; first < count; first += loadBatch {
 		group.Go(func() error {
 			return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 				for i := first; i < min(first+loadBatch, count); i++ {
-					tx.Set(row(0, i), documents, text)
+					tx.Set(row(0, i), column, value)
 				}
 				return nil
 			})

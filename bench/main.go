@@ -5,6 +5,8 @@
 //	go run ./bench                     the table, then how long a commit's observer takes to start
 //	go run ./bench -only clustering -documents 20000
 //	                                   the paper's document clustering, with more and more observer workers
+//	go run ./bench -only fan-out -leaves 100000
+//	                                   one change that sets off as many runs, beside small transactions
 //	go run ./bench -only costs -callers 64 -rounds 9
 //	                                   what metrics, the console and traces take from a node, by turns
 //	go run ./bench -sync-delay 2ms     the same under strace, with that much added to every sync (needs strace)
@@ -32,6 +34,7 @@ type options struct {
 	profile   profiles
 	only      string
 	documents int
+	leaves    int
 	workers   []int
 	batches   []int
 }
@@ -49,6 +52,7 @@ func run(ctx context.Context) error {
 	}
 	o := options{}
 	flag.IntVar(&o.documents, "documents", 0, "documents to cluster (try 20000); 0: none")
+	flag.IntVar(&o.leaves, "leaves", 0, "rows that one change writes, each with an observer (try 100000); 0: none")
 	workers := flag.String("workers", "16,64,128,256",
 		"with -documents: numbers of observer workers, in turn; ratios are to the first")
 	batches := flag.String("batches", "1,100",
@@ -112,10 +116,15 @@ func runAll(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 	}
-	if o.documents == 0 || !strings.Contains(clustering, o.only) {
+	if o.documents != 0 && strings.Contains(clustering, o.only) {
+		if err := measureClustering(ctx, o, out); err != nil {
+			return err
+		}
+	}
+	if o.leaves == 0 || !strings.Contains(fanout, o.only) {
 		return nil
 	}
-	return measureClustering(ctx, o, out)
+	return measureFanout(ctx, o, out)
 }
 
 // delayed marks the process that runs under strace.
