@@ -62,16 +62,16 @@ type readJob struct {
 	calls  []*Call
 }
 
-// countJob counts a large column of the notification index.
-type countJob struct {
+// indexJob works on the notification index.
+type indexJob struct {
 	tablet *mailbox
-	count  *memory.Count
+	job    memory.Job
 }
 
-// run counts on a background worker. The result goes back in the same message.
-func (j *countJob) run() {
-	j.count.Run()
-	j.tablet.send(j.count)
+// run works on a background worker. The result goes back in the same message.
+func (j *indexJob) run() {
+	j.job.Run()
+	j.tablet.send(j.job)
 }
 
 // NewReadPool starts n workers for reads and a quarter as many, at least one, for what is

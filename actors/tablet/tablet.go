@@ -123,7 +123,7 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 	t.history.forget()
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
-		Count: func(c *memory.Count) { t.reads.background.submit(&countJob{t.self, c}) },
+		Background: func(j memory.Job) { t.reads.background.submit(&indexJob{t.self, j}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
 	t.waiting = waitingOps{
@@ -214,8 +214,8 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.fail(m.err)
 	case *readersFree:
 		t.reads.submit()
-	case *memory.Count:
-		if err := t.memory.Counted(m); err != nil {
+	case memory.Job:
+		if err := t.memory.Finish(m); err != nil {
 			t.fail(err)
 		}
 	case *stamped:

@@ -16,9 +16,23 @@ import (
 type Config struct {
 	Store   *store.Store
 	Limits  mvcc.Limits
-	Indexed int          // entries of each kind that the index keeps of a column at most
-	Count   func(*Count) // has it run on another goroutine, and then handed to Counted
+	Indexed int // entries of each kind that the index keeps of a column at most
+	// Background has the job's Run called on another goroutine, and then Finish in the tablet's
+	// turn.
+	Background func(Job)
 }
+
+// Job is work on the notification index that takes too long for a turn: a Count or a Refill.
+type Job interface {
+	// Run does the work, on any goroutine.
+	Run()
+	// finish takes in what it has found, in the tablet's turn. The index may have been dropped
+	// meanwhile, by a split or with the leadership: the column of now is another one then.
+	finish(*Memory) error
+}
+
+// Finish takes in what a job has found that has run.
+func (m *Memory) Finish(j Job) error { return j.finish(m) }
 
 // Memory is what a leader holds in memory. It belongs to the tablet's actor.
 type Memory struct {

@@ -26,6 +26,7 @@ type notifyColumn struct {
 	intents  *btree.BTreeG[mvcc.CellIntent] // by row and start timestamp; nil: too many
 	queue    *notifyQueue                   // of those that wait; nil: the order is not known
 	tally
+	refilling
 	// A read worker still counts what was on disk at the load; tally has only what has
 	// changed since, and so may be below zero. There are no trees and no queue meanwhile.
 	uncounted bool
@@ -104,7 +105,7 @@ func (m *Memory) load(c *notifyColumn, key columnKey, span mvcc.Span) error {
 	// The Snap goes to the worker, which closes it. Changes since are counted in the column's
 	// own tally, and the sum of both is exact.
 	*c = notifyColumn{uncounted: true}
-	m.cfg.Count(&Count{column: c, key: key, span: span, snap: snap})
+	m.cfg.Background(&Count{column: c, key: key, span: span, snap: snap})
 	return nil
 }
 
@@ -134,16 +135,13 @@ type Count struct {
 	err    error
 }
 
-// Run does the counting, on any goroutine, and closes the Snap. Then Counted is to be
-// called, in the tablet's turn.
+// Run does the counting, on any goroutine, and closes the Snap.
 func (c *Count) Run() {
 	defer c.snap.Close()
 	c.err = c.tally.count(c.snap, c.key, c.span, math.MaxInt)
 }
 
-// Counted completes a column's count, unless the index has been dropped meanwhile, by a
-// split or with the leadership: the column of now is another one then.
-func (m *Memory) Counted(c *Count) error {
+func (c *Count) finish(m *Memory) error {
 	if c.err != nil || m.columns[c.key] != c.column {
 		return c.err
 	}
@@ -151,6 +149,7 @@ func (m *Memory) Counted(c *Count) error {
 	c.column.uncounted = false
 	c.column.revive()
 	m.changes++
+	m.refill(c.key, c.column)
 	return nil
 }
 
@@ -164,8 +163,9 @@ func (c *notifyColumn) revive() {
 		c.notifies = newNotifyTree()
 	}
 	// What is parked has no place in the queue, so only the pending ones count.
-	if c.pending == 0 && (c.queue == nil || c.queue.lost) {
+	if c.queue == nil || c.queue.lost && c.pending == 0 {
 		c.queue = newNotifyQueue()
+		c.queue.lost = c.pending > 0
 	}
 	if c.intents == nil && c.tally.intents == 0 {
 		c.intents = newIntentTree()
@@ -256,6 +256,7 @@ func (m *Memory) change(changes []Change) {
 			c.changeNotify(ch, m.cfg.Indexed)
 		}
 		c.revive()
+		m.refill(keyOfCell(ch.cell), c)
 	}
 }
 
@@ -268,6 +269,7 @@ func (c *notifyColumn) changeNotify(ch *Change, most int) {
 	if ch.after != nil {
 		c.countNotify(ch.after, 1)
 	}
+	c.note(ch.cell.Row)
 	if c.queue != nil {
 		c.queue.change(ch, most)
 	}

@@ -20,8 +20,8 @@ import (
 //
 // It belongs to the column of the index, and so to the tablet's actor; readers have
 // copies of its tree. It holds as many notifications as the index may; what comes while
-// it is full is not in it, which lost says, and is found by walks of the column when the
-// queue is empty.
+// it is full is not in it, which lost says, and is read from disk, in the order of rows, once
+// there is room (Refill).
 type notifyQueue struct {
 	next   uint64            // place; the first is 1
 	places map[string]uint64 // by row
@@ -73,13 +73,18 @@ func (q *notifyQueue) change(ch *Change, most int) {
 	}
 }
 
-// put adds a notification at the end, unless the queue is full, or ever was: then the rest
-// is found by walks once the queue is empty (revive).
+// put adds a notification at the end, unless the queue is full, or was and has not been refilled
+// whole since.
 func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
 		q.lost = true // what comes later would overtake it
 		return
 	}
+	q.add(n)
+}
+
+// add adds a notification at the end.
+func (q *notifyQueue) add(n mvcc.CellNotify) {
 	q.next++
 	q.places[n.Cell.Row] = q.next
 	q.tree.Set(evaluate.Queued{Place: q.next, Notify: n})
