@@ -55,6 +55,31 @@ func (a *arena) splitSomewhere(ctx context.Context) error {
 	return nil
 }
 
+// mergeSomewhere merges two tablets of the workloads' table, once there are many: what is
+// refused, or cannot be done while something else goes on, is no failure.
+func (a *arena) mergeSomewhere(ctx context.Context) error {
+	const many = 4
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	client := handle.Client(a.db)
+	id, err := client.TableID(ctx, workload.Table)
+	found, walkErr := walk(ctx, a.db)
+	var rows [][]byte
+	for _, d := range found {
+		if mvcc.TableID(d.StartTable) == id && len(d.StartRow) > 0 {
+			rows = append(rows, d.StartRow)
+		}
+	}
+	if err != nil || walkErr != nil || len(rows) < many {
+		a.log("nothing to merge: %v", errors.Join(err, walkErr))
+		return nil
+	}
+	row := rows[a.rng.IntN(len(rows))]
+	_, err = client.Admin().MergeTablets(ctx, &pb.MergeTabletsRequest{Table: workload.Table, Row: row})
+	a.log("merge %s at %s: %v", workload.Table, row, err)
+	return nil
+}
+
 // moveSomething moves the leadership of a tablet to another of its replicas, or a replica
 // to a node that has none of it.
 func (a *arena) moveSomething(ctx context.Context) error {

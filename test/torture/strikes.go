@@ -111,9 +111,10 @@ func failedSync(ctx context.Context, a *arena) error {
 	return errors.Join(err, a.start(ctx, p))
 }
 
-// splitAndMove splits a table somewhere, and moves a tablet's leadership or one of its replicas.
+// splitAndMove splits a table somewhere, merges tablets somewhere else, and moves a tablet's
+// leadership or one of its replicas.
 func splitAndMove(ctx context.Context, a *arena) error {
-	return errors.Join(a.splitSomewhere(ctx), a.moveSomething(ctx), a.moveSomething(ctx))
+	return errors.Join(a.splitSomewhere(ctx), a.mergeSomewhere(ctx), a.moveSomething(ctx), a.moveSomething(ctx))
 }
 
 // addAndDrain adds a node, lets it take its share, drains one of all, and ends that for
