@@ -175,7 +175,9 @@ func nodeKinds() []kindCase {
 		}, "node 2", "tablet 3: panic", 1},
 		{OldCopy, warning, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Stale = &pb.StaleStatus{Waiting: 2, Found: 3}
-		}, "node 2", "take no part: 2; its directory is an older copy", 1},
+			leading := r.Nodes[0].Status.Tablets[2] // tablet 3
+			leading.Replicas = []*pb.ReplicaProgress{{Replica: leading.Tablet.Replicas[1], Stale: true}}
+		}, "node 2", "take no part: 2; its directory is an older copy", 0},
 		{OldCopy, info, func(r *pb.ClusterStatusResponse) {
 			r.Nodes[1].Status.Stale = &pb.StaleStatus{Found: 1}
 		}, "node 2", "Replicas made anew", 1},
@@ -389,7 +391,7 @@ func TestSpareWhileChanging(t *testing.T) {
 		for _, n := range row.up {
 			up[n] = true
 		}
-		if got := spare(changing, up); got != row.want {
+		if got := spare(changing, up, nil); got != row.want {
 			t.Errorf("with %v: %d, want %d", row.up, got, row.want)
 		}
 	}

@@ -22,11 +22,12 @@ func (e *examination) quorums() int32 {
 		up[r.GetNode().GetNodeId()] = r.GetStatus() != nil
 		names[r.GetNode().GetNodeId()] = nodeName(r.GetNode())
 	}
+	stale := e.staleReplicas()
 	var lost []uint64
 	wanted := map[uint64]bool{} // nodes that would bring a quorum back
 	least := len(e.status.GetNodes())
 	for _, id := range slices.Sorted(maps.Keys(e.tablets)) {
-		spare := spare(e.tablets[id].GetReplicas(), up)
+		spare := spare(e.tablets[id].GetReplicas(), up, stale[id])
 		least = min(least, spare)
 		if spare >= 0 {
 			continue
@@ -44,10 +45,14 @@ func (e *examination) quorums() int32 {
 		for _, id := range slices.Sorted(maps.Keys(wanted)) {
 			nodes = append(nodes, cmp.Or(names[id], fmt.Sprintf("node %d", id)))
 		}
+		remedy := "Start these nodes again, with their directories: " + join(nodes) + "."
+		if len(nodes) == 0 {
+			remedy = "Too many of their replicas are stale: `percolator recover plan` says what is left of them."
+		}
 		e.add(critical, NoQuorum, "tablets "+list(lost),
 			fmt.Sprintf("%s of %d without a quorum: neither read nor written until enough of their nodes are back.",
 				plural(len(lost), "tablet"), len(e.tablets)),
-			"Start these nodes again, with their directories: "+join(nodes)+".")
+			remedy)
 	}
 	if least == 0 && len(e.tablets) > 0 {
 		e.noSpare(len(up))
@@ -97,16 +102,34 @@ func (e *examination) anAddress() string {
 	return "HOST:PORT"
 }
 
+// staleReplicas returns, by tablet, the replicas that its leader calls stale: they do not vote.
+func (e *examination) staleReplicas() map[uint64]map[uint64]bool {
+	stale := map[uint64]map[uint64]bool{}
+	for _, r := range e.status.GetNodes() {
+		for _, t := range r.GetStatus().GetTablets() {
+			for _, p := range t.GetReplicas() { // only a leader has them
+				if id := t.GetTablet().GetTabletId(); p.GetStale() {
+					if stale[id] == nil {
+						stale[id] = map[uint64]bool{}
+					}
+					stale[id][p.GetReplica().GetReplicaId()] = true
+				}
+			}
+		}
+	}
+	return stale
+}
+
 // spare is how many more voters of a tablet may fail; below 0: it has no quorum. While its
 // replicas are being changed both the old and the new configuration need one.
-func spare(replicas []*pb.Replica, up map[uint64]bool) int {
+func spare(replicas []*pb.Replica, up, stale map[uint64]bool) int {
 	quorum := func(counts func(*pb.Replica) bool) int {
 		voters, live := 0, 0
 		for _, r := range replicas {
 			if r.GetLearner() || !counts(r) {
 				continue
 			}
-			if voters++; up[r.GetNodeId()] {
+			if voters++; up[r.GetNodeId()] && !stale[r.GetReplicaId()] {
 				live++
 			}
 		}
