@@ -57,6 +57,9 @@ func TestEveryMetricIsExported(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	orderBackups(ctx, t, n, &pb.BackupSchedulesRequest{Set: &pb.BackupSchedule{
+		Name: "nightly", Location: t.TempDir(), EveryMs: 3600_000,
+	}})
 	var missing []string
 	defer func() {
 		if t.Failed() {
