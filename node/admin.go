@@ -14,7 +14,9 @@ import (
 	"github.com/percolator-go/percolator/cluster/admin"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // adminNode is the node as the service Admin sees it. It owns nothing; requests of
@@ -30,6 +32,8 @@ type adminNode struct {
 	tablets   *statusCache
 	gather    func() ([]*dto.MetricFamily, error) // the node's metrics
 	logLevel  *slog.LevelVar                      // nil: the log has a level of its own
+	clients   *rpc.Clients
+	others    *others
 }
 
 var _ admin.Node = (*adminNode)(nil)
@@ -114,6 +118,27 @@ func (n *adminNode) Metrics(w io.Writer) error {
 
 // LogLevel implements admin.Node.
 func (n *adminNode) LogLevel() *slog.LevelVar { return n.logLevel }
+
+// Clients implements admin.Node.
+func (n *adminNode) Clients(ctx context.Context, node uint64) ([]*pb.ClientConnection, error) {
+	if node == n.self {
+		return n.clients.List(n.self), nil
+	}
+	s, err := n.others.status(ctx, node, &pb.NodeStatusRequest{Clients: true})
+	return s.GetClients(), err
+}
+
+// Disconnect implements admin.Node.
+func (n *adminNode) Disconnect(ctx context.Context, node uint64,
+	req *pb.DisconnectClientRequest) (uint32, error) {
+	if node == n.self {
+		return n.clients.Disconnect(ctx, req.GetIdentity(), req.GetId()), nil
+	}
+	r, err := n.others.call(ctx, node, &wire.PeerRequest{
+		Body: &wire.PeerRequest_Disconnect{Disconnect: req},
+	})
+	return r.GetDisconnect().GetClosed(), err
+}
 
 // ObserverStates implements admin.Node.
 func (n *adminNode) ObserverStates(ctx context.Context) ([]*pb.ObserverState, error) {

@@ -197,7 +197,7 @@ func TestAlertsHaveTheThresholdsOfDoctor(t *testing.T) {
 	rules, limits := readText(t, alertsFile), health.Thresholds()
 	limits["percolator_certs_expiry_timestamp_seconds"] = certs.ExpiryWarning.Seconds()
 	for metric, want := range limits {
-		found := regexp.MustCompile(metric+`[^<>\n]*[<>] ([0-9.]+)(?: \* ([0-9.]+))?\n`).
+		found := regexp.MustCompile(metric+`[^<>\n]*[<>]=? ([0-9.]+)(?: \* ([0-9.]+))?\n`).
 			FindAllStringSubmatch(rules, -1)
 		if len(found) != 1 {
 			t.Errorf("%d alerts compare %s with a number", len(found), metric)
@@ -265,6 +265,7 @@ var scenes = []struct {
 	{"PercolatorConnectionFlood", flood},
 	{"PercolatorOverloaded", overload},
 	{"PercolatorBackupLate", failBackup},
+	{"PercolatorTabletsMany", splitOften},
 	{"PercolatorStoreStalled PercolatorReplicaClosed", pretend},
 }
 
@@ -581,6 +582,17 @@ func overload(ctx context.Context, t *testing.T) (before, after scrape) {
 
 // pretend is for what other tests show to be exported, and what takes too long here:
 // TestClosedReplicaIsSeen, and a disk slower than compactions.
+// splitOften makes as many tablets as the policy allows.
+func splitOften(ctx context.Context, t *testing.T) (before, after scrape) {
+	n := open(t, "", func(c *node.Config) { c.HTTP, c.Splits.MaxTablets = "127.0.0.1:0", 5 })
+	before = scrapeAll(ctx, t, n)
+	spec := percolator.TableSpec{Name: "t", SplitKeys: []string{"a", "b", "c"}}
+	if err := n.DB().CreateTable(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	return before, scrapeAll(ctx, t, n)
+}
+
 func pretend(ctx context.Context, t *testing.T) (before, after scrape) {
 	n := open(t, "", func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
 	before, after = scrapeAll(ctx, t, n), scrapeAll(ctx, t, n)

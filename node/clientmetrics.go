@@ -24,6 +24,8 @@ var (
 		"Connections closed because their client did not read its answers.")
 	displaced = counterFamily("connections_displaced_total",
 		"Connections on which nothing was asked that were closed because too many were open.", "listener")
+	clientRateRefused = counterFamily("client_rate_refused_total",
+		"Operations of remote clients that client-rate or client-table-rate has refused.")
 	clientOperation = histogramFamily("client_operation_seconds",
 		"Time that this node took for an operation of a remote client.", "operation")
 	clientErrors = counterFamily("client_errors_total",
@@ -45,6 +47,7 @@ func (m exporter) collectClients(out chan<- prometheus.Metric) {
 	send(out, clientAccepted, s.Accepted)
 	send(out, clientUnread, s.Unread)
 	send(out, displaced, s.Displaced, "clients")
+	send(out, clientRateRefused, s.RateRefused)
 	// An operation has a series from its first use on. One that this build does not know
 	// has no name.
 	for name, took := range s.Operations {

@@ -95,6 +95,7 @@ func (m exporter) Collect(out chan<- prometheus.Metric) {
 		send(out, tabletLogLength, t.LastIndex+1-min(t.FirstIndex, t.LastIndex+1), id)
 	}
 	m.collectQuorum(out, status)
+	m.collectTablets(out)
 	m.collectCerts(out, status)
 	m.collectLog(out, status)
 	m.collectHistory(out, status)

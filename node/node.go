@@ -94,6 +94,7 @@ type Node struct {
 	survey    *scanner.ClusterSurvey
 	lockd     atomic.Pointer[lockd.Lockd] // nil: it does not run; other nodes may ask before
 	transport *transport                  // of the client and of the server of remote clients
+	clients   rpc.Clients                 // remote ones
 	client    *txn.Client
 	policy    *clusterPolicy
 	status    *statuses
@@ -327,6 +328,7 @@ func (n *Node) openParts() {
 		Node: &adminNode{
 			self: self, router: n.router, client: n.client, jobs: n.jobs, observers: n.observers,
 			policy: n.policy, status: n.status, tablets: n.jobs.statuses, logLevel: n.cfg.LogLevel,
+			clients: &n.clients, others: n.others,
 			gather: func() ([]*dto.MetricFamily, error) { return n.gatherer().Gather() },
 		},
 		Logger: n.cfg.Logger,

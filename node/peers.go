@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/percolator-go/percolator/cluster/remoting"
 	"github.com/percolator-go/percolator/cluster/route"
 	"github.com/percolator-go/percolator/internal/actorkit"
+	"github.com/percolator-go/percolator/internal/rpc"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -69,7 +71,7 @@ func (n *Node) openPeers() error {
 		h := &peerHandler{
 			self: n.identity, now: n.now, router: n.router, tablets: n.tablets, oracle: n.oracle,
 			survey: n.survey,
-			lockd:  &n.lockd, waiting: n.requests, opened: n.peersOpen,
+			lockd:  &n.lockd, clients: &n.clients, waiting: n.requests, opened: n.peersOpen,
 		}
 		o.peers = peer.New(way, self, h, peer.Config{
 			System: n.system, Gate: n.gate, Reached: n.joining.self.Reached, Logger: n.cfg.Logger,
@@ -161,6 +163,7 @@ type peerHandler struct {
 	oracle  *localOracle
 	survey  *scanner.ClusterSurvey
 	lockd   *atomic.Pointer[lockd.Lockd]
+	clients *rpc.Clients
 	waiting requestQueue
 	opened  <-chan struct{} // closed when the node's carrier is there
 }
@@ -191,6 +194,12 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 			}}})
 			return
 		}
+		if body.Status.GetClients() {
+			reply(&wire.PeerResponse{Body: &wire.PeerResponse_Status{Status: &pb.NodeStatusResponse{
+				NodeId: h.self.NodeID, Incarnation: h.self.Incarnation, Clients: h.clients.List(h.self.NodeID),
+			}}})
+			return
+		}
 		// The whole status takes replicas' answers, and those of meta.
 		h.waiting.add(deadline, req, reply)
 	// The three that follow are nearly all there are: each goes straight into the mailbox of
@@ -209,6 +218,12 @@ func (h *peerHandler) Request(_ uint64, deadline time.Time, req *wire.PeerReques
 	// The one reads the catalogue from meta, the other may ask replicas: both wait.
 	case *wire.PeerRequest_Honour, *wire.PeerRequest_Recent:
 		h.waiting.add(deadline, req, reply)
+	case *wire.PeerRequest_Disconnect:
+		closed := h.clients.Disconnect(context.Background(), body.Disconnect.GetIdentity(),
+			body.Disconnect.GetId())
+		reply(&wire.PeerResponse{Body: &wire.PeerResponse_Disconnect{
+			Disconnect: &pb.DisconnectClientResponse{Closed: closed},
+		}})
 	case *wire.PeerRequest_Survey:
 		// The survey answers from memory.
 		reply(&wire.PeerResponse{

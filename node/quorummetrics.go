@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // What this node knows by itself of quorums: these series are there whatever the others
@@ -22,7 +24,23 @@ var (
 		"Tablets with a replica here that knows of no leader.")
 	leaderlessAge = gaugeFamily("tablets_leaderless_longest_seconds",
 		"For how long the first of them has known of none.")
+	tabletsKnown = gaugeFamily("tablets",
+		"Tablets of users' tables, as far as this node knows.")
+	tabletsRatio = gaugeFamily("tablets_limit_ratio",
+		"These as a part of split-max-tablets: at 1 no table is created, and none is split.")
 )
+
+// collectTablets exports how many tablets there are of those that the policy allows.
+func (m exporter) collectTablets(out chan<- prometheus.Metric) {
+	there := 0
+	for _, d := range m.status.router.All() {
+		if wire.StartOf(d).Table >= mvcc.FirstUserTable {
+			there++
+		}
+	}
+	send(out, tabletsKnown, there)
+	send(out, tabletsRatio, float64(there)/float64(m.status.policy.now().GetSplitMaxTablets()))
+}
 
 // collectQuorum exports whether meta answers and how many replicas know of no leader. A
 // replica that has not answered for its status counts as having one.

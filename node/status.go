@@ -100,7 +100,7 @@ func (s *statuses) get(asker context.Context, leading bool) (*pb.NodeStatusRespo
 	// From the tablets' answers above, without asking them again.
 	out.History = s.history(out.Tablets)
 	s.disk(out)
-	out.PolicyDiffers = s.policy.overruled()
+	out.PolicyDiffers, out.MaxTablets = s.policy.overruled(), s.policy.now().GetSplitMaxTablets()
 	return out, asker.Err()
 }
 

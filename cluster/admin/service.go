@@ -87,6 +87,10 @@ type Node interface {
 	PlacementStatus(ctx context.Context) *pb.PlacementStatus
 	// NodeStatus returns what a node says of itself, this one or another.
 	NodeStatus(ctx context.Context, node uint64) (*pb.NodeStatusResponse, error)
+	// Clients returns the connections of clients to a node, this one or another.
+	Clients(ctx context.Context, node uint64) ([]*pb.ClientConnection, error)
+	// Disconnect closes connections of clients to a node, and returns how many.
+	Disconnect(ctx context.Context, node uint64, req *pb.DisconnectClientRequest) (uint32, error)
 	// ObserverStates returns what waits for observers, and what all nodes do about it.
 	ObserverStates(ctx context.Context) ([]*pb.ObserverState, error)
 	// Metrics writes the node's metrics as /metrics has them.

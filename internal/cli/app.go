@@ -166,7 +166,7 @@ named by --config.`,
 		}},
 		{"look", "Look inside, and steer:", []*cobra.Command{
 			historyCommand(d), whyCommand(d), traceCommand(d), clusterCommand(d), nodeCommand(d),
-			tabletCommand(d), verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d),
+			tabletCommand(d), verifyCommand(d), observerCommand(d), notifyCommand(d), lockCommand(d), clientCommand(d),
 			grantCommand(d), revokeCommand(d), grantsCommand(d), tokenCommand(d), debugCommand(d),
 		}},
 	} {

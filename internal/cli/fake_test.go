@@ -29,6 +29,7 @@ type fakeCluster struct {
 	txn.Transport // nil: a method that no command should call panics
 	tables        []*pb.Table
 	tablets       []*pb.TabletDescriptor
+	clients       *pb.ClientsResponse
 	catalogue     *pb.Catalogue
 	status        *pb.NodeStatusResponse
 	nodes         []*pb.Node
@@ -213,6 +214,16 @@ func (f fakeAdmin) Nodes(_ context.Context, req *pb.NodesRequest) (*pb.NodesResp
 func (f fakeAdmin) ClusterStatus(context.Context,
 	*pb.ClusterStatusRequest) (*pb.ClusterStatusResponse, error) {
 	return f.whole, f.fail
+}
+
+func (f fakeAdmin) Clients(context.Context, *pb.ClientsRequest) (*pb.ClientsResponse, error) {
+	return f.clients, f.fail
+}
+
+func (f fakeAdmin) DisconnectClient(_ context.Context,
+	req *pb.DisconnectClientRequest) (*pb.DisconnectClientResponse, error) {
+	f.sent = append(f.sent, req)
+	return &pb.DisconnectClientResponse{Closed: 2, Unavailable: []string{"node 3: silent"}}, f.fail
 }
 
 func (f fakeAdmin) DescribeProcess(_ context.Context,

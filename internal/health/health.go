@@ -35,6 +35,7 @@ const (
 	MetaSilent          = "meta-silent"          // the meta tablet does not answer
 	NoQuorum            = "no-quorum"            // tablets have too few replicas on live nodes
 	NoLeader            = "no-leader"            // they have enough, and nobody leads
+	TabletsMany         = "tablets-many"         // soon no more can be made
 	NoSpare             = "no-spare"             // the next node that fails takes a quorum with it
 	PlacementBlocked    = "placement-blocked"    // replicas cannot be put where they ought to be
 	HistoryHeld         = "history-held"         // old versions are not collected
@@ -74,6 +75,8 @@ const (
 	leaderless = 3 * time.Second
 	// oldHold is for how long old versions may be held before it is worth a word.
 	oldHold = time.Hour
+	// manyTablets is the part of the tablets that the policy allows.
+	manyTablets = 0.8
 	// maxNamed bounds how many tablets or nodes one sentence names.
 	maxNamed = 8
 )
@@ -86,6 +89,7 @@ func Thresholds() map[string]float64 {
 		"percolator_tablet_oldest_lock_seconds":         oldLock.Seconds(),
 		"percolator_tablets_leaderless_longest_seconds": leaderless.Seconds(),
 		"percolator_clock_offset_seconds":               clockWarn.Seconds(),
+		"percolator_tablets_limit_ratio":                manyTablets,
 	}
 }
 
@@ -121,6 +125,7 @@ func Examine(status *pb.ClusterStatusResponse,
 	e.upgrade()
 	survives = e.quorums()
 	e.leaders()
+	e.many()
 	e.meta()
 	e.placement()
 	e.history()

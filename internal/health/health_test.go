@@ -262,6 +262,15 @@ func clusterKinds() []kindCase {
 				n.Status.Tablets[1].Leader, n.Status.Tablets[1].LeaderlessMs = false, 4000
 			}
 		}, "tablets 2", "up to 4s", 1},
+		{TabletsMany, warning, func(r *pb.ClusterStatusResponse) {
+			for _, n := range r.Nodes {
+				for _, t := range n.Status.Tablets[1:] {
+					t.Tablet.StartTable = 16
+				}
+			}
+			r.Nodes[2].Status.MaxTablets = 3
+		}, "tablets",
+			"There are 3 tablets, and the policy allows 3: then no table is created", 1},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { away(r.Nodes[2]) }, "cluster",
 			"Bring back", 0},
 		{NoSpare, warning, func(r *pb.ClusterStatusResponse) { alone(r, 1) }, "cluster",

@@ -10,9 +10,32 @@ import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
 // This file examines tablets: quorums, leaders, placement, locks and history.
+
+// many tells of nearly as many tablets of users' tables as the policy allows.
+func (e *examination) many() {
+	most := uint64(0)
+	for _, r := range e.status.GetNodes() {
+		most = max(most, r.GetStatus().GetMaxTablets())
+	}
+	there := 0
+	for _, d := range e.tablets {
+		if mvcc.TableID(d.GetStartTable()) >= mvcc.FirstUserTable {
+			there++
+		}
+	}
+	if most == 0 || float64(there) < manyTablets*float64(most) {
+		return
+	}
+	e.add(warning, TabletsMany, "tablets", fmt.Sprintf(
+		"There are %s, and the policy allows %d: then no table is created, and none is split.",
+		plural(there, "tablet"), most),
+		"Drop tables that nobody needs, or allow more by `percolator cluster set split-max-tablets=N`. "+
+			"client-max-tables and client-max-tablets bound what one client may have.")
+}
 
 // quorums tells of tablets without a quorum of replicas on nodes that answer, and returns
 // how many more nodes may fail: see Examine.

@@ -84,6 +84,14 @@ var settings = []Setting{
 		Name: "client-max-tablets", Kind: Count, most: 1 << 16,
 		About: "tablets of the tables that one client has created; 0: no bound",
 	}),
+	number(func(p *pb.Policy) **uint64 { return &p.ClientRate }, Setting{
+		Name: "client-rate", Kind: Count, most: 1 << 30,
+		About: "cells a second that one client may read or write by each node; 0: no bound",
+	}),
+	number(func(p *pb.Policy) **uint64 { return &p.ClientTableRate }, Setting{
+		Name: "client-table-rate", Kind: Count, most: 1 << 30,
+		About: "the same, in each table; 0: no bound",
+	}),
 	toggle(func(p *pb.Policy) **bool { return &p.NoSplits }, Setting{
 		Name: "no-splits", About: "split tablets on request only",
 	}),

@@ -74,7 +74,10 @@ var calls = map[string]access{
 	pb.Admin_Tokens_FullMethodName:          {role: certs.Operator},
 	pb.Admin_RevokeToken_FullMethodName:     {role: certs.Operator},
 	pb.Admin_SetGrant_FullMethodName:        {role: certs.Operator},
-	pb.Admin_Grants_FullMethodName:          {role: certs.Reader},
+	// Names and addresses of others, and what they do. It is asked every few seconds.
+	pb.Admin_Clients_FullMethodName:          {role: certs.Operator, quiet: true},
+	pb.Admin_DisconnectClient_FullMethodName: {role: certs.Operator},
+	pb.Admin_Grants_FullMethodName:           {role: certs.Reader},
 	// A writer can do what it does by itself, one row after the other.
 	pb.Admin_ReplayParked_FullMethodName: {role: certs.Writer, audited: true},
 	pb.Admin_ReplayRow_FullMethodName:    {role: certs.Writer, audited: true},
@@ -192,20 +195,25 @@ func callerOf(ctx context.Context, cfg *ServerConfig) (Caller, error) {
 	return Caller{}, status.Error(codes.Unauthenticated, "percolator: no certificate")
 }
 
-// boundedAs returns the identity that bounds of clients go by: the name in the certificate or
-// of the token, and in plain text the host that the call comes from. It is empty for operators
-// and nodes, which are not bounded.
-func (c Caller) boundedAs() string {
-	switch {
-	case c.By == ByNothing:
-		if host, _, err := net.SplitHostPort(c.From); err == nil {
-			return host
-		}
-		return c.From
-	case c.Role.Includes(certs.Operator):
+// identity returns the name in the certificate or of the token, and in plain text the host that
+// the call comes from.
+func (c *Caller) identity() string {
+	if c.By != ByNothing {
+		return c.Name
+	}
+	if host, _, err := net.SplitHostPort(c.From); err == nil {
+		return host
+	}
+	return c.From
+}
+
+// boundedAs returns the identity that bounds of clients go by. It is empty for operators and
+// nodes, which are not bounded.
+func (c *Caller) boundedAs() string {
+	if c.By != ByNothing && c.Role.Includes(certs.Operator) {
 		return ""
 	}
-	return c.Name
+	return c.identity()
 }
 
 // stillSound returns an error if the caller's certificate was revoked. A connection that was admitted
@@ -282,6 +290,9 @@ func (e *entrance) call(ctx context.Context, method string, req any,
 	who, err := callerOf(ctx, &e.cfg)
 	if err != nil {
 		return nil, err
+	}
+	if conn := connection(ctx); conn != nil && conn.caller.Load() == nil {
+		conn.caller.Store(&who)
 	}
 	defer e.cfg.Roleless.call(who, e.cfg.Logger, time.Now)()
 	resp, err := e.guard.Call(ctx, who, method, req, do)

@@ -37,7 +37,8 @@ var leastRoles = map[string]certs.Role{
 	"CreateToken":     certs.Operator, "Tokens": certs.Operator, "RevokeToken": certs.Operator,
 	"ReplayParked": certs.Writer, "ReplayRow": certs.Writer, "FinalizeUpgrade": certs.Operator,
 	"FinishRecovery": certs.Operator,
-	"SetGrant":       certs.Operator, "Grants": certs.Reader,
+	"Clients":        certs.Operator, "DisconnectClient": certs.Operator,
+	"SetGrant": certs.Operator, "Grants": certs.Reader,
 	// Empty requests only ask.
 	"Backfill": certs.Reader, "ClusterPolicy": certs.Reader, "HoldBackup": certs.Reader,
 	"BackupSchedules": certs.Reader, "PendingNotifications": certs.Operator,

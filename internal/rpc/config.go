@@ -136,6 +136,8 @@ type ServerConfig struct {
 	Revoked func(*x509.Certificate) bool
 	// Roleless takes note of clients without roles; nil: it is for the log only.
 	Roleless *Roleless
+	// Clients lists the server's connections and bounds their rates; nil: its own.
+	Clients *Clients
 	// Admin is the service of operators; nil: its calls are refused.
 	Admin pb.AdminServer
 	// Register adds services for nodes: with TLS their calls need a certificate with the
@@ -185,6 +187,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.Roleless == nil {
 		c.Roleless = &Roleless{}
+	}
+	if c.Clients == nil {
+		c.Clients = &Clients{}
 	}
 	if c.Admin == nil {
 		c.Admin = pb.UnimplementedAdminServer{}

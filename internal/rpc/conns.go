@@ -27,6 +27,7 @@ type conns struct {
 	net.Listener // of a connlimit.Limiter
 	all          *semaphore.Weighted
 	size         int64 // of all
+	clients      *Clients
 	counters     *serverCounters
 }
 
@@ -38,9 +39,11 @@ func (l conns) Accept() (net.Conn, error) {
 	}
 	l.counters.accepted.Add(1)
 	l.counters.connections.Add(1)
-	return &clientConn{
-		Conn: c.(*connlimit.Conn), memory: newMemory(l.all, l.size), counters: l.counters,
-	}, nil
+	conn := &clientConn{
+		Conn: c.(*connlimit.Conn), memory: newMemory(l.all, l.size), counters: l.counters, clients: l.clients,
+	}
+	l.clients.add(conn)
+	return conn, nil
 }
 
 // Limit returns the listener with the bounds of a server that has Guards: at most cfg.MaxPending
@@ -49,7 +52,8 @@ func (l conns) Accept() (net.Conn, error) {
 func Limit(lis net.Listener, cfg ServerConfig) net.Listener {
 	cfg = cfg.withDefaults()
 	return conns{
-		newLimiter(cfg).Listen(lis), semaphore.NewWeighted(cfg.Memory), cfg.Memory, &serverCounters{},
+		newLimiter(cfg).Listen(lis), semaphore.NewWeighted(cfg.Memory), cfg.Memory, cfg.Clients,
+		&serverCounters{},
 	}
 }
 
@@ -90,12 +94,19 @@ type clientConn struct {
 	memory   *memory
 	counters *serverCounters
 	closed   atomic.Bool
+
+	clients   *Clients
+	id        uint64
+	connected time.Time
+	caller    atomic.Pointer[Caller] // of its first call; nil: there was none
+	use       use
 }
 
 // Close implements net.Conn. It may be called several times.
 func (c *clientConn) Close() error {
 	if !c.closed.Swap(true) {
 		c.counters.connections.Add(-1)
+		c.clients.drop(c)
 	}
 	return c.Conn.Close()
 }

@@ -33,6 +33,7 @@ type ServerStats struct {
 	Accepted    uint64 // connections in all
 	Unread      uint64 // connections closed because their client did not read its answers
 	Displaced   uint64 // connections without a call closed to make room for others
+	RateRefused uint64 // operations that a bound on rates has refused; not in Errors
 }
 
 // performed counts an operation that began then, and its answer.
@@ -62,7 +63,8 @@ func (s *Server) Stats() ServerStats {
 	out := ServerStats{
 		Operations: map[string]metrics.Histogram{}, Errors: map[pb.Error_Code]uint64{},
 		Connections: c.connections.Load(), Accepted: c.accepted.Load(), Unread: c.unread.Load(),
-		Displaced: s.service.limiter.Closed(),
+		Displaced:   s.service.limiter.Closed(),
+		RateRefused: s.service.cfg.Clients.rates.refused.Load(),
 	}
 	c.operations.Range(func(name, took any) bool {
 		out.Operations[name.(string)] = took.(*metrics.Durations).Read()

@@ -31,6 +31,13 @@ const (
 // needs.
 func (o *operations) perform(t task) {
 	began, room := time.Now(), t.room
+	policy, identity := o.s.policy(), o.who.boundedAs()
+	if e := o.s.cfg.Clients.rates.take(policy, identity, t.Request, began); e != nil {
+		o.conn.use.refused.Add(1)
+		resp, bytes := fit(&pb.TabletResponse{Error: e})
+		o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
+		return
+	}
 	resp, bytes := o.attempt(t, room)
 	for {
 		needs := int64(resp.GetError().GetNeedsBytes())
@@ -49,7 +56,19 @@ func (o *operations) perform(t task) {
 		o.learn(int64(bytes) + wire.AnswerOverhead)
 	}
 	o.s.counters.performed(t.Request, began, resp)
+	found := cellsIn(resp)
+	o.s.cfg.Clients.rates.answered(policy, identity, t.Request, found-1, began)
+	o.conn.use.done(max(cellsOf(t.Request), found), began)
 	o.answer(answered{&pb.OperationResult{Id: t.Id, Response: resp}, bytes, t.held})
+}
+
+// policy returns the cluster's policy as the node knows it, nil if it knows none.
+func (s *service) policy() *pb.Policy {
+	if s.cfg.Policy == nil {
+		return nil
+	}
+	p, _ := s.cfg.Policy()
+	return p
 }
 
 // attempt has the operation done once, with an answer of at most room bytes if it is a

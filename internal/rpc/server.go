@@ -96,7 +96,7 @@ func guarded(cfg ServerConfig, guard *Guard) []grpc.ServerOption {
 func (s *Server) Serve(lis net.Listener) error {
 	cfg := s.service.cfg
 	limited := conns{
-		s.service.limiter.Listen(lis), s.service.memory, cfg.Memory, s.service.counters,
+		s.service.limiter.Listen(lis), s.service.memory, cfg.Memory, cfg.Clients, s.service.counters,
 	}
 	if err := s.grpc.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) {
 		return err

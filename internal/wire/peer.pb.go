@@ -148,6 +148,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Honour
 	//	*PeerRequest_Survey
 	//	*PeerRequest_Recent
+	//	*PeerRequest_Disconnect
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,6 +277,15 @@ func (x *PeerRequest) GetRecent() *RecentRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetDisconnect() *v1.DisconnectClientRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Disconnect); ok {
+			return x.Disconnect
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -312,6 +322,10 @@ type PeerRequest_Recent struct {
 	Recent *RecentRequest `protobuf:"bytes,17,opt,name=recent,proto3,oneof"`
 }
 
+type PeerRequest_Disconnect struct {
+	Disconnect *v1.DisconnectClientRequest `protobuf:"bytes,30,opt,name=disconnect,proto3,oneof"`
+}
+
 func (*PeerRequest_Tablet) isPeerRequest_Body() {}
 
 func (*PeerRequest_Timestamps) isPeerRequest_Body() {}
@@ -328,6 +342,8 @@ func (*PeerRequest_Survey) isPeerRequest_Body() {}
 
 func (*PeerRequest_Recent) isPeerRequest_Body() {}
 
+func (*PeerRequest_Disconnect) isPeerRequest_Body() {}
+
 type PeerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -342,6 +358,7 @@ type PeerResponse struct {
 	//	*PeerResponse_Honour
 	//	*PeerResponse_Survey
 	//	*PeerResponse_Recent
+	//	*PeerResponse_Disconnect
 	Body          isPeerResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,6 +487,15 @@ func (x *PeerResponse) GetRecent() *Recent {
 	return nil
 }
 
+func (x *PeerResponse) GetDisconnect() *v1.DisconnectClientResponse {
+	if x != nil {
+		if x, ok := x.Body.(*PeerResponse_Disconnect); ok {
+			return x.Disconnect
+		}
+	}
+	return nil
+}
+
 type isPeerResponse_Body interface {
 	isPeerResponse_Body()
 }
@@ -506,6 +532,10 @@ type PeerResponse_Recent struct {
 	Recent *Recent `protobuf:"bytes,17,opt,name=recent,proto3,oneof"`
 }
 
+type PeerResponse_Disconnect struct {
+	Disconnect *v1.DisconnectClientResponse `protobuf:"bytes,30,opt,name=disconnect,proto3,oneof"`
+}
+
 func (*PeerResponse_Tablet) isPeerResponse_Body() {}
 
 func (*PeerResponse_Timestamps) isPeerResponse_Body() {}
@@ -521,6 +551,8 @@ func (*PeerResponse_Honour) isPeerResponse_Body() {}
 func (*PeerResponse_Survey) isPeerResponse_Body() {}
 
 func (*PeerResponse_Recent) isPeerResponse_Body() {}
+
+func (*PeerResponse_Disconnect) isPeerResponse_Body() {}
 
 // Asks a node to read the catalogue anew, at least this version, and to honour it before it answers.
 type HonourCatalogue struct {
@@ -1417,7 +1449,7 @@ var File_peer_proto protoreflect.FileDescriptor
 const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"peer.proto\x12\x0fpercolator.wire\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xef\x02\n" +
+	"peer.proto\x12\x0fpercolator.wire\x1a\x19percolator/v1/admin.proto\x1a\x18percolator/v1/data.proto\x1a\x1bpercolator/v1/service.proto\x1a\factors.proto\x1a\x15percolator_wire.proto\x1a\frecent.proto\"\xef\x02\n" +
 	"\tPeerBatch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1429,7 +1461,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x04raft\x18\a \x03(\v2\x1c.percolator.wire.RaftMessageR\x04raft\x12\x18\n" +
 	"\aversion\x18\b \x01(\rR\aversion\x12\x1f\n" +
 	"\vlog_reached\x18\t \x01(\x06R\n" +
-	"logReached\"\xa1\x04\n" +
+	"logReached\"\xeb\x04\n" +
 	"\vPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1444,8 +1476,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x06status\x18\x0e \x01(\v2 .percolator.v1.NodeStatusRequestH\x00R\x06status\x12:\n" +
 	"\x06honour\x18\x0f \x01(\v2 .percolator.wire.HonourCatalogueH\x00R\x06honour\x128\n" +
 	"\x06survey\x18\x10 \x01(\v2\x1e.percolator.wire.SurveyRequestH\x00R\x06survey\x128\n" +
-	"\x06recent\x18\x11 \x01(\v2\x1e.percolator.wire.RecentRequestH\x00R\x06recentB\x06\n" +
-	"\x04body\"\x9f\x04\n" +
+	"\x06recent\x18\x11 \x01(\v2\x1e.percolator.wire.RecentRequestH\x00R\x06recent\x12H\n" +
+	"\n" +
+	"disconnect\x18\x1e \x01(\v2&.percolator.v1.DisconnectClientRequestH\x00R\n" +
+	"disconnectB\x06\n" +
+	"\x04body\"\xea\x04\n" +
 	"\fPeerResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.percolator.v1.ErrorR\x05error\x127\n" +
@@ -1459,7 +1494,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x06status\x18\x0e \x01(\v2!.percolator.v1.NodeStatusResponseH\x00R\x06status\x123\n" +
 	"\x06honour\x18\x0f \x01(\v2\x19.percolator.wire.HonouredH\x00R\x06honour\x121\n" +
 	"\x06survey\x18\x10 \x01(\v2\x17.percolator.wire.SurveyH\x00R\x06survey\x121\n" +
-	"\x06recent\x18\x11 \x01(\v2\x17.percolator.wire.RecentH\x00R\x06recentB\x06\n" +
+	"\x06recent\x18\x11 \x01(\v2\x17.percolator.wire.RecentH\x00R\x06recent\x12I\n" +
+	"\n" +
+	"disconnect\x18\x1e \x01(\v2'.percolator.v1.DisconnectClientResponseH\x00R\n" +
+	"disconnectB\x06\n" +
 	"\x04body\"+\n" +
 	"\x0fHonourCatalogue\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"$\n" +
@@ -1554,37 +1592,39 @@ func file_peer_proto_rawDescGZIP() []byte {
 
 var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_peer_proto_goTypes = []any{
-	(*PeerBatch)(nil),             // 0: percolator.wire.PeerBatch
-	(*PeerRequest)(nil),           // 1: percolator.wire.PeerRequest
-	(*PeerResponse)(nil),          // 2: percolator.wire.PeerResponse
-	(*HonourCatalogue)(nil),       // 3: percolator.wire.HonourCatalogue
-	(*Honoured)(nil),              // 4: percolator.wire.Honoured
-	(*SurveyRequest)(nil),         // 5: percolator.wire.SurveyRequest
-	(*Survey)(nil),                // 6: percolator.wire.Survey
-	(*SurveyTarget)(nil),          // 7: percolator.wire.SurveyTarget
-	(*RaftMessage)(nil),           // 8: percolator.wire.RaftMessage
-	(*SnapshotChunk)(nil),         // 9: percolator.wire.SnapshotChunk
-	(*SnapshotHeader)(nil),        // 10: percolator.wire.SnapshotHeader
-	(*SnapshotAnswer)(nil),        // 11: percolator.wire.SnapshotAnswer
-	(*LinkedObservers)(nil),       // 12: percolator.wire.LinkedObservers
-	(*NodeRecord)(nil),            // 13: percolator.wire.NodeRecord
-	(*ForgottenNodes)(nil),        // 14: percolator.wire.ForgottenNodes
-	nil,                           // 15: percolator.wire.NodeRecord.LabelsEntry
-	(*v1.TabletRequest)(nil),      // 16: percolator.v1.TabletRequest
-	(*v1.TimestampsRequest)(nil),  // 17: percolator.v1.TimestampsRequest
-	(*LockdRequest)(nil),          // 18: percolator.wire.LockdRequest
-	(*v1.NodeStatusRequest)(nil),  // 19: percolator.v1.NodeStatusRequest
-	(*RecentRequest)(nil),         // 20: percolator.wire.RecentRequest
-	(*v1.Error)(nil),              // 21: percolator.v1.Error
-	(*v1.TabletResponse)(nil),     // 22: percolator.v1.TabletResponse
-	(*v1.TimestampsResponse)(nil), // 23: percolator.v1.TimestampsResponse
-	(*LockdResponse)(nil),         // 24: percolator.wire.LockdResponse
-	(*v1.NodeStatusResponse)(nil), // 25: percolator.v1.NodeStatusResponse
-	(*Recent)(nil),                // 26: percolator.wire.Recent
-	(*v1.TabletDescriptor)(nil),   // 27: percolator.v1.TabletDescriptor
-	(*Effect)(nil),                // 28: percolator.wire.Effect
-	(v1.NodeState)(0),             // 29: percolator.v1.NodeState
-	(*v1.BuildVersions)(nil),      // 30: percolator.v1.BuildVersions
+	(*PeerBatch)(nil),                   // 0: percolator.wire.PeerBatch
+	(*PeerRequest)(nil),                 // 1: percolator.wire.PeerRequest
+	(*PeerResponse)(nil),                // 2: percolator.wire.PeerResponse
+	(*HonourCatalogue)(nil),             // 3: percolator.wire.HonourCatalogue
+	(*Honoured)(nil),                    // 4: percolator.wire.Honoured
+	(*SurveyRequest)(nil),               // 5: percolator.wire.SurveyRequest
+	(*Survey)(nil),                      // 6: percolator.wire.Survey
+	(*SurveyTarget)(nil),                // 7: percolator.wire.SurveyTarget
+	(*RaftMessage)(nil),                 // 8: percolator.wire.RaftMessage
+	(*SnapshotChunk)(nil),               // 9: percolator.wire.SnapshotChunk
+	(*SnapshotHeader)(nil),              // 10: percolator.wire.SnapshotHeader
+	(*SnapshotAnswer)(nil),              // 11: percolator.wire.SnapshotAnswer
+	(*LinkedObservers)(nil),             // 12: percolator.wire.LinkedObservers
+	(*NodeRecord)(nil),                  // 13: percolator.wire.NodeRecord
+	(*ForgottenNodes)(nil),              // 14: percolator.wire.ForgottenNodes
+	nil,                                 // 15: percolator.wire.NodeRecord.LabelsEntry
+	(*v1.TabletRequest)(nil),            // 16: percolator.v1.TabletRequest
+	(*v1.TimestampsRequest)(nil),        // 17: percolator.v1.TimestampsRequest
+	(*LockdRequest)(nil),                // 18: percolator.wire.LockdRequest
+	(*v1.NodeStatusRequest)(nil),        // 19: percolator.v1.NodeStatusRequest
+	(*RecentRequest)(nil),               // 20: percolator.wire.RecentRequest
+	(*v1.DisconnectClientRequest)(nil),  // 21: percolator.v1.DisconnectClientRequest
+	(*v1.Error)(nil),                    // 22: percolator.v1.Error
+	(*v1.TabletResponse)(nil),           // 23: percolator.v1.TabletResponse
+	(*v1.TimestampsResponse)(nil),       // 24: percolator.v1.TimestampsResponse
+	(*LockdResponse)(nil),               // 25: percolator.wire.LockdResponse
+	(*v1.NodeStatusResponse)(nil),       // 26: percolator.v1.NodeStatusResponse
+	(*Recent)(nil),                      // 27: percolator.wire.Recent
+	(*v1.DisconnectClientResponse)(nil), // 28: percolator.v1.DisconnectClientResponse
+	(*v1.TabletDescriptor)(nil),         // 29: percolator.v1.TabletDescriptor
+	(*Effect)(nil),                      // 30: percolator.wire.Effect
+	(v1.NodeState)(0),                   // 31: percolator.v1.NodeState
+	(*v1.BuildVersions)(nil),            // 32: percolator.v1.BuildVersions
 }
 var file_peer_proto_depIdxs = []int32{
 	1,  // 0: percolator.wire.PeerBatch.requests:type_name -> percolator.wire.PeerRequest
@@ -1598,27 +1638,29 @@ var file_peer_proto_depIdxs = []int32{
 	3,  // 8: percolator.wire.PeerRequest.honour:type_name -> percolator.wire.HonourCatalogue
 	5,  // 9: percolator.wire.PeerRequest.survey:type_name -> percolator.wire.SurveyRequest
 	20, // 10: percolator.wire.PeerRequest.recent:type_name -> percolator.wire.RecentRequest
-	21, // 11: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
-	22, // 12: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
-	23, // 13: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
-	24, // 14: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
-	11, // 15: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
-	25, // 16: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
-	4,  // 17: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
-	6,  // 18: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
-	26, // 19: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
-	7,  // 20: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
-	27, // 21: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
-	10, // 22: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
-	28, // 23: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
-	15, // 24: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
-	29, // 25: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
-	30, // 26: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	21, // 11: percolator.wire.PeerRequest.disconnect:type_name -> percolator.v1.DisconnectClientRequest
+	22, // 12: percolator.wire.PeerResponse.error:type_name -> percolator.v1.Error
+	23, // 13: percolator.wire.PeerResponse.tablet:type_name -> percolator.v1.TabletResponse
+	24, // 14: percolator.wire.PeerResponse.timestamps:type_name -> percolator.v1.TimestampsResponse
+	25, // 15: percolator.wire.PeerResponse.lockd:type_name -> percolator.wire.LockdResponse
+	11, // 16: percolator.wire.PeerResponse.snapshot:type_name -> percolator.wire.SnapshotAnswer
+	26, // 17: percolator.wire.PeerResponse.status:type_name -> percolator.v1.NodeStatusResponse
+	4,  // 18: percolator.wire.PeerResponse.honour:type_name -> percolator.wire.Honoured
+	6,  // 19: percolator.wire.PeerResponse.survey:type_name -> percolator.wire.Survey
+	27, // 20: percolator.wire.PeerResponse.recent:type_name -> percolator.wire.Recent
+	28, // 21: percolator.wire.PeerResponse.disconnect:type_name -> percolator.v1.DisconnectClientResponse
+	7,  // 22: percolator.wire.Survey.scanned:type_name -> percolator.wire.SurveyTarget
+	29, // 23: percolator.wire.RaftMessage.tablet:type_name -> percolator.v1.TabletDescriptor
+	10, // 24: percolator.wire.SnapshotChunk.header:type_name -> percolator.wire.SnapshotHeader
+	30, // 25: percolator.wire.SnapshotChunk.entries:type_name -> percolator.wire.Effect
+	15, // 26: percolator.wire.NodeRecord.labels:type_name -> percolator.wire.NodeRecord.LabelsEntry
+	31, // 27: percolator.wire.NodeRecord.state:type_name -> percolator.v1.NodeState
+	32, // 28: percolator.wire.NodeRecord.versions:type_name -> percolator.v1.BuildVersions
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1638,6 +1680,7 @@ func file_peer_proto_init() {
 		(*PeerRequest_Honour)(nil),
 		(*PeerRequest_Survey)(nil),
 		(*PeerRequest_Recent)(nil),
+		(*PeerRequest_Disconnect)(nil),
 	}
 	file_peer_proto_msgTypes[2].OneofWrappers = []any{
 		(*PeerResponse_Tablet)(nil),
@@ -1648,6 +1691,7 @@ func file_peer_proto_init() {
 		(*PeerResponse_Honour)(nil),
 		(*PeerResponse_Survey)(nil),
 		(*PeerResponse_Recent)(nil),
+		(*PeerResponse_Disconnect)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -4229,6 +4229,207 @@ func (*ForgetNodeResponse) Descriptor() ([]byte, []int) {
 	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
+type ClientsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientsRequest) Reset() {
+	*x = ClientsRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientsRequest) ProtoMessage() {}
+
+func (x *ClientsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientsRequest.ProtoReflect.Descriptor instead.
+func (*ClientsRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{70}
+}
+
+type ClientsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Clients       []*ClientConnection    `protobuf:"bytes,1,rep,name=clients,proto3" json:"clients,omitempty"`         // by node, then by id
+	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes that have not answered, with the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientsResponse) Reset() {
+	*x = ClientsResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientsResponse) ProtoMessage() {}
+
+func (x *ClientsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientsResponse.ProtoReflect.Descriptor instead.
+func (*ClientsResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ClientsResponse) GetClients() []*ClientConnection {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+func (x *ClientsResponse) GetUnavailable() []string {
+	if x != nil {
+		return x.Unavailable
+	}
+	return nil
+}
+
+// What is to be closed: all connections of an identity, on all nodes, or one connection.
+type DisconnectClientRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`            // the name in the certificate; in plain text the host
+	NodeId        uint64                 `protobuf:"varint,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"` // if identity is empty
+	Id            uint64                 `protobuf:"varint,3,opt,name=id,proto3" json:"id,omitempty"`                       // likewise
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisconnectClientRequest) Reset() {
+	*x = DisconnectClientRequest{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisconnectClientRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisconnectClientRequest) ProtoMessage() {}
+
+func (x *DisconnectClientRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisconnectClientRequest.ProtoReflect.Descriptor instead.
+func (*DisconnectClientRequest) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *DisconnectClientRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *DisconnectClientRequest) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *DisconnectClientRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type DisconnectClientResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Closed        uint32                 `protobuf:"varint,1,opt,name=closed,proto3" json:"closed,omitempty"`          // connections
+	Unavailable   []string               `protobuf:"bytes,2,rep,name=unavailable,proto3" json:"unavailable,omitempty"` // nodes that have not answered, with the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisconnectClientResponse) Reset() {
+	*x = DisconnectClientResponse{}
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisconnectClientResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisconnectClientResponse) ProtoMessage() {}
+
+func (x *DisconnectClientResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_admin_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisconnectClientResponse.ProtoReflect.Descriptor instead.
+func (*DisconnectClientResponse) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_admin_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *DisconnectClientResponse) GetClosed() uint32 {
+	if x != nil {
+		return x.Closed
+	}
+	return 0
+}
+
+func (x *DisconnectClientResponse) GetUnavailable() []string {
+	if x != nil {
+		return x.Unavailable
+	}
+	return nil
+}
+
 var File_percolator_v1_admin_proto protoreflect.FileDescriptor
 
 const file_percolator_v1_admin_proto_rawDesc = "" +
@@ -4543,12 +4744,23 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\achanged\x18\x02 \x01(\bR\achanged\",\n" +
 	"\x11ForgetNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\"\x14\n" +
-	"\x12ForgetNodeResponse*d\n" +
+	"\x12ForgetNodeResponse\"\x10\n" +
+	"\x0eClientsRequest\"n\n" +
+	"\x0fClientsResponse\x129\n" +
+	"\aclients\x18\x01 \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\x12 \n" +
+	"\vunavailable\x18\x02 \x03(\tR\vunavailable\"^\n" +
+	"\x17DisconnectClientRequest\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x04R\x06nodeId\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\x04R\x02id\"T\n" +
+	"\x18DisconnectClientResponse\x12\x16\n" +
+	"\x06closed\x18\x01 \x01(\rR\x06closed\x12 \n" +
+	"\vunavailable\x18\x02 \x03(\tR\vunavailable*d\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x032\x8a\x13\n" +
+	"\x11SEVERITY_CRITICAL\x10\x032\xb9\x14\n" +
 	"\x05Admin\x12`\n" +
 	"\x0fControlObserver\x12%.percolator.v1.ControlObserverRequest\x1a&.percolator.v1.ControlObserverResponse\x12K\n" +
 	"\bBackfill\x12\x1e.percolator.v1.BackfillRequest\x1a\x1f.percolator.v1.BackfillResponse\x12B\n" +
@@ -4580,7 +4792,9 @@ const file_percolator_v1_admin_proto_rawDesc = "" +
 	"\x06Grants\x12\x1c.percolator.v1.GrantsRequest\x1a\x1d.percolator.v1.GrantsResponse\x12W\n" +
 	"\fReplayParked\x12\".percolator.v1.ReplayParkedRequest\x1a#.percolator.v1.ReplayParkedResponse\x12N\n" +
 	"\tReplayRow\x12\x1f.percolator.v1.ReplayRowRequest\x1a .percolator.v1.ReplayRowResponse\x12]\n" +
-	"\x0eFinishRecovery\x12$.percolator.v1.FinishRecoveryRequest\x1a%.percolator.v1.FinishRecoveryResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
+	"\x0eFinishRecovery\x12$.percolator.v1.FinishRecoveryRequest\x1a%.percolator.v1.FinishRecoveryResponse\x12H\n" +
+	"\aClients\x12\x1d.percolator.v1.ClientsRequest\x1a\x1e.percolator.v1.ClientsResponse\x12c\n" +
+	"\x10DisconnectClient\x12&.percolator.v1.DisconnectClientRequest\x1a'.percolator.v1.DisconnectClientResponseBDZBgithub.com/percolator-go/percolator/api/percolator/v1;percolatorv1b\x06proto3"
 
 var (
 	file_percolator_v1_admin_proto_rawDescOnce sync.Once
@@ -4595,7 +4809,7 @@ func file_percolator_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_percolator_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_percolator_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_percolator_v1_admin_proto_goTypes = []any{
 	(Severity)(0),                        // 0: percolator.v1.Severity
 	(DescribeProcessRequest_Kind)(0),     // 1: percolator.v1.DescribeProcessRequest.Kind
@@ -4670,20 +4884,25 @@ var file_percolator_v1_admin_proto_goTypes = []any{
 	(*FinalizeUpgradeResponse)(nil),      // 70: percolator.v1.FinalizeUpgradeResponse
 	(*ForgetNodeRequest)(nil),            // 71: percolator.v1.ForgetNodeRequest
 	(*ForgetNodeResponse)(nil),           // 72: percolator.v1.ForgetNodeResponse
-	nil,                                  // 73: percolator.v1.Node.LabelsEntry
-	(*ObserverState)(nil),                // 74: percolator.v1.ObserverState
-	(*Job)(nil),                          // 75: percolator.v1.Job
-	(*NodeStatusResponse)(nil),           // 76: percolator.v1.NodeStatusResponse
-	(*RestoreMark)(nil),                  // 77: percolator.v1.RestoreMark
-	(*RestoreRequest)(nil),               // 78: percolator.v1.RestoreRequest
-	(*ObserverInfo)(nil),                 // 79: percolator.v1.ObserverInfo
-	(*Backfill)(nil),                     // 80: percolator.v1.Backfill
-	(NodeState)(0),                       // 81: percolator.v1.NodeState
-	(*TabletDescriptor)(nil),             // 82: percolator.v1.TabletDescriptor
-	(*StatusResponse)(nil),               // 83: percolator.v1.StatusResponse
-	(*ChecksumResponse)(nil),             // 84: percolator.v1.ChecksumResponse
-	(*ClusterVersion)(nil),               // 85: percolator.v1.ClusterVersion
-	(*BackupHold)(nil),                   // 86: percolator.v1.BackupHold
+	(*ClientsRequest)(nil),               // 73: percolator.v1.ClientsRequest
+	(*ClientsResponse)(nil),              // 74: percolator.v1.ClientsResponse
+	(*DisconnectClientRequest)(nil),      // 75: percolator.v1.DisconnectClientRequest
+	(*DisconnectClientResponse)(nil),     // 76: percolator.v1.DisconnectClientResponse
+	nil,                                  // 77: percolator.v1.Node.LabelsEntry
+	(*ObserverState)(nil),                // 78: percolator.v1.ObserverState
+	(*Job)(nil),                          // 79: percolator.v1.Job
+	(*NodeStatusResponse)(nil),           // 80: percolator.v1.NodeStatusResponse
+	(*RestoreMark)(nil),                  // 81: percolator.v1.RestoreMark
+	(*RestoreRequest)(nil),               // 82: percolator.v1.RestoreRequest
+	(*ObserverInfo)(nil),                 // 83: percolator.v1.ObserverInfo
+	(*Backfill)(nil),                     // 84: percolator.v1.Backfill
+	(NodeState)(0),                       // 85: percolator.v1.NodeState
+	(*TabletDescriptor)(nil),             // 86: percolator.v1.TabletDescriptor
+	(*StatusResponse)(nil),               // 87: percolator.v1.StatusResponse
+	(*ChecksumResponse)(nil),             // 88: percolator.v1.ChecksumResponse
+	(*ClusterVersion)(nil),               // 89: percolator.v1.ClusterVersion
+	(*BackupHold)(nil),                   // 90: percolator.v1.BackupHold
+	(*ClientConnection)(nil),             // 91: percolator.v1.ClientConnection
 }
 var file_percolator_v1_admin_proto_depIdxs = []int32{
 	3,  // 0: percolator.v1.TokenRecord.tokens:type_name -> percolator.v1.Token
@@ -4692,108 +4911,113 @@ var file_percolator_v1_admin_proto_depIdxs = []int32{
 	11, // 3: percolator.v1.GrantsResponse.grants:type_name -> percolator.v1.Grant
 	1,  // 4: percolator.v1.DescribeProcessRequest.kind:type_name -> percolator.v1.DescribeProcessRequest.Kind
 	31, // 5: percolator.v1.ClusterStatusResponse.nodes:type_name -> percolator.v1.NodeReport
-	74, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
+	78, // 6: percolator.v1.ClusterStatusResponse.observers:type_name -> percolator.v1.ObserverState
 	32, // 7: percolator.v1.ClusterStatusResponse.findings:type_name -> percolator.v1.Finding
-	75, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
+	79, // 8: percolator.v1.ClusterStatusResponse.jobs:type_name -> percolator.v1.Job
 	26, // 9: percolator.v1.ClusterStatusResponse.recoveries:type_name -> percolator.v1.Recovery
 	65, // 10: percolator.v1.ClusterStatusResponse.schedules:type_name -> percolator.v1.BackupSchedule
 	26, // 11: percolator.v1.FinishRecoveryResponse.recovery:type_name -> percolator.v1.Recovery
-	75, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
+	79, // 12: percolator.v1.ReportJobRequest.job:type_name -> percolator.v1.Job
 	41, // 13: percolator.v1.NodeReport.node:type_name -> percolator.v1.Node
-	76, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
+	80, // 14: percolator.v1.NodeReport.status:type_name -> percolator.v1.NodeStatusResponse
 	0,  // 15: percolator.v1.Finding.severity:type_name -> percolator.v1.Severity
-	77, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
-	77, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
-	78, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
+	81, // 16: percolator.v1.RestoreTableRequest.mark:type_name -> percolator.v1.RestoreMark
+	81, // 17: percolator.v1.RestoreCellsRequest.mark:type_name -> percolator.v1.RestoreMark
+	82, // 18: percolator.v1.RestoreCellsRequest.cells:type_name -> percolator.v1.RestoreRequest
 	62, // 19: percolator.v1.RestoreCellsRequest.pending:type_name -> percolator.v1.PendingNotification
-	79, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
+	83, // 20: percolator.v1.ControlObserverResponse.info:type_name -> percolator.v1.ObserverInfo
 	2,  // 21: percolator.v1.BackfillRequest.action:type_name -> percolator.v1.BackfillRequest.Action
-	80, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
-	73, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
-	81, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
+	84, // 22: percolator.v1.BackfillResponse.backfill:type_name -> percolator.v1.Backfill
+	77, // 23: percolator.v1.Node.labels:type_name -> percolator.v1.Node.LabelsEntry
+	85, // 24: percolator.v1.Node.state:type_name -> percolator.v1.NodeState
 	41, // 25: percolator.v1.NodesResponse.nodes:type_name -> percolator.v1.Node
 	44, // 26: percolator.v1.NodesResponse.leaders:type_name -> percolator.v1.TabletLeader
 	41, // 27: percolator.v1.DrainNodeResponse.node:type_name -> percolator.v1.Node
-	82, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	82, // 29: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
-	82, // 30: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	86, // 28: percolator.v1.MoveTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	86, // 29: percolator.v1.MergeTabletsResponse.tablet:type_name -> percolator.v1.TabletDescriptor
+	86, // 30: percolator.v1.DescribeTabletResponse.tablet:type_name -> percolator.v1.TabletDescriptor
 	53, // 31: percolator.v1.DescribeTabletResponse.replicas:type_name -> percolator.v1.ReplicaStatus
-	83, // 32: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
+	87, // 32: percolator.v1.ReplicaStatus.status:type_name -> percolator.v1.StatusResponse
 	56, // 33: percolator.v1.VerifyTabletResponse.replicas:type_name -> percolator.v1.ReplicaChecksum
-	84, // 34: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
+	88, // 34: percolator.v1.ReplicaChecksum.result:type_name -> percolator.v1.ChecksumResponse
 	11, // 35: percolator.v1.Policy.grants:type_name -> percolator.v1.Grant
-	85, // 36: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
+	89, // 36: percolator.v1.Policy.agreed:type_name -> percolator.v1.ClusterVersion
 	57, // 37: percolator.v1.ClusterPolicyRequest.set:type_name -> percolator.v1.Policy
 	57, // 38: percolator.v1.ClusterPolicyResponse.policy:type_name -> percolator.v1.Policy
-	86, // 39: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
-	86, // 40: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
-	86, // 41: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
+	90, // 39: percolator.v1.ClusterPolicyResponse.holds:type_name -> percolator.v1.BackupHold
+	90, // 40: percolator.v1.HoldBackupRequest.hold:type_name -> percolator.v1.BackupHold
+	90, // 41: percolator.v1.HoldBackupRequest.release:type_name -> percolator.v1.BackupHold
 	62, // 42: percolator.v1.PendingNotificationsResponse.pending:type_name -> percolator.v1.PendingNotification
 	65, // 43: percolator.v1.BackupScheduleRecord.schedules:type_name -> percolator.v1.BackupSchedule
 	65, // 44: percolator.v1.BackupSchedulesRequest.set:type_name -> percolator.v1.BackupSchedule
 	65, // 45: percolator.v1.BackupSchedulesResponse.schedules:type_name -> percolator.v1.BackupSchedule
-	85, // 46: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	37, // 47: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
-	39, // 48: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
-	42, // 49: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
-	45, // 50: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
-	47, // 51: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
-	49, // 52: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
-	51, // 53: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
-	54, // 54: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
-	71, // 55: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
-	58, // 56: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
-	69, // 57: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
-	33, // 58: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
-	35, // 59: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
-	60, // 60: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
-	63, // 61: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
-	67, // 62: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
-	24, // 63: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
-	20, // 64: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
-	22, // 65: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
-	29, // 66: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
-	5,  // 67: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
-	7,  // 68: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
-	9,  // 69: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
-	12, // 70: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
-	14, // 71: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
-	16, // 72: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
-	18, // 73: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
-	27, // 74: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
-	38, // 75: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
-	40, // 76: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
-	43, // 77: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
-	46, // 78: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
-	48, // 79: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
-	50, // 80: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
-	52, // 81: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
-	55, // 82: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
-	72, // 83: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
-	59, // 84: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
-	70, // 85: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
-	34, // 86: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
-	36, // 87: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
-	61, // 88: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
-	64, // 89: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
-	68, // 90: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
-	25, // 91: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
-	21, // 92: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
-	23, // 93: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
-	30, // 94: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
-	6,  // 95: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
-	8,  // 96: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
-	10, // 97: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
-	13, // 98: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
-	15, // 99: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
-	17, // 100: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
-	19, // 101: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
-	28, // 102: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
-	75, // [75:103] is the sub-list for method output_type
-	47, // [47:75] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	89, // 46: percolator.v1.FinalizeUpgradeResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	91, // 47: percolator.v1.ClientsResponse.clients:type_name -> percolator.v1.ClientConnection
+	37, // 48: percolator.v1.Admin.ControlObserver:input_type -> percolator.v1.ControlObserverRequest
+	39, // 49: percolator.v1.Admin.Backfill:input_type -> percolator.v1.BackfillRequest
+	42, // 50: percolator.v1.Admin.Nodes:input_type -> percolator.v1.NodesRequest
+	45, // 51: percolator.v1.Admin.DrainNode:input_type -> percolator.v1.DrainNodeRequest
+	47, // 52: percolator.v1.Admin.MoveTablet:input_type -> percolator.v1.MoveTabletRequest
+	49, // 53: percolator.v1.Admin.MergeTablets:input_type -> percolator.v1.MergeTabletsRequest
+	51, // 54: percolator.v1.Admin.DescribeTablet:input_type -> percolator.v1.DescribeTabletRequest
+	54, // 55: percolator.v1.Admin.VerifyTablet:input_type -> percolator.v1.VerifyTabletRequest
+	71, // 56: percolator.v1.Admin.ForgetNode:input_type -> percolator.v1.ForgetNodeRequest
+	58, // 57: percolator.v1.Admin.ClusterPolicy:input_type -> percolator.v1.ClusterPolicyRequest
+	69, // 58: percolator.v1.Admin.FinalizeUpgrade:input_type -> percolator.v1.FinalizeUpgradeRequest
+	33, // 59: percolator.v1.Admin.RestoreTable:input_type -> percolator.v1.RestoreTableRequest
+	35, // 60: percolator.v1.Admin.RestoreCells:input_type -> percolator.v1.RestoreCellsRequest
+	60, // 61: percolator.v1.Admin.HoldBackup:input_type -> percolator.v1.HoldBackupRequest
+	63, // 62: percolator.v1.Admin.PendingNotifications:input_type -> percolator.v1.PendingNotificationsRequest
+	67, // 63: percolator.v1.Admin.BackupSchedules:input_type -> percolator.v1.BackupSchedulesRequest
+	24, // 64: percolator.v1.Admin.ClusterStatus:input_type -> percolator.v1.ClusterStatusRequest
+	20, // 65: percolator.v1.Admin.DescribeProcess:input_type -> percolator.v1.DescribeProcessRequest
+	22, // 66: percolator.v1.Admin.SetLogLevel:input_type -> percolator.v1.SetLogLevelRequest
+	29, // 67: percolator.v1.Admin.ReportJob:input_type -> percolator.v1.ReportJobRequest
+	5,  // 68: percolator.v1.Admin.CreateToken:input_type -> percolator.v1.CreateTokenRequest
+	7,  // 69: percolator.v1.Admin.Tokens:input_type -> percolator.v1.TokensRequest
+	9,  // 70: percolator.v1.Admin.RevokeToken:input_type -> percolator.v1.RevokeTokenRequest
+	12, // 71: percolator.v1.Admin.SetGrant:input_type -> percolator.v1.SetGrantRequest
+	14, // 72: percolator.v1.Admin.Grants:input_type -> percolator.v1.GrantsRequest
+	16, // 73: percolator.v1.Admin.ReplayParked:input_type -> percolator.v1.ReplayParkedRequest
+	18, // 74: percolator.v1.Admin.ReplayRow:input_type -> percolator.v1.ReplayRowRequest
+	27, // 75: percolator.v1.Admin.FinishRecovery:input_type -> percolator.v1.FinishRecoveryRequest
+	73, // 76: percolator.v1.Admin.Clients:input_type -> percolator.v1.ClientsRequest
+	75, // 77: percolator.v1.Admin.DisconnectClient:input_type -> percolator.v1.DisconnectClientRequest
+	38, // 78: percolator.v1.Admin.ControlObserver:output_type -> percolator.v1.ControlObserverResponse
+	40, // 79: percolator.v1.Admin.Backfill:output_type -> percolator.v1.BackfillResponse
+	43, // 80: percolator.v1.Admin.Nodes:output_type -> percolator.v1.NodesResponse
+	46, // 81: percolator.v1.Admin.DrainNode:output_type -> percolator.v1.DrainNodeResponse
+	48, // 82: percolator.v1.Admin.MoveTablet:output_type -> percolator.v1.MoveTabletResponse
+	50, // 83: percolator.v1.Admin.MergeTablets:output_type -> percolator.v1.MergeTabletsResponse
+	52, // 84: percolator.v1.Admin.DescribeTablet:output_type -> percolator.v1.DescribeTabletResponse
+	55, // 85: percolator.v1.Admin.VerifyTablet:output_type -> percolator.v1.VerifyTabletResponse
+	72, // 86: percolator.v1.Admin.ForgetNode:output_type -> percolator.v1.ForgetNodeResponse
+	59, // 87: percolator.v1.Admin.ClusterPolicy:output_type -> percolator.v1.ClusterPolicyResponse
+	70, // 88: percolator.v1.Admin.FinalizeUpgrade:output_type -> percolator.v1.FinalizeUpgradeResponse
+	34, // 89: percolator.v1.Admin.RestoreTable:output_type -> percolator.v1.RestoreTableResponse
+	36, // 90: percolator.v1.Admin.RestoreCells:output_type -> percolator.v1.RestoreCellsResponse
+	61, // 91: percolator.v1.Admin.HoldBackup:output_type -> percolator.v1.HoldBackupResponse
+	64, // 92: percolator.v1.Admin.PendingNotifications:output_type -> percolator.v1.PendingNotificationsResponse
+	68, // 93: percolator.v1.Admin.BackupSchedules:output_type -> percolator.v1.BackupSchedulesResponse
+	25, // 94: percolator.v1.Admin.ClusterStatus:output_type -> percolator.v1.ClusterStatusResponse
+	21, // 95: percolator.v1.Admin.DescribeProcess:output_type -> percolator.v1.DescribeProcessResponse
+	23, // 96: percolator.v1.Admin.SetLogLevel:output_type -> percolator.v1.SetLogLevelResponse
+	30, // 97: percolator.v1.Admin.ReportJob:output_type -> percolator.v1.ReportJobResponse
+	6,  // 98: percolator.v1.Admin.CreateToken:output_type -> percolator.v1.CreateTokenResponse
+	8,  // 99: percolator.v1.Admin.Tokens:output_type -> percolator.v1.TokensResponse
+	10, // 100: percolator.v1.Admin.RevokeToken:output_type -> percolator.v1.RevokeTokenResponse
+	13, // 101: percolator.v1.Admin.SetGrant:output_type -> percolator.v1.SetGrantResponse
+	15, // 102: percolator.v1.Admin.Grants:output_type -> percolator.v1.GrantsResponse
+	17, // 103: percolator.v1.Admin.ReplayParked:output_type -> percolator.v1.ReplayParkedResponse
+	19, // 104: percolator.v1.Admin.ReplayRow:output_type -> percolator.v1.ReplayRowResponse
+	28, // 105: percolator.v1.Admin.FinishRecovery:output_type -> percolator.v1.FinishRecoveryResponse
+	74, // 106: percolator.v1.Admin.Clients:output_type -> percolator.v1.ClientsResponse
+	76, // 107: percolator.v1.Admin.DisconnectClient:output_type -> percolator.v1.DisconnectClientResponse
+	78, // [78:108] is the sub-list for method output_type
+	48, // [48:78] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_admin_proto_init() }
@@ -4811,7 +5035,7 @@ func file_percolator_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_admin_proto_rawDesc), len(file_percolator_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   71,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

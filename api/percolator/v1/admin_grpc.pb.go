@@ -47,6 +47,8 @@ const (
 	Admin_ReplayParked_FullMethodName         = "/percolator.v1.Admin/ReplayParked"
 	Admin_ReplayRow_FullMethodName            = "/percolator.v1.Admin/ReplayRow"
 	Admin_FinishRecovery_FullMethodName       = "/percolator.v1.Admin/FinishRecovery"
+	Admin_Clients_FullMethodName              = "/percolator.v1.Admin/Clients"
+	Admin_DisconnectClient_FullMethodName     = "/percolator.v1.Admin/DisconnectClient"
 )
 
 // AdminClient is the client API for Admin service.
@@ -114,6 +116,10 @@ type AdminClient interface {
 	ReplayRow(ctx context.Context, in *ReplayRowRequest, opts ...grpc.CallOption) (*ReplayRowResponse, error)
 	// Records that a cluster which was recovered from the loss of a quorum was verified.
 	FinishRecovery(ctx context.Context, in *FinishRecoveryRequest, opts ...grpc.CallOption) (*FinishRecoveryResponse, error)
+	// Clients lists the connections of clients to all nodes.
+	Clients(ctx context.Context, in *ClientsRequest, opts ...grpc.CallOption) (*ClientsResponse, error)
+	// DisconnectClient closes connections of a client, which may connect again at once.
+	DisconnectClient(ctx context.Context, in *DisconnectClientRequest, opts ...grpc.CallOption) (*DisconnectClientResponse, error)
 }
 
 type adminClient struct {
@@ -404,6 +410,26 @@ func (c *adminClient) FinishRecovery(ctx context.Context, in *FinishRecoveryRequ
 	return out, nil
 }
 
+func (c *adminClient) Clients(ctx context.Context, in *ClientsRequest, opts ...grpc.CallOption) (*ClientsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClientsResponse)
+	err := c.cc.Invoke(ctx, Admin_Clients_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) DisconnectClient(ctx context.Context, in *DisconnectClientRequest, opts ...grpc.CallOption) (*DisconnectClientResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DisconnectClientResponse)
+	err := c.cc.Invoke(ctx, Admin_DisconnectClient_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -469,6 +495,10 @@ type AdminServer interface {
 	ReplayRow(context.Context, *ReplayRowRequest) (*ReplayRowResponse, error)
 	// Records that a cluster which was recovered from the loss of a quorum was verified.
 	FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error)
+	// Clients lists the connections of clients to all nodes.
+	Clients(context.Context, *ClientsRequest) (*ClientsResponse, error)
+	// DisconnectClient closes connections of a client, which may connect again at once.
+	DisconnectClient(context.Context, *DisconnectClientRequest) (*DisconnectClientResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -562,6 +592,12 @@ func (UnimplementedAdminServer) ReplayRow(context.Context, *ReplayRowRequest) (*
 }
 func (UnimplementedAdminServer) FinishRecovery(context.Context, *FinishRecoveryRequest) (*FinishRecoveryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method FinishRecovery not implemented")
+}
+func (UnimplementedAdminServer) Clients(context.Context, *ClientsRequest) (*ClientsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Clients not implemented")
+}
+func (UnimplementedAdminServer) DisconnectClient(context.Context, *DisconnectClientRequest) (*DisconnectClientResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DisconnectClient not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -1088,6 +1124,42 @@ func _Admin_FinishRecovery_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_Clients_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClientsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Clients(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Clients_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Clients(ctx, req.(*ClientsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_DisconnectClient_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DisconnectClientRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DisconnectClient(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DisconnectClient_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DisconnectClient(ctx, req.(*DisconnectClientRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1206,6 +1278,14 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "FinishRecovery",
 			Handler:    _Admin_FinishRecovery_Handler,
+		},
+		{
+			MethodName: "Clients",
+			Handler:    _Admin_Clients_Handler,
+		},
+		{
+			MethodName: "DisconnectClient",
+			Handler:    _Admin_DisconnectClient_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

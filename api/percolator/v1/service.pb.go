@@ -1044,7 +1044,9 @@ type NodeStatusRequest struct {
 	// question to another node is left out.
 	Leading bool `protobuf:"varint,2,opt,name=leading,proto3" json:"leading,omitempty"`
 	// The answer has node_id, incarnation and observers alone.
-	Observers     bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
+	Observers bool `protobuf:"varint,3,opt,name=observers,proto3" json:"observers,omitempty"`
+	// The answer has node_id, incarnation and clients alone.
+	Clients       bool `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1100,6 +1102,13 @@ func (x *NodeStatusRequest) GetObservers() bool {
 	return false
 }
 
+func (x *NodeStatusRequest) GetClients() bool {
+	if x != nil {
+		return x.Clients
+	}
+	return false
+}
+
 type NodeStatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1139,8 +1148,10 @@ type NodeStatusResponse struct {
 	// Certificates of before there were roles, which count as operators': of clients that have called this node within a
 	// day, and beside its own.
 	Roleless      []*RolelessCertificate `protobuf:"bytes,61,rep,name=roleless,proto3" json:"roleless,omitempty"`
-	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"` // unset: it is of an earlier build, or in plain text
-	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`     // unset: no replica has been found to be stale since the process started
+	Revoked       *RevokedStatus         `protobuf:"bytes,62,opt,name=revoked,proto3" json:"revoked,omitempty"`                          // unset: it is of an earlier build, or in plain text
+	Stale         *StaleStatus           `protobuf:"bytes,63,opt,name=stale,proto3" json:"stale,omitempty"`                              // unset: no replica has been found to be stale since the process started
+	MaxTablets    uint64                 `protobuf:"varint,70,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"` // that the policy allows, as the node knows it; 0: it is of an earlier build
+	Clients       []*ClientConnection    `protobuf:"bytes,71,rep,name=clients,proto3" json:"clients,omitempty"`                          // of this node, if they were asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1434,6 +1445,20 @@ func (x *NodeStatusResponse) GetStale() *StaleStatus {
 	return nil
 }
 
+func (x *NodeStatusResponse) GetMaxTablets() uint64 {
+	if x != nil {
+		return x.MaxTablets
+	}
+	return 0
+}
+
+func (x *NodeStatusResponse) GetClients() []*ClientConnection {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
 // StaleStatus is about a node's replicas whose logs lack what they have acknowledged, since its directory is an older copy,
 // or its disk has lost synced writes.
 type StaleStatus struct {
@@ -1497,6 +1522,131 @@ func (x *StaleStatus) GetAlone() []uint64 {
 	return nil
 }
 
+// ClientConnection is a connection of a client to a node.
+type ClientConnection struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	NodeId          uint64                 `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Id              uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`    // of the connection, on this node since its start
+	Name            string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // in the client's certificate; empty: the connection is in plain text
+	Role            string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	By              string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`     // what says who it is: certificate, or plain text
+	From            string                 `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"` // its address
+	ConnectedUnixMs int64                  `protobuf:"varint,7,opt,name=connected_unix_ms,json=connectedUnixMs,proto3" json:"connected_unix_ms,omitempty"`
+	Operations      uint64                 `protobuf:"varint,8,opt,name=operations,proto3" json:"operations,omitempty"` // on tablets, since then
+	Cells           uint64                 `protobuf:"varint,9,opt,name=cells,proto3" json:"cells,omitempty"`           // that these have read or written; at least one each
+	Rate            uint64                 `protobuf:"varint,10,opt,name=rate,proto3" json:"rate,omitempty"`            // of cells a second, lately
+	Refused         uint64                 `protobuf:"varint,11,opt,name=refused,proto3" json:"refused,omitempty"`      // operations that a bound of its identity's rate has refused
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ClientConnection) Reset() {
+	*x = ClientConnection{}
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientConnection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientConnection) ProtoMessage() {}
+
+func (x *ClientConnection) ProtoReflect() protoreflect.Message {
+	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientConnection.ProtoReflect.Descriptor instead.
+func (*ClientConnection) Descriptor() ([]byte, []int) {
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ClientConnection) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClientConnection) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ClientConnection) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ClientConnection) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *ClientConnection) GetConnectedUnixMs() int64 {
+	if x != nil {
+		return x.ConnectedUnixMs
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetOperations() uint64 {
+	if x != nil {
+		return x.Operations
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetCells() uint64 {
+	if x != nil {
+		return x.Cells
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ClientConnection) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
 // RevokedStatus is the list of revoked certificates that a node goes by.
 type RevokedStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1508,7 +1658,7 @@ type RevokedStatus struct {
 
 func (x *RevokedStatus) Reset() {
 	*x = RevokedStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1670,7 @@ func (x *RevokedStatus) String() string {
 func (*RevokedStatus) ProtoMessage() {}
 
 func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[23]
+	mi := &file_percolator_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1683,7 @@ func (x *RevokedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokedStatus.ProtoReflect.Descriptor instead.
 func (*RevokedStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RevokedStatus) GetCount() uint32 {
@@ -1562,7 +1712,7 @@ type RolelessCertificate struct {
 
 func (x *RolelessCertificate) Reset() {
 	*x = RolelessCertificate{}
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1724,7 @@ func (x *RolelessCertificate) String() string {
 func (*RolelessCertificate) ProtoMessage() {}
 
 func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[24]
+	mi := &file_percolator_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1737,7 @@ func (x *RolelessCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolelessCertificate.ProtoReflect.Descriptor instead.
 func (*RolelessCertificate) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RolelessCertificate) GetName() string {
@@ -1635,7 +1785,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1797,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[25]
+	mi := &file_percolator_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1810,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Job) GetKind() string {
@@ -1786,7 +1936,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1948,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[26]
+	mi := &file_percolator_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1961,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogStatus) GetDir() string {
@@ -1885,7 +2035,7 @@ type ObserversRequest struct {
 
 func (x *ObserversRequest) Reset() {
 	*x = ObserversRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2047,7 @@ func (x *ObserversRequest) String() string {
 func (*ObserversRequest) ProtoMessage() {}
 
 func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[27]
+	mi := &file_percolator_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2060,7 @@ func (x *ObserversRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversRequest.ProtoReflect.Descriptor instead.
 func (*ObserversRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 type ObserversResponse struct {
@@ -1922,7 +2072,7 @@ type ObserversResponse struct {
 
 func (x *ObserversResponse) Reset() {
 	*x = ObserversResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2084,7 @@ func (x *ObserversResponse) String() string {
 func (*ObserversResponse) ProtoMessage() {}
 
 func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[28]
+	mi := &file_percolator_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2097,7 @@ func (x *ObserversResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserversResponse.ProtoReflect.Descriptor instead.
 func (*ObserversResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ObserversResponse) GetObservers() []*ObserverState {
@@ -1972,7 +2122,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2134,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[29]
+	mi := &file_percolator_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2147,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CertificateStatus) GetFile() string {
@@ -2054,7 +2204,7 @@ type MetaSight struct {
 
 func (x *MetaSight) Reset() {
 	*x = MetaSight{}
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2216,7 @@ func (x *MetaSight) String() string {
 func (*MetaSight) ProtoMessage() {}
 
 func (x *MetaSight) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[30]
+	mi := &file_percolator_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2229,7 @@ func (x *MetaSight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSight.ProtoReflect.Descriptor instead.
 func (*MetaSight) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MetaSight) GetAnsweredAgoMs() int64 {
@@ -2122,7 +2272,7 @@ type ObserverState struct {
 
 func (x *ObserverState) Reset() {
 	*x = ObserverState{}
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2284,7 @@ func (x *ObserverState) String() string {
 func (*ObserverState) ProtoMessage() {}
 
 func (x *ObserverState) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[31]
+	mi := &file_percolator_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2297,7 @@ func (x *ObserverState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverState.ProtoReflect.Descriptor instead.
 func (*ObserverState) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserverState) GetInfo() *ObserverInfo {
@@ -2236,7 +2386,7 @@ type Backfill struct {
 
 func (x *Backfill) Reset() {
 	*x = Backfill{}
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2398,7 @@ func (x *Backfill) String() string {
 func (*Backfill) ProtoMessage() {}
 
 func (x *Backfill) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[32]
+	mi := &file_percolator_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2411,7 @@ func (x *Backfill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backfill.ProtoReflect.Descriptor instead.
 func (*Backfill) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Backfill) GetName() string {
@@ -2327,7 +2477,7 @@ type HoldHistoryRequest struct {
 
 func (x *HoldHistoryRequest) Reset() {
 	*x = HoldHistoryRequest{}
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2489,7 @@ func (x *HoldHistoryRequest) String() string {
 func (*HoldHistoryRequest) ProtoMessage() {}
 
 func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[33]
+	mi := &file_percolator_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2502,7 @@ func (x *HoldHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryRequest.ProtoReflect.Descriptor instead.
 func (*HoldHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HoldHistoryRequest) GetHolder() string {
@@ -2394,7 +2544,7 @@ type HoldHistoryResponse struct {
 
 func (x *HoldHistoryResponse) Reset() {
 	*x = HoldHistoryResponse{}
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2556,7 @@ func (x *HoldHistoryResponse) String() string {
 func (*HoldHistoryResponse) ProtoMessage() {}
 
 func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[34]
+	mi := &file_percolator_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2569,7 @@ func (x *HoldHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldHistoryResponse.ProtoReflect.Descriptor instead.
 func (*HoldHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HoldHistoryResponse) GetBound() uint64 {
@@ -2472,7 +2622,7 @@ type ObserverStatus struct {
 
 func (x *ObserverStatus) Reset() {
 	*x = ObserverStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2634,7 @@ func (x *ObserverStatus) String() string {
 func (*ObserverStatus) ProtoMessage() {}
 
 func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[35]
+	mi := &file_percolator_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2647,7 @@ func (x *ObserverStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverStatus.ProtoReflect.Descriptor instead.
 func (*ObserverStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ObserverStatus) GetName() string {
@@ -2662,7 +2812,7 @@ type ObserverRow struct {
 
 func (x *ObserverRow) Reset() {
 	*x = ObserverRow{}
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2824,7 @@ func (x *ObserverRow) String() string {
 func (*ObserverRow) ProtoMessage() {}
 
 func (x *ObserverRow) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[36]
+	mi := &file_percolator_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2837,7 @@ func (x *ObserverRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserverRow.ProtoReflect.Descriptor instead.
 func (*ObserverRow) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ObserverRow) GetRow() []byte {
@@ -2750,7 +2900,7 @@ type HistoryStatus struct {
 
 func (x *HistoryStatus) Reset() {
 	*x = HistoryStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2912,7 @@ func (x *HistoryStatus) String() string {
 func (*HistoryStatus) ProtoMessage() {}
 
 func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[37]
+	mi := &file_percolator_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2925,7 @@ func (x *HistoryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatus.ProtoReflect.Descriptor instead.
 func (*HistoryStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HistoryStatus) GetBound() uint64 {
@@ -2856,7 +3006,7 @@ type BackupHold struct {
 
 func (x *BackupHold) Reset() {
 	*x = BackupHold{}
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3018,7 @@ func (x *BackupHold) String() string {
 func (*BackupHold) ProtoMessage() {}
 
 func (x *BackupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[38]
+	mi := &file_percolator_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3031,7 @@ func (x *BackupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHold.ProtoReflect.Descriptor instead.
 func (*BackupHold) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BackupHold) GetBackup() string {
@@ -2927,7 +3077,7 @@ type SplitsStatus struct {
 
 func (x *SplitsStatus) Reset() {
 	*x = SplitsStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3089,7 @@ func (x *SplitsStatus) String() string {
 func (*SplitsStatus) ProtoMessage() {}
 
 func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[39]
+	mi := &file_percolator_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3102,7 @@ func (x *SplitsStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitsStatus.ProtoReflect.Descriptor instead.
 func (*SplitsStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SplitsStatus) GetBySize() uint64 {
@@ -3014,7 +3164,7 @@ type PlacementStatus struct {
 
 func (x *PlacementStatus) Reset() {
 	*x = PlacementStatus{}
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3176,7 @@ func (x *PlacementStatus) String() string {
 func (*PlacementStatus) ProtoMessage() {}
 
 func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_percolator_v1_service_proto_msgTypes[40]
+	mi := &file_percolator_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3189,7 @@ func (x *PlacementStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacementStatus.ProtoReflect.Descriptor instead.
 func (*PlacementStatus) Descriptor() ([]byte, []int) {
-	return file_percolator_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_percolator_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PlacementStatus) GetTarget() uint32 {
@@ -3170,11 +3320,13 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04dead\x18\x01 \x01(\bR\x04dead\"<\n" +
 	"\x12SplitTabletRequest\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
-	"\x03row\x18\x02 \x01(\fR\x03row\"a\n" +
+	"\x03row\x18\x02 \x01(\fR\x03row\"{\n" +
 	"\x11NodeStatusRequest\x12\x14\n" +
 	"\x05brief\x18\x01 \x01(\bR\x05brief\x12\x18\n" +
 	"\aleading\x18\x02 \x01(\bR\aleading\x12\x1c\n" +
-	"\tobservers\x18\x03 \x01(\bR\tobservers\"\xde\v\n" +
+	"\tobservers\x18\x03 \x01(\bR\tobservers\x12\x18\n" +
+	"\aclients\x18\n" +
+	" \x01(\bR\aclients\"\xba\f\n" +
 	"\x12NodeStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3216,11 +3368,29 @@ const file_percolator_v1_service_proto_rawDesc = "" +
 	"\x04jobs\x18< \x03(\v2\x12.percolator.v1.JobR\x04jobs\x12>\n" +
 	"\broleless\x18= \x03(\v2\".percolator.v1.RolelessCertificateR\broleless\x126\n" +
 	"\arevoked\x18> \x01(\v2\x1c.percolator.v1.RevokedStatusR\arevoked\x120\n" +
-	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\"S\n" +
+	"\x05stale\x18? \x01(\v2\x1a.percolator.v1.StaleStatusR\x05stale\x12\x1f\n" +
+	"\vmax_tablets\x18F \x01(\x04R\n" +
+	"maxTablets\x129\n" +
+	"\aclients\x18G \x03(\v2\x1f.percolator.v1.ClientConnectionR\aclients\"S\n" +
 	"\vStaleStatus\x12\x18\n" +
 	"\awaiting\x18\x01 \x01(\rR\awaiting\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\rR\x05found\x12\x14\n" +
-	"\x05alone\x18\x03 \x03(\x04R\x05alone\"=\n" +
+	"\x05alone\x18\x03 \x03(\x04R\x05alone\"\x97\x02\n" +
+	"\x10ClientConnection\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x04R\x06nodeId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12\x12\n" +
+	"\x04from\x18\x06 \x01(\tR\x04from\x12*\n" +
+	"\x11connected_unix_ms\x18\a \x01(\x03R\x0fconnectedUnixMs\x12\x1e\n" +
+	"\n" +
+	"operations\x18\b \x01(\x04R\n" +
+	"operations\x12\x14\n" +
+	"\x05cells\x18\t \x01(\x04R\x05cells\x12\x12\n" +
+	"\x04rate\x18\n" +
+	" \x01(\x04R\x04rate\x12\x18\n" +
+	"\arefused\x18\v \x01(\x04R\arefused\"=\n" +
 	"\rRevokedStatus\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\"_\n" +
@@ -3404,7 +3574,7 @@ func file_percolator_v1_service_proto_rawDescGZIP() []byte {
 	return file_percolator_v1_service_proto_rawDescData
 }
 
-var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_percolator_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_percolator_v1_service_proto_goTypes = []any{
 	(*Operation)(nil),           // 0: percolator.v1.Operation
 	(*OperationBatch)(nil),      // 1: percolator.v1.OperationBatch
@@ -3429,97 +3599,99 @@ var file_percolator_v1_service_proto_goTypes = []any{
 	(*NodeStatusRequest)(nil),   // 20: percolator.v1.NodeStatusRequest
 	(*NodeStatusResponse)(nil),  // 21: percolator.v1.NodeStatusResponse
 	(*StaleStatus)(nil),         // 22: percolator.v1.StaleStatus
-	(*RevokedStatus)(nil),       // 23: percolator.v1.RevokedStatus
-	(*RolelessCertificate)(nil), // 24: percolator.v1.RolelessCertificate
-	(*Job)(nil),                 // 25: percolator.v1.Job
-	(*LogStatus)(nil),           // 26: percolator.v1.LogStatus
-	(*ObserversRequest)(nil),    // 27: percolator.v1.ObserversRequest
-	(*ObserversResponse)(nil),   // 28: percolator.v1.ObserversResponse
-	(*CertificateStatus)(nil),   // 29: percolator.v1.CertificateStatus
-	(*MetaSight)(nil),           // 30: percolator.v1.MetaSight
-	(*ObserverState)(nil),       // 31: percolator.v1.ObserverState
-	(*Backfill)(nil),            // 32: percolator.v1.Backfill
-	(*HoldHistoryRequest)(nil),  // 33: percolator.v1.HoldHistoryRequest
-	(*HoldHistoryResponse)(nil), // 34: percolator.v1.HoldHistoryResponse
-	(*ObserverStatus)(nil),      // 35: percolator.v1.ObserverStatus
-	(*ObserverRow)(nil),         // 36: percolator.v1.ObserverRow
-	(*HistoryStatus)(nil),       // 37: percolator.v1.HistoryStatus
-	(*BackupHold)(nil),          // 38: percolator.v1.BackupHold
-	(*SplitsStatus)(nil),        // 39: percolator.v1.SplitsStatus
-	(*PlacementStatus)(nil),     // 40: percolator.v1.PlacementStatus
-	nil,                         // 41: percolator.v1.PlacementStatus.BlockedNodesEntry
-	(*TabletRequest)(nil),       // 42: percolator.v1.TabletRequest
-	(*TabletResponse)(nil),      // 43: percolator.v1.TabletResponse
-	(*TabletDescriptor)(nil),    // 44: percolator.v1.TabletDescriptor
-	(*Worker)(nil),              // 45: percolator.v1.Worker
-	(*StatusResponse)(nil),      // 46: percolator.v1.StatusResponse
-	(*BuildVersions)(nil),       // 47: percolator.v1.BuildVersions
-	(*ClusterVersion)(nil),      // 48: percolator.v1.ClusterVersion
-	(*ObserverInfo)(nil),        // 49: percolator.v1.ObserverInfo
-	(*Catalogue)(nil),           // 50: percolator.v1.Catalogue
-	(*SplitResponse)(nil),       // 51: percolator.v1.SplitResponse
+	(*ClientConnection)(nil),    // 23: percolator.v1.ClientConnection
+	(*RevokedStatus)(nil),       // 24: percolator.v1.RevokedStatus
+	(*RolelessCertificate)(nil), // 25: percolator.v1.RolelessCertificate
+	(*Job)(nil),                 // 26: percolator.v1.Job
+	(*LogStatus)(nil),           // 27: percolator.v1.LogStatus
+	(*ObserversRequest)(nil),    // 28: percolator.v1.ObserversRequest
+	(*ObserversResponse)(nil),   // 29: percolator.v1.ObserversResponse
+	(*CertificateStatus)(nil),   // 30: percolator.v1.CertificateStatus
+	(*MetaSight)(nil),           // 31: percolator.v1.MetaSight
+	(*ObserverState)(nil),       // 32: percolator.v1.ObserverState
+	(*Backfill)(nil),            // 33: percolator.v1.Backfill
+	(*HoldHistoryRequest)(nil),  // 34: percolator.v1.HoldHistoryRequest
+	(*HoldHistoryResponse)(nil), // 35: percolator.v1.HoldHistoryResponse
+	(*ObserverStatus)(nil),      // 36: percolator.v1.ObserverStatus
+	(*ObserverRow)(nil),         // 37: percolator.v1.ObserverRow
+	(*HistoryStatus)(nil),       // 38: percolator.v1.HistoryStatus
+	(*BackupHold)(nil),          // 39: percolator.v1.BackupHold
+	(*SplitsStatus)(nil),        // 40: percolator.v1.SplitsStatus
+	(*PlacementStatus)(nil),     // 41: percolator.v1.PlacementStatus
+	nil,                         // 42: percolator.v1.PlacementStatus.BlockedNodesEntry
+	(*TabletRequest)(nil),       // 43: percolator.v1.TabletRequest
+	(*TabletResponse)(nil),      // 44: percolator.v1.TabletResponse
+	(*TabletDescriptor)(nil),    // 45: percolator.v1.TabletDescriptor
+	(*Worker)(nil),              // 46: percolator.v1.Worker
+	(*StatusResponse)(nil),      // 47: percolator.v1.StatusResponse
+	(*BuildVersions)(nil),       // 48: percolator.v1.BuildVersions
+	(*ClusterVersion)(nil),      // 49: percolator.v1.ClusterVersion
+	(*ObserverInfo)(nil),        // 50: percolator.v1.ObserverInfo
+	(*Catalogue)(nil),           // 51: percolator.v1.Catalogue
+	(*SplitResponse)(nil),       // 52: percolator.v1.SplitResponse
 }
 var file_percolator_v1_service_proto_depIdxs = []int32{
-	42, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
+	43, // 0: percolator.v1.Operation.request:type_name -> percolator.v1.TabletRequest
 	0,  // 1: percolator.v1.OperationBatch.operations:type_name -> percolator.v1.Operation
-	43, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
+	44, // 2: percolator.v1.OperationResult.response:type_name -> percolator.v1.TabletResponse
 	2,  // 3: percolator.v1.OperationResults.results:type_name -> percolator.v1.OperationResult
-	44, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
+	45, // 4: percolator.v1.LocateResponse.tablets:type_name -> percolator.v1.TabletDescriptor
 	8,  // 5: percolator.v1.Table.restoring:type_name -> percolator.v1.RestoreMark
 	8,  // 6: percolator.v1.Table.restored:type_name -> percolator.v1.RestoreMark
 	9,  // 7: percolator.v1.CreateTableResponse.table:type_name -> percolator.v1.Table
 	9,  // 8: percolator.v1.TablesResponse.tables:type_name -> percolator.v1.Table
-	45, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
-	46, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
-	35, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
-	37, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
-	40, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
-	30, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
-	29, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
-	26, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
-	47, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
-	48, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
-	39, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
-	25, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
-	24, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
-	23, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
+	46, // 9: percolator.v1.WorkerDeadRequest.worker:type_name -> percolator.v1.Worker
+	47, // 10: percolator.v1.NodeStatusResponse.tablets:type_name -> percolator.v1.StatusResponse
+	36, // 11: percolator.v1.NodeStatusResponse.observers:type_name -> percolator.v1.ObserverStatus
+	38, // 12: percolator.v1.NodeStatusResponse.history:type_name -> percolator.v1.HistoryStatus
+	41, // 13: percolator.v1.NodeStatusResponse.placement:type_name -> percolator.v1.PlacementStatus
+	31, // 14: percolator.v1.NodeStatusResponse.meta:type_name -> percolator.v1.MetaSight
+	30, // 15: percolator.v1.NodeStatusResponse.certificates:type_name -> percolator.v1.CertificateStatus
+	27, // 16: percolator.v1.NodeStatusResponse.log:type_name -> percolator.v1.LogStatus
+	48, // 17: percolator.v1.NodeStatusResponse.versions:type_name -> percolator.v1.BuildVersions
+	49, // 18: percolator.v1.NodeStatusResponse.agreed:type_name -> percolator.v1.ClusterVersion
+	40, // 19: percolator.v1.NodeStatusResponse.splits:type_name -> percolator.v1.SplitsStatus
+	26, // 20: percolator.v1.NodeStatusResponse.jobs:type_name -> percolator.v1.Job
+	25, // 21: percolator.v1.NodeStatusResponse.roleless:type_name -> percolator.v1.RolelessCertificate
+	24, // 22: percolator.v1.NodeStatusResponse.revoked:type_name -> percolator.v1.RevokedStatus
 	22, // 23: percolator.v1.NodeStatusResponse.stale:type_name -> percolator.v1.StaleStatus
-	31, // 24: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
-	49, // 25: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
-	35, // 26: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
-	32, // 27: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
-	36, // 28: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
-	38, // 29: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
-	41, // 30: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
-	1,  // 31: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
-	4,  // 32: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
-	6,  // 33: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
-	10, // 34: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
-	12, // 35: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
-	14, // 36: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
-	16, // 37: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
-	17, // 38: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
-	19, // 39: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
-	20, // 40: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
-	27, // 41: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
-	33, // 42: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
-	3,  // 43: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
-	5,  // 44: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
-	7,  // 45: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
-	11, // 46: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
-	13, // 47: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
-	15, // 48: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
-	50, // 49: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
-	18, // 50: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
-	51, // 51: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
-	21, // 52: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
-	28, // 53: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
-	34, // 54: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
-	43, // [43:55] is the sub-list for method output_type
-	31, // [31:43] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	23, // 24: percolator.v1.NodeStatusResponse.clients:type_name -> percolator.v1.ClientConnection
+	32, // 25: percolator.v1.ObserversResponse.observers:type_name -> percolator.v1.ObserverState
+	50, // 26: percolator.v1.ObserverState.info:type_name -> percolator.v1.ObserverInfo
+	36, // 27: percolator.v1.ObserverState.status:type_name -> percolator.v1.ObserverStatus
+	33, // 28: percolator.v1.ObserverState.backfill:type_name -> percolator.v1.Backfill
+	37, // 29: percolator.v1.ObserverStatus.rows:type_name -> percolator.v1.ObserverRow
+	39, // 30: percolator.v1.HistoryStatus.backup_holds:type_name -> percolator.v1.BackupHold
+	42, // 31: percolator.v1.PlacementStatus.blocked_nodes:type_name -> percolator.v1.PlacementStatus.BlockedNodesEntry
+	1,  // 32: percolator.v1.Percolator.Operations:input_type -> percolator.v1.OperationBatch
+	4,  // 33: percolator.v1.Percolator.Timestamps:input_type -> percolator.v1.TimestampsRequest
+	6,  // 34: percolator.v1.Percolator.Locate:input_type -> percolator.v1.LocateRequest
+	10, // 35: percolator.v1.Percolator.CreateTable:input_type -> percolator.v1.CreateTableRequest
+	12, // 36: percolator.v1.Percolator.DropTable:input_type -> percolator.v1.DropTableRequest
+	14, // 37: percolator.v1.Percolator.Tables:input_type -> percolator.v1.TablesRequest
+	16, // 38: percolator.v1.Percolator.GetCatalogue:input_type -> percolator.v1.CatalogueRequest
+	17, // 39: percolator.v1.Percolator.WorkerDead:input_type -> percolator.v1.WorkerDeadRequest
+	19, // 40: percolator.v1.Percolator.SplitTablet:input_type -> percolator.v1.SplitTabletRequest
+	20, // 41: percolator.v1.Percolator.NodeStatus:input_type -> percolator.v1.NodeStatusRequest
+	28, // 42: percolator.v1.Percolator.Observers:input_type -> percolator.v1.ObserversRequest
+	34, // 43: percolator.v1.Percolator.HoldHistory:input_type -> percolator.v1.HoldHistoryRequest
+	3,  // 44: percolator.v1.Percolator.Operations:output_type -> percolator.v1.OperationResults
+	5,  // 45: percolator.v1.Percolator.Timestamps:output_type -> percolator.v1.TimestampsResponse
+	7,  // 46: percolator.v1.Percolator.Locate:output_type -> percolator.v1.LocateResponse
+	11, // 47: percolator.v1.Percolator.CreateTable:output_type -> percolator.v1.CreateTableResponse
+	13, // 48: percolator.v1.Percolator.DropTable:output_type -> percolator.v1.DropTableResponse
+	15, // 49: percolator.v1.Percolator.Tables:output_type -> percolator.v1.TablesResponse
+	51, // 50: percolator.v1.Percolator.GetCatalogue:output_type -> percolator.v1.Catalogue
+	18, // 51: percolator.v1.Percolator.WorkerDead:output_type -> percolator.v1.WorkerDeadResponse
+	52, // 52: percolator.v1.Percolator.SplitTablet:output_type -> percolator.v1.SplitResponse
+	21, // 53: percolator.v1.Percolator.NodeStatus:output_type -> percolator.v1.NodeStatusResponse
+	29, // 54: percolator.v1.Percolator.Observers:output_type -> percolator.v1.ObserversResponse
+	35, // 55: percolator.v1.Percolator.HoldHistory:output_type -> percolator.v1.HoldHistoryResponse
+	44, // [44:56] is the sub-list for method output_type
+	32, // [32:44] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_percolator_v1_service_proto_init() }
@@ -3534,7 +3706,7 @@ func file_percolator_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_percolator_v1_service_proto_rawDesc), len(file_percolator_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
