@@ -196,10 +196,14 @@ func (m *making) pendingFile(ctx context.Context, table uint32,
 		file, err = d.end()
 		return err
 	})
-	if err == nil {
-		head.Pending = append(head.Pending, file)
+	switch {
+	case err != nil:
+		return err
+	case file.Records == 0:
+		return m.from.remove(ctx, []string{head.path(name)})
 	}
-	return err
+	head.Pending = append(head.Pending, file)
+	return nil
 }
 
 // pendingRecord returns what a file of the table has of p.

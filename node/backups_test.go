@@ -62,7 +62,7 @@ func TestBackupsByTheClock(t *testing.T) {
 		t.Errorf("noted %v", first)
 	}
 	metrics := scrapeAll(ctx, t, n)["n0"]
-	if at := metrics[`percolator_backup_last_success_timestamp_seconds{schedule="nightly",}`]; int64(at) != first.SuccessUnixMs/1000 {
+	if at := metrics[`percolator_backup_last_success_timestamp_seconds{schedule="nightly"}`]; int64(at) != first.SuccessUnixMs/1000 {
 		t.Errorf("exported %v, want %v", at, first.SuccessUnixMs)
 	}
 	if err := n.Close(ctx); err != nil {
@@ -122,7 +122,7 @@ func hasFinding(findings []*pb.Finding, kind string) bool {
 
 func TestFailedBackupIsFound(t *testing.T) {
 	_, after := failBackup(within(t, time.Minute), t)
-	if after["n0"][`percolator_backup_failing{schedule="nightly",}`] != 1 {
+	if after["n0"][`percolator_backup_failing{schedule="nightly"}`] != 1 {
 		t.Error("percolator_backup_failing is not exported")
 	}
 }
