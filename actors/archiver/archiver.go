@@ -19,29 +19,29 @@ import (
 // DefaultPause is the default of Config.Pause.
 const DefaultPause = 10 * time.Second
 
-// Schedules are the records in meta. *meta.Schedules implements it.
+// Schedules reads and changes the records in meta. *meta.Schedules implements it.
 type Schedules interface {
 	List(ctx context.Context) ([]*pb.BackupSchedule, error)
-	// Note changes one record; fn may be called several times.
+	// Note changes one record by fn, which may be called several times.
 	Note(ctx context.Context, name string, fn func(*pb.BackupSchedule)) error
 }
 
-// Made is a backup that was made.
+// Made describes a completed backup.
 type Made struct {
 	Name string
-	At   time.Time // of its timestamp
+	At   time.Time // the time of its timestamp
 	Full bool
-	// PruneErr is why old backups could not be removed afterwards.
+	// PruneErr is the error of removing old backups afterwards; nil: they were removed.
 	PruneErr error
 }
 
 // Config configures a Job. Schedules and Make are required; other zero fields take their defaults.
 type Config struct {
 	Schedules Schedules
-	// Make makes one backup, or goes on with one that was interrupted, and then removes those
-	// that the retention does not need. Where no increment can be made it makes a full backup.
+	// Make makes one backup, or resumes an interrupted one, and then removes those that the
+	// retention does not need. If no increment is possible it makes a full backup.
 	Make func(ctx context.Context, s *pb.BackupSchedule, incremental bool) (Made, error)
-	// Pause is the time between two looks at the schedules. Defaults to DefaultPause.
+	// Pause is the time between two reads of the schedules. Defaults to DefaultPause.
 	Pause  time.Duration
 	Now    func() time.Time // defaults to time.Now
 	Logger *slog.Logger
@@ -78,14 +78,14 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Job, error) {
 	return &Job{turns, w}, nil
 }
 
-// Last returns the schedules as they were read last; the caller must not change them.
+// Last returns the schedules as last read; the caller must not change them.
 func (j *Job) Last() []*pb.BackupSchedule {
 	j.work.mu.Lock()
 	defer j.work.mu.Unlock()
 	return j.work.last
 }
 
-// work is what the actor keeps between its turns.
+// work is the actor's state.
 type work struct {
 	cfg Config
 

@@ -1,17 +1,17 @@
-// Package archiver makes backups by the clock: a job of the node that leads meta, which reads
-// the schedules from meta and notes there what has come of them.
+// Package archiver makes scheduled backups. It is a job of the node that leads meta: it reads
+// the schedules from meta and records the outcome of each attempt there.
 //
 // Invariants:
 //
-//  1. A backup is due at a schedule's first time and every interval after it. Times that nobody
-//     led meta are made up for by one backup.
-//  2. Nothing but the record in meta says what has been done. Two nodes that take themselves for
-//     the leader of meta for a moment may both make a backup; package backup allows for that.
-//  3. A backup that fails is tried again after retryPause, or the interval if that is shorter.
-//     Other schedules do not wait for it longer than its attempt takes.
+//  1. A backup is due at a schedule's first time and every interval after it. One backup makes
+//     up for all due times at which no node led meta.
+//  2. The record in meta is the only state. Two nodes that both believe for a moment that they
+//     lead meta may both make a backup; package backup tolerates that.
+//  3. A failed backup is retried after retryPause, or after the interval if that is shorter. It
+//     delays other schedules by no more than its attempt.
 //
-// A crash, or the loss of meta's leadership, interrupts the backup that is being made. The next
-// leader finds it due still, and goes on with it where it was (package backup).
+// A crash, or the loss of meta's leadership, interrupts the running backup. The next leader
+// finds it still due and resumes it (package backup).
 //
 // Called by: node, which starts and stops the actor.
 package archiver

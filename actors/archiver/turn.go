@@ -7,7 +7,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file has what a turn does. It runs on the actor's goroutine.
+// This file runs one turn, on the actor's goroutine.
 
 const (
 	// retryPause is the time between two attempts at a backup that fails.
@@ -21,7 +21,7 @@ const (
 func (w *work) turn(ctx context.Context) time.Duration {
 	all, err := w.list(ctx)
 	if err != nil {
-		return w.cfg.Pause // the log says by other means that meta does not answer
+		return w.cfg.Pause // other parts of the node log that meta does not answer
 	}
 	for _, s := range all {
 		if ctx.Err() == nil && due(s, w.cfg.Now()) {
@@ -44,27 +44,27 @@ func (w *work) list(ctx context.Context) ([]*pb.BackupSchedule, error) {
 	return all, err
 }
 
-// make makes one backup and notes what has come of it.
+// make makes one backup and records the outcome.
 func (w *work) make(ctx context.Context, s *pb.BackupSchedule) {
 	began, log := w.cfg.Now(), w.cfg.Logger.With("schedule", s.Name, "location", s.Location)
 	made, err := w.cfg.Make(ctx, s, incremental(s, began))
 	if ctx.Err() != nil {
-		return // another leader of meta goes on with it
+		return // the next leader of meta resumes it
 	}
 	if err != nil {
-		log.Warn("archiver: the backup failed; it is tried again", "error", err)
+		log.Warn("archiver: backup failed, will retry", "error", err)
 	} else {
 		log.Info("archiver: made a backup", "backup", made.Name, "took", w.cfg.Now().Sub(began))
 	}
 	if made.PruneErr != nil {
-		log.Warn("archiver: old backups could not be removed", "error", made.PruneErr)
+		log.Warn("archiver: cannot remove old backups", "error", made.PruneErr)
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
 	defer cancel()
 	if err := w.cfg.Schedules.Note(ctx, s.Name, func(have *pb.BackupSchedule) {
 		note(have, began, made, err)
 	}); err != nil {
-		log.Warn("archiver: could not note the outcome of a backup, which will be made again", "error", err)
+		log.Warn("archiver: cannot record a backup, which will be made again", "error", err)
 	}
 	_, _ = w.list(ctx) // for Last
 }
@@ -93,7 +93,7 @@ func text(err error) string {
 	return t[:min(len(t), maxText)]
 }
 
-// due reports whether a backup is to be made now.
+// due reports whether a backup of the schedule is due.
 func due(s *pb.BackupSchedule, now time.Time) bool {
 	elapsed := now.UnixMilli() - s.FirstUnixMs
 	if s.Run {
@@ -102,15 +102,15 @@ func due(s *pb.BackupSchedule, now time.Time) bool {
 	if elapsed < 0 || s.EveryMs <= 0 {
 		return false
 	}
-	slot := now.UnixMilli() - elapsed%s.EveryMs // the last time at which one was due
+	slot := now.UnixMilli() - elapsed%s.EveryMs // the last due time
 	if s.TriedUnixMs < slot {
 		return true
 	}
 	return s.Error != "" && now.UnixMilli()-s.TriedUnixMs >= min(retryPause.Milliseconds(), s.EveryMs)
 }
 
-// incremental reports whether the backup that begins now is to be made upon the last one. Half
-// of an interval is allowed for backups that begin late or early.
+// incremental reports whether the backup that begins now is an increment of the last one. The
+// tolerance of half an interval is for backups that begin late or early.
 func incremental(s *pb.BackupSchedule, now time.Time) bool {
 	return s.FullEveryMs > 0 && s.FullUnixMs > 0 &&
 		now.UnixMilli()-s.FullUnixMs < s.FullEveryMs-s.EveryMs/2

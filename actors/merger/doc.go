@@ -1,19 +1,17 @@
-// Package merger takes boundaries between tablets away that nobody needs: between tablets of
-// dropped tables, and between small tablets of one table. It also brings to their end merges
-// that whoever began them has left half done. It is an actor beside the leader of meta, and
-// the counterpart of package splitter.
+// Package merger merges adjacent tablets: those of dropped tables, and small ones of one table.
+// It also finishes merges that their coordinator left half done. It is an actor beside the
+// leader of meta, and the counterpart of package splitter.
 //
 // Invariants:
-//  1. A boundary that an operator has asked for stays, and so does one between tables of
-//     which the right one has rows or may get some.
-//  2. Two tablets of a table are merged only if together they are below a quarter of what
-//     either is split at, in size and in load, and have been so for Config.After. So a merge
-//     is not undone by a split, nor a split by a merge, for as long as the table is used in
-//     the same way.
-//  3. One merge is under way at a time. What a merge needs to be safe is not decided here
+//  1. A boundary that an operator has requested stays, and so does one between two tables if
+//     the right one has rows or may get some.
+//  2. Two tablets of a table are merged only if their sum has been below a quarter of the
+//     split threshold, in size and in load, for Config.After. So under a steady load no split
+//     undoes a merge and no merge undoes a split.
+//  3. One merge runs at a time. The safety of a merge does not depend on this package
 //     (docs/adr/0053): of two mergers that run at once, one is refused.
 //
-// A crash loses nothing but the times since when tablets were small.
+// A crash loses only how long tablets have been small.
 //
 // Called by: node, where meta is led.
 package merger

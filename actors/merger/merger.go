@@ -18,13 +18,13 @@ import (
 
 // Meta merges tablets. *meta.Merges implements it.
 type Meta interface {
-	// Finish brings merges to their end that the statuses of leaders show to be half done.
+	// Finish finishes the merges that the leaders' statuses show to be half done.
 	Finish(ctx context.Context, leaders ...*pb.StatusResponse) error
 	// Mergeable returns a function that reports whether two adjacent tablets may be merged,
 	// and whether at once, because nobody uses them.
 	Mergeable(ctx context.Context) (func(left, right *pb.TabletDescriptor) (may, unused bool), error)
-	// MergeAt takes the boundary at the position away, and returns the tablet that holds it
-	// then. If the tablets have to be brought together first, it has that begun and fails.
+	// MergeAt merges the tablets on both sides of the position, and returns the tablet that
+	// holds it then. If their replicas are on different nodes it orders a move and fails.
 	MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error)
 }
 
@@ -42,10 +42,11 @@ const (
 )
 
 const (
-	// share is the part of what a tablet is split at that two tablets may have together.
-	share = 4
-	// shareOfNothing is the part that counts as nothing. Sizes are not exact.
-	shareOfNothing = 64
+	// mergeDivisor bounds the sum of two tablets to 1/mergeDivisor of the split threshold.
+	mergeDivisor = 4
+	// emptyDivisor bounds a tablet that counts as empty to 1/emptyDivisor of the split
+	// threshold, because sizes are estimates.
+	emptyDivisor = 64
 	// cooldown is the time after a failed merge before the boundary is tried again.
 	cooldown = 30 * time.Second
 	// turnTime bounds the merges of one turn, mergeTimeout one of them.
@@ -59,10 +60,10 @@ type Config struct {
 	Meta     Meta
 	Overview Overview
 
-	// FinishOnly has half-done merges finished and none begun.
+	// FinishOnly: half-done merges are finished, and none is begun.
 	FinishOnly bool
-	MaxBytes   uint64        // a tablet of that size is split
-	MaxLoad    uint64        // likewise of that many operations per second
+	MaxBytes   uint64        // size at which a tablet is split
+	MaxLoad    uint64        // operations per second at which a tablet is split
 	Interval   time.Duration // pause between turns
 	After      time.Duration // how long two tablets must have been small together
 	Logger     *slog.Logger
@@ -110,7 +111,7 @@ func Spawn(system *actor.ActorSystem, cfg Config) (*Merger, error) {
 	return &Merger{turns, w}, nil
 }
 
-// Merged returns how many boundaries it has taken away since it started.
+// Merged returns the number of merges since Spawn.
 func (m *Merger) Merged() uint64 { return m.work.merged.Load() }
 
 // work is the actor's state. Only the actor's goroutine uses it, except merged.

@@ -14,8 +14,8 @@ import (
 // This file runs one turn. It runs on the actor's goroutine, one request after the other;
 // nothing is in flight between turns.
 
-// turn finishes what is half done and merges what may be merged, as far as it comes within
-// turnTime. It returns the pause until the next turn.
+// turn finishes half-done merges; if there are none it begins merges until turnTime is over. It
+// returns the pause until the next turn.
 func (w *work) turn(ctx context.Context, now time.Time) time.Duration {
 	leaders, err := w.leaders(ctx)
 	if err == nil {
@@ -27,7 +27,7 @@ func (w *work) turn(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		w.cfg.Logger.Warn("merger: a turn failed; trying again", "error", err)
+		w.cfg.Logger.Warn("merger: turn failed, will retry", "error", err)
 	}
 	return w.cfg.Interval
 }
@@ -47,8 +47,8 @@ func (w *work) leaders(ctx context.Context) (out []*pb.StatusResponse, err error
 	return out, err
 }
 
-// finish finishes merges that were half done in the last turn already: whoever began them has
-// gone, or will find them done. It reports whether any merge is half done.
+// finish finishes merges that were half done in the last turn already: their coordinator has
+// ended, or will find them done. It reports whether any merge is half done.
 func (w *work) finish(ctx context.Context, leaders []*pb.StatusResponse) (half bool) {
 	before := w.half
 	w.half = map[uint64]uint64{}
@@ -65,15 +65,15 @@ func (w *work) finish(ctx context.Context, leaders []*pb.StatusResponse) (half b
 		err := w.cfg.Meta.Finish(within, s)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			w.cfg.Logger.Warn("merger: a half-done merge could not be finished; trying again", "tablet", id,
+			w.cfg.Logger.Warn("merger: cannot finish a half-done merge, will retry", "tablet", id,
 				"error", err)
 		}
 	}
 	return half
 }
 
-// merge goes through the adjacent pairs of tablets and merges those that may be. What comes of
-// a pair is the left side of the next one.
+// merge merges the adjacent pairs of tablets that qualify. A merged tablet is the left side of
+// the next pair.
 func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusResponse) error {
 	mergeable, err := w.cfg.Meta.Mergeable(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusRes
 	}
 	small, began := w.small, time.Now()
 	w.small = map[wire.Position]time.Time{}
-	used := false // two used tablets were merged: that is enough for a turn
+	used := false // two used tablets were merged: at most one such pair per turn
 	for i := 1; i < len(leaders); i++ {
 		left, right := leaders[i-1], leaders[i]
 		at := wire.StartOf(right.Tablet)
@@ -117,18 +117,17 @@ func (w *work) merge(ctx context.Context, now time.Time, leaders []*pb.StatusRes
 	return nil
 }
 
-// fit reports whether both tablets are small enough to be one. Nearly nothing fits beside a
-// tablet of any size.
+// fit reports whether both tablets are small enough to be merged. An unused right one that is
+// nearly empty fits a left one of any size.
 func (w *work) fit(left, right *pb.StatusResponse, unused bool) bool {
-	if left.Load+right.Load > w.cfg.MaxLoad/share {
+	if left.Load+right.Load > w.cfg.MaxLoad/mergeDivisor {
 		return false
 	}
-	return left.SizeBytes+right.SizeBytes <= w.cfg.MaxBytes/share ||
-		unused && right.SizeBytes <= w.cfg.MaxBytes/shareOfNothing
+	return left.SizeBytes+right.SizeBytes <= w.cfg.MaxBytes/mergeDivisor ||
+		unused && right.SizeBytes <= w.cfg.MaxBytes/emptyDivisor
 }
 
-// mergeAt takes one boundary away, and returns the tablet that holds it then; nil if it could
-// not be done now.
+// mergeAt merges the tablets at one boundary and returns the result; nil if that failed.
 func (w *work) mergeAt(ctx context.Context, now time.Time, at wire.Position) *pb.TabletDescriptor {
 	within, cancel := context.WithTimeout(ctx, mergeTimeout)
 	defer cancel()
@@ -136,11 +135,11 @@ func (w *work) mergeAt(ctx context.Context, now time.Time, at wire.Position) *pb
 	if err != nil {
 		w.failed[at] = now.Add(cooldown)
 		if ctx.Err() == nil {
-			w.cfg.Logger.Info("merger: two tablets are not merged yet", "table", at.Table, "row", at.Row, "error", err)
+			w.cfg.Logger.Info("merger: cannot merge two tablets yet", "table", at.Table, "row", at.Row, "error", err)
 		}
 		return nil
 	}
 	w.merged.Add(1)
-	w.cfg.Logger.Info("tablets merged", "tablet", d.GetTabletId(), "table", at.Table)
+	w.cfg.Logger.Info("merger: merged two tablets", "tablet", d.GetTabletId(), "table", at.Table)
 	return d
 }

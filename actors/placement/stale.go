@@ -8,10 +8,10 @@ import (
 // no part in their groups (package group). It is part of the planner: pure, and used on the
 // goroutine that calls Make.
 
-// discardStale plans the next step to be rid of the replicas that the tablet's leader calls
-// stale, if there are any: a voter is demoted, a learner removed. What is missing then is made
-// anew as any replica is, on the same node if no other is better. Nothing waits for the
-// replacement: a voter that never votes does not help, and without it no more votes are
+// discardStale plans the next step of removing the replicas that the tablet's leader reports as
+// stale: it demotes a voter or removes learners. It reports whether there were any. The
+// replacement is planned as any other, on the same node if no other is better. The removal does
+// not wait for it: a voter that never votes does not help, and without it no more votes are
 // needed than with it.
 func (p *planner) discardStale(g *target) bool {
 	var stale []uint64
