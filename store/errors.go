@@ -38,9 +38,9 @@ var (
 	// ErrBatchTooLarge: one batch is above Store.MaxBatchBytes or MaxBatchLen. Permanent
 	// for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
-	// ErrDeserted: a compaction waits for files (ShortError) and will not be let on, because the
+	// ErrCompactionStuck: a compaction waits for files (ShortError) and will not be let on, because the
 	// store closes. Nothing is lost. Badger stays open until the process ends.
-	ErrDeserted = errors.New("store: a compaction still waits for room for its files: end the process before the store is opened again")
+	ErrCompactionStuck = errors.New("store: a compaction still waits for room for its files: end the process before the store is opened again")
 	// ErrCorrupt: what was read back is not what was written. Permanent.
 	ErrCorrupt = errors.New("store: stored data is corrupt")
 	// ErrNoLog: there is no Raft log of that tablet: InitialLog was never committed, or

@@ -23,7 +23,7 @@ func Compact(s *Store) error {
 func Flatten(s *Store) error {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
-	return s.gate.unlessDeserted(func() error { return s.state.db.Flatten(numCompactors) })
+	return s.gate.unlessStuck(func() error { return s.state.db.Flatten(numCompactors) })
 }
 
 // Versions counts the versions of a key that Badger still holds.

@@ -240,9 +240,9 @@ func (s *diskSpace) FreeFiles() map[Resource]uint64 {
 	return free
 }
 
-// scarce reports whether an error says that the process or the machine has too little of
+// outOfResources reports whether an error says that the process or the machine has too little of
 // something, which is no damage to what could therefore not be read.
-func scarce(err error) bool {
+func outOfResources(err error) bool {
 	for _, e := range [...]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC, unix.EDQUOT} {
 		if errors.Is(err, e) {
 			return true

@@ -206,8 +206,8 @@ func shortProcess(dir, what string) error {
 	go flatten()
 	<-waits.seen
 	closing := s.Close()
-	if !errors.Is(closing, store.ErrDeserted) {
-		return fmt.Errorf("close: %w, want ErrDeserted", closing)
+	if !errors.Is(closing, store.ErrCompactionStuck) {
+		return fmt.Errorf("close: %w, want ErrCompactionStuck", closing)
 	}
 	return nil
 }

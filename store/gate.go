@@ -16,8 +16,8 @@ type gate struct {
 	space  *diskSpace
 	closed <-chan struct{}
 
-	once     sync.Once
-	deserted chan struct{} // closed once a compaction waits for good
+	once  sync.Once
+	stuck chan struct{} // closed once a compaction waits for good
 }
 
 // gateDivisor determines the least number of files that must be free for a table to be created,
@@ -42,7 +42,7 @@ func (g *gate) wait() {
 	for short != nil {
 		select {
 		case <-g.closed:
-			g.once.Do(func() { close(g.deserted) })
+			g.once.Do(func() { close(g.stuck) })
 			select {} // for good
 		case <-tick.C:
 			short = g.space.shortOfFiles(gateDivisor)
@@ -52,15 +52,15 @@ func (g *gate) wait() {
 	log.Info("store: the compaction goes on")
 }
 
-// unlessDeserted calls f, which waits for compactions, and returns its error; or it returns
-// ErrDeserted, with f still waiting, once one of them never ends.
-func (g *gate) unlessDeserted(f func() error) error {
+// unlessStuck calls f, which waits for compactions, and returns its error; or it returns
+// ErrCompactionStuck, with f still waiting, once one of them never ends.
+func (g *gate) unlessStuck(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
 	case err := <-done:
 		return err
-	case <-g.deserted:
-		return ErrDeserted
+	case <-g.stuck:
+		return ErrCompactionStuck
 	}
 }

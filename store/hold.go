@@ -84,7 +84,7 @@ func (d *database) checkReplaced() error {
 	}
 	var damage error
 	if old != nil {
-		if damage = d.verifyReplaced(old, now); scarce(damage) {
+		if damage = d.verifyReplaced(old, now); outOfResources(damage) {
 			now.release()
 			return damage
 		}

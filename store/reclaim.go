@@ -158,7 +158,7 @@ func (s *Store) compact() error {
 	if err := s.condemn(d.verifyTables(nil)); err != nil {
 		return err
 	}
-	if err := s.gate.unlessDeserted(func() error { return d.db.Flatten(1) }); err != nil {
+	if err := s.gate.unlessStuck(func() error { return d.db.Flatten(1) }); err != nil {
 		return fmt.Errorf("store: compact: %w", err)
 	}
 	if err := s.checkReplaced(); err != nil {

@@ -103,7 +103,7 @@ func newStore(o Options) *Store {
 		suspicion: make(chan struct{}, 1),
 		badger:    badgerCounts{compacted: make(chan struct{}, 1)},
 	}
-	s.gate.space, s.gate.closed, s.gate.deserted = &s.diskSpace, s.stop, make(chan struct{})
+	s.gate.space, s.gate.closed, s.gate.stuck = &s.diskSpace, s.stop, make(chan struct{})
 	s.checkpoints.tablets, s.checkpoints.at = map[uint64]figures{}, time.Now()
 	return s
 }
@@ -126,7 +126,7 @@ func (s *Store) openState(left *remains) (err error) {
 		}
 		close(s.stop)
 		if s.state != nil {
-			err = errors.Join(err, s.gate.unlessDeserted(s.state.db.Close))
+			err = errors.Join(err, s.gate.unlessStuck(s.state.db.Close))
 		}
 		err = errors.Join(err, s.checkpoints.closeRoot(), s.log.Close())
 	}()
@@ -236,7 +236,7 @@ func (s *Store) Close() error {
 	}
 	errs = append(errs, s.checkReplaced())
 	s.state.letGo()
-	errs = append(errs, s.lastCheckpoint(), s.gate.unlessDeserted(s.state.db.Close), s.checkpoints.closeRoot(),
+	errs = append(errs, s.lastCheckpoint(), s.gate.unlessStuck(s.state.db.Close), s.checkpoints.closeRoot(),
 		s.log.Close(), s.unlock())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("store: close: %w", err)

@@ -62,12 +62,12 @@ var errUnreadable = errors.New("a block or the index cannot be read")
 
 // verifyTable returns the size of a table's file, and a *DamagedError if the file cannot be
 // read or a checksum is wrong: that of any block, or unless all only of the index and the
-// last block. An error for which scarce is true says nothing of the table. If visit is not nil
+// last block. An error for which outOfResources is true says nothing of the table. If visit is not nil
 // it is called with a whole table.
 func verifyTable(name string, all bool, visit func(*table.Table)) (size int64, err error) {
 	defer func() {
 		switch {
-		case scarce(err):
+		case outOfResources(err):
 			err = fmt.Errorf("store: cannot verify %s: %w", name, err)
 		case err != nil:
 			err = &DamagedError{File: name, Err: err}
@@ -131,7 +131,7 @@ func (d *database) verifyTables(pick func(badger.TableInfo) bool) error {
 // verifyLive verifies one table, which may be deleted at any time.
 func (d *database) verifyLive(id uint64) error {
 	_, err := verifyTable(table.NewFilename(id, d.db.Opts().Dir), true, nil)
-	if scarce(err) {
+	if outOfResources(err) {
 		return err
 	}
 	if err != nil && !slices.ContainsFunc(d.db.Tables(), func(t badger.TableInfo) bool {
