@@ -76,7 +76,7 @@ func (n *Node) openPeers() error {
 		o.peers = peer.New(way, self, h, peer.Config{
 			System: n.system, Gate: n.gate, Reached: n.joining.self.Reached, Logger: n.cfg.Logger,
 		})
-		n.joining.door.Follow(o.peers.Reached)
+		n.joining.door.ReachedBy(o.peers.Reached)
 		peers = o.peers
 	} else {
 		members = nil // the carrier must not look for nodes that it cannot reach

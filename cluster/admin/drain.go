@@ -94,9 +94,9 @@ func (s *Service) mayDrain(ctx context.Context, id uint64) error {
 }
 
 const (
-	// forgetPatience bounds the wait of ForgetNode; the client's bound on a call is 10 s.
-	forgetPatience = 6 * time.Second
-	forgetPause    = 200 * time.Millisecond
+	// forgetTimeout bounds the wait of ForgetNode; the client's bound on a call is 10 s.
+	forgetTimeout = 6 * time.Second
+	forgetPause   = 200 * time.Millisecond
 )
 
 // ForgetNode implements pb.AdminServer. It refuses a node that this one believes alive. For a
@@ -107,14 +107,14 @@ func (s *Service) ForgetNode(ctx context.Context,
 		return nil, refuse("node %d is alive, at %s: drain and stop it first; a node that was killed "+
 			"counts as alive for about two more seconds", m.NodeID, m.Listen)
 	}
-	return &pb.ForgetNodeResponse{}, onceAway(ctx, func() error {
+	return &pb.ForgetNodeResponse{}, retryNotAway(ctx, func() error {
 		return s.cfg.Nodes.ForgetNode(ctx, req.NodeId)
 	})
 }
 
-// onceAway calls forget again while it returns ErrNotAway, for forgetPatience.
-func onceAway(ctx context.Context, forget func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, forgetPatience)
+// retryNotAway calls forget again while it returns ErrNotAway, for forgetTimeout.
+func retryNotAway(ctx context.Context, forget func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	for {
 		err := forget()

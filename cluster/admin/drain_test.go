@@ -25,11 +25,11 @@ func TestForgetAfterAStop(t *testing.T) {
 		{"recorded", 3 * time.Second, nil, nil, 3*time.Second + forgetPause},
 		{"holds replicas", 0, inUse, inUse, 0},
 		{"holds replicas when recorded", time.Second, inUse, inUse, time.Second + forgetPause},
-		{"never", time.Hour, nil, notAway, forgetPatience},
+		{"never", time.Hour, nil, notAway, forgetTimeout},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			err := onceAway(context.Background(), func() error {
+			err := retryNotAway(context.Background(), func() error {
 				if time.Since(began) < c.recorded {
 					return notAway
 				}

@@ -121,16 +121,16 @@ func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error 
 	return nil
 }
 
-// Follow sets what tells how far another node's Raft log had come in incarnations before one,
+// ReachedBy sets what tells how far another node's Raft log had come in incarnations before one,
 // by what it has told this process. Until then only the disk does.
-func (d *Door) Follow(reached func(node, incarnation uint64) uint64) {
+func (d *Door) ReachedBy(reached func(node, incarnation uint64) uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reached = reached
 }
 
-// following returns what Follow has set.
-func (d *Door) following() func(node, incarnation uint64) uint64 {
+// reachedFunc returns what ReachedBy has set.
+func (d *Door) reachedFunc() func(node, incarnation uint64) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.reached == nil {
@@ -142,7 +142,7 @@ func (d *Door) following() func(node, incarnation uint64) uint64 {
 // behind returns how far the log of a node that starts had come in an earlier incarnation, if
 // that is further than it says; 0: it is not.
 func (d *Door) behind(node, incarnation, started uint64) uint64 {
-	known := max(d.cfg.Self.reachedBefore(node, incarnation), d.following()(node, incarnation))
+	known := max(d.cfg.Self.reachedBefore(node, incarnation), d.reachedFunc()(node, incarnation))
 	if started == 0 || known <= started { // 0: an earlier build does not say
 		return 0
 	}
@@ -166,8 +166,8 @@ func (d *Door) discard(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// lookBehind is discard for a node that runs: one that was away when it started may answer now.
-func (d *Door) lookBehind(ctx context.Context) {
+// checkBehind is discard for a node that runs: one that was away when it started may answer now.
+func (d *Door) checkBehind(ctx context.Context) {
 	if _, err := d.discard(ctx); err != nil {
 		d.warn("the replicas of an older copy could not be discarded", "", "error", err)
 	}

@@ -42,7 +42,7 @@ func (s *street) copied(dir, old string) (all [3]*house, reached uint64) {
 
 // told has the house know, as of a message, how far the first node's log had come.
 func (h *house) told(node, reached uint64) {
-	h.door.Follow(func(other, _ uint64) uint64 {
+	h.door.ReachedBy(func(other, _ uint64) uint64 {
 		if other == node {
 			return reached
 		}

@@ -113,7 +113,7 @@ type Door struct {
 
 	mu       sync.Mutex
 	registry Registry                              // nil: not open yet
-	reached  func(node, incarnation uint64) uint64 // see Follow; may be nil
+	reached  func(node, incarnation uint64) uint64 // see ReachedBy; may be nil
 	said     map[string]time.Time                  // what was logged within logPause, and when
 
 	registered atomic.Bool   // this incarnation, through the registry

@@ -313,7 +313,7 @@ func (d *Door) acquainted() []string {
 func (d *Door) Seek(ctx context.Context) {
 	for d.pause(ctx, comeBackPause) == nil && !d.registered.Load() {
 		d.greet(ctx, d.acquainted())
-		d.lookBehind(ctx)
+		d.checkBehind(ctx)
 	}
 }
 
@@ -359,7 +359,7 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 			err = d.noteContacts(ctx, r)
 		}
 		if err == nil {
-			err = d.cfg.Self.noteReached(d.following())
+			err = d.cfg.Self.noteReached(d.reachedFunc())
 		}
 		if err != nil && ctx.Err() == nil {
 			d.say("meta is not reached yet", "error", err)
@@ -369,7 +369,7 @@ func (d *Door) Upkeep(ctx context.Context, r Registry) error {
 			// calls. So may one of those that were to found the cluster together, if the
 			// others' Join names it.
 			d.greet(ctx, d.acquainted())
-			d.lookBehind(ctx)
+			d.checkBehind(ctx)
 			if len(d.cfg.Self.Contacts().Nodes) < d.cfg.Expect {
 				wait = 10 * roundPause
 			}

@@ -42,12 +42,12 @@ var (
 
 const (
 	// A tablet that is frozen serves nothing, so it is released if it was not taken within
-	// freezePatience.
-	freezePatience = 3 * time.Second
-	// settlePatience bounds what is done about a merge after the caller has given up.
-	settlePatience = 10 * time.Second
-	mergePause     = 10 * time.Millisecond
-	togetherPause  = 200 * time.Millisecond // between looks at whether placement is done
+	// freezeTimeout.
+	freezeTimeout = 3 * time.Second
+	// settleTimeout bounds what is done about a merge after the caller has given up.
+	settleTimeout = 10 * time.Second
+	mergePause    = 10 * time.Millisecond
+	togetherPause = 200 * time.Millisecond // between looks at whether placement is done
 )
 
 // MergeTablets takes the boundary before the row in the table with the name away, and returns
@@ -224,7 +224,7 @@ func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescri
 func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	frozen, err := m.freezeAndTake(ctx, left, right)
 	// The tablet must not stay frozen because the caller has gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if frozen == nil {
 		now, lost := m.status(ctx, right.TabletId)
@@ -240,11 +240,11 @@ func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*
 	return merged, nil // what is left to do, if settled is an error, Finish does
 }
 
-// freezeAndTake does the steps of a merge as far as it comes within freezePatience. It returns
+// freezeAndTake does the steps of a merge as far as it comes within freezeTimeout. It returns
 // the frozen tablet, nil if that is not known.
 func (m *Merges) freezeAndTake(ctx context.Context, left,
 	right *pb.TabletDescriptor) (frozen *pb.TabletDescriptor, err error) {
-	ctx, cancel := context.WithTimeout(ctx, freezePatience)
+	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	if frozen, err = m.step(ctx, right, pb.MergeRequest_STEP_FREEZE, left); err != nil {
 		return nil, err

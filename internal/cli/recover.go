@@ -21,8 +21,8 @@ import (
 // work on the directories of stopped nodes; this file has the commands around it, and
 // recoververify.go the one that looks at the cluster afterwards.
 
-// probePatience bounds the attempt to connect to an address of a node that is declared dead.
-const probePatience = time.Second
+// probeTimeout bounds the attempt to connect to an address of a node that is declared dead.
+const probeTimeout = time.Second
 
 // recoverCommand holds the commands about the loss of a quorum.
 func recoverCommand(d *deps) *cobra.Command {
@@ -184,7 +184,7 @@ func adviseRecovery(err error) error {
 func probe(ctx context.Context, all []*salvage.Inspection, plan *salvage.Plan) error {
 	for node, addrs := range plan.DeadAt(all) {
 		for _, addr := range addrs {
-			trying, cancel := context.WithTimeout(ctx, probePatience)
+			trying, cancel := context.WithTimeout(ctx, probeTimeout)
 			c, err := (&net.Dialer{}).DialContext(trying, "tcp", addr)
 			cancel()
 			if err != nil {
