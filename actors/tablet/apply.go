@@ -49,7 +49,7 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 			t.fail(err)
 			return
 		}
-		if t.failed != nil { // its node goes on from here
+		if t.failed != nil { // stopped for a merge: the node reopens it
 			return
 		}
 	}
@@ -120,7 +120,7 @@ func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) e
 		return nil
 	}
 	t.cfg.Traces.Add(command.Traces...)
-	if err := t.state.take(batch, t.store, command, &t.sizing); err != nil {
+	if err := t.state.execute(batch, t.store, command, &t.sizing); err != nil {
 		return err
 	}
 	switch {

@@ -20,7 +20,7 @@ import (
 type history struct {
 	garbage
 	unknown  bool           // nobody has surveyed the tablet since this replica leads: there may be anything
-	dropped  mvcc.Timestamp // the last drop of one of its tables since which it was surveyed; 0: none
+	dropped  mvcc.Timestamp // the last drop of one of its tables that a survey has covered; 0: none
 	pass     *pass
 	inFlight bool // a step is proposed and not yet visible
 	armed    bool // a reminder for the next step is under way, perhaps from before forget
@@ -241,7 +241,8 @@ func (t *Tablet) onCollectStep() {
 	p := h.pass
 	switch {
 	// Nothing to do, or what is under way arms the next reminder when it ends.
-	case p == nil || !t.leading || t.frozen != nil || t.failed != nil || h.inFlight || (p.asked && len(p.list) == 0):
+	case p == nil || !t.leading || t.frozen != nil || t.failed != nil || h.inFlight ||
+		(p.asked && len(p.list) == 0):
 	// Nothing may be proposed now; it is looked at again soon.
 	case t.drain.op != nil || noRoom(t.logs, t.store) != nil:
 		h.arm(retryPause)

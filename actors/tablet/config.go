@@ -29,7 +29,7 @@ type Config struct {
 	Indexed int
 	// NodeID is the node that the replica is on.
 	NodeID uint64
-	// Stale: the replica's log lacks what it has acknowledged; see group.Group.Stale.
+	// Stale: the replica's log lacks entries that it has acknowledged; see group.Group.Stale.
 	Stale bool
 	// Ticker is the node's. Without it only a group of one replica works.
 	Ticker *Ticker

@@ -8,11 +8,11 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file makes room in the log for what must share it with nothing in flight: a split,
-// a step of a merge, a change of the replicas, or a transfer of the leadership. One of them is taken on at a
-// time. New mutations are deferred from then on, what is in flight drains, the exclusive
-// begins, and when it ends the deferred mutations are evaluated again. All of it runs in
-// the tablet's turns.
+// This file makes room in the log for what must share it with nothing in flight: a split, a
+// step of a merge, a change of the replicas, or a transfer of the leadership. One of them is
+// taken on at a time. New mutations are deferred from then on, what is in flight drains, the
+// exclusive begins, and when it ends the deferred mutations are evaluated again. All of it runs
+// in the tablet's turns.
 
 // drain is the exclusive that was taken on, and the call that waits for the end of a
 // transfer, which may come after this replica's leadership.

@@ -13,17 +13,17 @@ import (
 )
 
 // This file merges two adjacent tablets whose replicas are on the same nodes (docs/adr/0053).
-// The right one is frozen for the left one by an entry in its own log: from there on it
-// serves nothing, and no entry but a release changes it. When every replica of it has the
-// entry durably, the left one takes its rows by an entry in its log. A replica that comes to
-// that entry stops, and its node makes one replica of the two stored ones and opens that.
+// An entry in the right tablet's own log freezes it for the left one: from then on it serves
+// nothing, and no entry but a release changes it. When every replica of the right tablet has
+// that entry durably, an entry in the left tablet's log takes its rows. A replica that reaches
+// this entry stops, and its node merges the two stored replicas and opens the result.
 //
-// Each step names an epoch and raises it. So a release of the left tablet keeps an earlier
-// order to take the right one's rows from ever being carried out, and whoever coordinates
-// may then release the right one as well. After it has taken the rows the left tablet
-// remembers whose, and changes neither its range nor its replicas until it is released,
-// which it is once a majority of the right one's replicas are gone: from then on nobody can
-// release that one by mistake. All of it runs in the tablet's turns.
+// Each step names an epoch and raises it. So once the left tablet is released, an earlier
+// request to take the right one's rows can never succeed, and the coordinator may release the
+// right one as well. A left tablet that has taken the rows remembers whose, and changes neither
+// its range nor its replicas until it is released. That happens once a majority of the right
+// one's replicas are gone: from then on nobody can release the right one by mistake. All of it
+// runs in the tablet's turns.
 
 // merge refuses a step that does not fit this tablet.
 func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
@@ -50,8 +50,8 @@ func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 	}
 }
 
-// duringMerge returns the refusal of an operation that a tablet does not do while it is being
-// merged into another, or has taken another's rows and was not released.
+// duringMerge returns the refusal of an operation that is not allowed while the tablet is
+// frozen for a merge, or has taken another's rows and is not yet released; nil if it is allowed.
 func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 	if req.GetMerge().GetStep() == pb.MergeRequest_STEP_RELEASE {
 		return nil
@@ -67,7 +67,7 @@ func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 	return nil
 }
 
-// beginMerge takes a step on; it is proposed when nothing is in flight any more.
+// beginMerge queues a step; it is proposed once nothing is in flight.
 func (e *evaluation) beginMerge(call *Call, r *pb.MergeRequest) {
 	e.drain.take(&exclusive{call: call, merge: r})
 }
@@ -96,15 +96,15 @@ func mergeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 	}
 }
 
-// releases reports whether the command changes a tablet that is frozen: it ends that. All
-// others are dropped, on every replica alike.
+// releases reports whether the command is a release, the only one that a frozen tablet applies.
+// Every replica drops all others.
 func releases(c *wire.Command) bool {
 	return c.Merge != nil && c.Merge.Left == nil && c.Merge.Right == nil
 }
 
-// mergeStep applies a step other than the last. A replica that is frozen is so durably
-// before it says that it is: after a crash, nobody may be left to tell it.
-func (s *state) mergeStep(b *store.Batch, by *wire.Merge) {
+// applyMerge applies a step other than the last. A freeze is durable before the replica reports
+// it: after a crash, no other replica may be left to learn it from.
+func (s *state) applyMerge(b *store.Batch, by *wire.Merge) {
 	s.descriptor, s.frozen, s.took = by.Tablet, by.Left, nil
 	s.stateChanged = true
 	if by.Left != nil {
@@ -112,8 +112,8 @@ func (s *state) mergeStep(b *store.Batch, by *wire.Merge) {
 	}
 }
 
-// mergeVisible takes note that a step is visible. A leader that is frozen collects and
-// measures no more; one that is released begins anew.
+// mergeVisible handles a step that has become visible. A frozen leader stops collecting and
+// measuring; a released one starts over.
 func (t *Tablet) mergeVisible(m *wire.Merge) {
 	t.host.Changed(m.Tablet)
 	t.history.forget()
@@ -124,19 +124,19 @@ func (t *Tablet) mergeVisible(m *wire.Merge) {
 	}
 }
 
-// errMerging stops a replica until its node has merged another's into it.
-var errMerging = errors.New("tablet: the rows of another tablet are being taken over")
+// errMerging stops a replica until its node has merged another one into it.
+var errMerging = errors.New("tablet: the replica is being merged with that of another tablet; try again")
 
-// takeRows stops the replica at the entry by which the tablet takes another's rows. That
-// the entry is committed is the decision, so the caller is answered now; what follows it in
-// the log is applied by the replica that the node opens.
+// takeRows stops the replica at the entry by which the tablet takes another's rows. The
+// committed entry is the decision, so the caller is answered now. The replica that the node
+// opens after the merge applies the entries behind it.
 func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	led := t.leading
 	if p := a.proposal; t.pipeline.visible(p) {
 		p.deliver()
 		p.replies = nil
 	}
-	t.cfg.Logger.Info("takes the rows of another tablet", "tablet", t.id, "from", by.Right.TabletId)
+	t.cfg.Logger.Info("taking the rows of another tablet", "tablet", t.id, "from", by.Right.TabletId)
 	t.failed = errMerging
 	t.stepDown(errMerging)
 	if led && t.cfg.Ticker != nil {
@@ -148,7 +148,8 @@ func (t *Tablet) takeRows(a *applied, by *wire.Merge) {
 	})
 }
 
-// frozenHere returns the tablet that this one is frozen for, once that is visible here.
+// frozenHere returns the tablet that this one is frozen for, once this replica has applied the
+// freeze visibly; else nil.
 func (s *state) frozenHere(g *group.Group) *pb.TabletDescriptor {
 	if g.Visible() < s.frozenAt {
 		return nil

@@ -15,12 +15,12 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file works on the replicas of a store that no node has open: it reads what a
-// replica's log leads to, applies that log, and makes a replica the only one of its tablet
+// This file works on the replicas of a store that no node has open: it previews the state that
+// a replica's log leads to, applies that log, and makes a replica the only one of its tablet
 // (docs/adr/0055). Every function runs on its caller's goroutine, and nothing else writes to
 // the store meanwhile.
 
-// Outlook is what a replica holds, and what it will hold once its whole log is applied,
+// Outlook describes a replica as it is stored, and as it will be once its whole log is applied,
 // whether or not the entries are known to be committed.
 type Outlook struct {
 	Replica uint64
@@ -32,8 +32,8 @@ type Outlook struct {
 	Last      uint64 // and of the last one in its log
 	LastTerm  uint64 // term of that one
 	Term      uint64 // the highest that the replica has seen
-	// Born are the right sides of splits in the log that are not applied, as of the split.
-	// The store has no replica of them.
+	// Born are the right sides of unapplied splits in the log, as of the split. The store has no
+	// replica of them.
 	Born      []*pb.TabletDescriptor
 	Mark      uint64 // the oracle's, in the meta tablet
 	Bound     mvcc.Timestamp
@@ -41,10 +41,10 @@ type Outlook struct {
 	Catalogue uint64 // version of the catalogue
 }
 
-// Look returns the outlook of the tablet's replica, and calls effect for each effect of
+// Inspect returns the outlook of the tablet's replica, and calls effect for each effect of
 // the entries that are not applied, in order. It changes nothing. A replica that waits for
 // its first snapshot has a Stored of epoch 0.
-func Look(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
+func Inspect(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, error) {
 	before, err := storedState(st, id)
 	if err != nil {
 		return nil, fmt.Errorf("tablet %d: %w", id, err)
@@ -88,19 +88,19 @@ func Look(st *store.Store, id uint64, effect func(*wire.Effect)) (*Outlook, erro
 	return out, nil
 }
 
-// Settle applies the whole log of the tablet's replica, also what is not known to be
-// committed, and with it makes the replicas of splits in it. It may be repeated after a
+// ApplyLog applies the whole log of the tablet's replica, including entries that are not known
+// to be committed, and creates the replicas that splits in it begin. It may be repeated after a
 // crash.
-func Settle(st *store.Store, id uint64) error {
+func ApplyLog(st *store.Store, id uint64) error {
 	_, err := replay(st, id, func(b *store.Batch, _ *state, _ *wire.Command) error {
 		return st.StateWriter().Commit([]*store.Batch{b})
 	})
 	return err
 }
 
-// replay calls each for every entry that is not applied, with what applying it writes, the
-// state after it, and its command, which is nil if the entry has none or is dropped. It
-// returns the state after the last.
+// replay calls each for every unapplied entry, with the writes of applying it, the state after
+// it, and its command, which is nil if the entry has none or is dropped. It returns the state
+// after the last entry.
 func replay(st *store.Store, id uint64,
 	each func(*store.Batch, *state, *wire.Command) error) (*state, error) {
 	s, err := storedState(st, id)
@@ -144,7 +144,7 @@ func replay(st *store.Store, id uint64,
 // replayBytes bounds the entries that are read from a log at once.
 const replayBytes = 8 << 20
 
-// replayEntry takes over what an entry changes, as Tablet.applyEntry does, without a group.
+// replayEntry applies an entry to the state, as Tablet.applyEntry does, without a group.
 func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 	size *sizing) (*wire.Command, error) {
 	data := e.GetData()
@@ -164,13 +164,14 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 		return nil, nil
 	}
 	if right := command.GetMerge().GetRight(); right != nil {
-		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once, so that it does", right.TabletId)
+		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once to complete that",
+			right.TabletId)
 	}
-	if kind := unsettled(command); kind != "" {
-		return nil, fmt.Errorf("it is a %s, which only a node that runs can apply", kind)
+	if kind := unreplayable(command); kind != "" {
+		return nil, fmt.Errorf("it has a %s, which only a running node can apply", kind)
 	}
 	if !change {
-		return command, s.take(b, st, command, size)
+		return command, s.execute(b, st, command, size)
 	}
 	if command.Replicas != nil {
 		s.descriptor, s.conf = command.Replicas, group.ConfState(command.Replicas)
@@ -179,19 +180,18 @@ func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
 	return command, nil
 }
 
-// settled are the fields of a command that take and replayEntry apply, or that change
+// replayable are the fields of a command that execute and replayEntry apply, or that change
 // nothing in the store.
-var settled = []protoreflect.Name{
+var replayable = []protoreflect.Name{
 	"epoch", "proposal", "effects", "split", "catalogue", "raise_mark", "bound", "safepoint",
 	"checksum", "replicas", "sized", "traces", "merge",
 }
 
-// unsettled returns the name of a field of the command that is none of settled; empty if
-// there is none. An entry that is left out would make this replica differ from what its group
-// has decided.
-func unsettled(c *wire.Command) (kind string) {
+// unreplayable returns the name of a field of the command that is not replayable; empty if
+// there is none. To skip such an entry would make this replica differ from its group.
+func unreplayable(c *wire.Command) (kind string) {
 	c.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if !slices.Contains(settled, f.Name()) {
+		if !slices.Contains(replayable, f.Name()) {
 			kind = string(f.Name())
 		}
 		return kind == ""
@@ -199,10 +199,10 @@ func unsettled(c *wire.Command) (kind string) {
 	return kind
 }
 
-// Reform adds to the batch that the tablet's replica, whose log is applied as a whole, is
-// the only one of its tablet from the entry (index, term) on, which lies behind its log. d
-// is the tablet from then on and names the replica, whose id is new: what is sent to its
-// former id is meant for another group. Marks below mark are raised to it.
+// Reform adds to the batch what makes the tablet's replica, whose whole log is applied, the
+// only one of its tablet from the entry (index, term) on, which lies behind its log. d is the
+// tablet from then on and names the replica by a new id, since messages to the former id are
+// for the former group. A mark below mark is raised to it.
 func Reform(b *store.Batch, st *store.Store, d *pb.TabletDescriptor, index, term,
 	mark uint64) error {
 	if n := len(d.GetReplicas()); n != 1 {

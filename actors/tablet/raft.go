@@ -101,7 +101,7 @@ func (t *Tablet) onIncoming(in *group.Incoming) {
 	}
 	if !stale && t.group.Stale() {
 		t.cfg.Logger.Error("a replica's log lacks what it has acknowledged: its directory is an older copy, "+
-			"or its disk has lost a synced write; the replica takes no part any more, and is made anew",
+			"or its disk has lost a synced write; the replica takes no further part and will be replaced",
 			"tablet", t.id, "replica", t.replica, "leader_node", in.FromNode)
 		t.host.Stale(t.id)
 	}

@@ -93,9 +93,9 @@ func (s *state) raise(c *wire.Command) {
 	}
 }
 
-// take adds the effects of a command to the batch and takes over what it changes of the
-// replicated figures. The command was evaluated under the present epoch.
-func (s *state) take(b *store.Batch, st *store.Store, c *wire.Command, size *sizing) error {
+// execute adds the effects of a command to the batch and updates the state by it. The command
+// was evaluated under the present epoch.
+func (s *state) execute(b *store.Batch, st *store.Store, c *wire.Command, size *sizing) error {
 	b.Grow(len(c.Effects))
 	for _, f := range c.Effects {
 		if f.Delete {
@@ -110,7 +110,7 @@ func (s *state) take(b *store.Batch, st *store.Store, c *wire.Command, size *siz
 		return s.split(b, st, c.Split)
 	case c.Merge != nil:
 		if c.Merge.Right == nil { // else the replica stops
-			s.mergeStep(b, c.Merge)
+			s.applyMerge(b, c.Merge)
 		}
 	case c.Catalogue != nil:
 		// Versions only rise.

@@ -44,9 +44,8 @@ type Host interface {
 	// SplitApplied reports that a split is applied and durable. The host starts the right
 	// tablet; the left one goes on.
 	SplitApplied(left, right *pb.TabletDescriptor)
-	// Merging reports that the replica has come to the entry by which its tablet takes the
-	// rows of another, and has stopped. The host merges the stored replicas and starts the
-	// one that comes of it.
+	// Merging reports that the replica has reached the entry by which its tablet takes the rows
+	// of another, and has stopped. The host merges the stored replicas and starts the result.
 	Merging(m *snapshot.Merge)
 	// Hint reports that the cells have become dirty. The host may drop it.
 	Hint(cells []mvcc.Cell)
@@ -66,8 +65,9 @@ type Host interface {
 	// Removed reports that the replica no longer belongs to its tablet's group and has
 	// stopped. The host destroys it.
 	Removed(tablet uint64)
-	// Stale reports that the replica's log lacks what it has acknowledged. It takes no part in
-	// its group any more. The host makes that durable, and opens it with Config.Stale.
+	// Stale reports that the replica's log lacks entries that it has acknowledged, and that it
+	// takes no further part in its group. The host makes that durable, and opens it with
+	// Config.Stale from then on.
 	Stale(tablet uint64)
 	// SendRaft sends a message to a replica on another node. It may be lost.
 	SendRaft(m *wire.RaftMessage)

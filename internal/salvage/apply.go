@@ -132,7 +132,7 @@ func (a *applying) settle() error {
 			if err := a.step(); err != nil {
 				return err
 			}
-			if err := tablet.Settle(a.st, t.Tablet); err != nil {
+			if err := tablet.ApplyLog(a.st, t.Tablet); err != nil {
 				return err
 			}
 			done[t.Tablet] = true

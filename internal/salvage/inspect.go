@@ -143,7 +143,7 @@ func addresses(all ...string) (out []string) {
 func (in *Inspection) replica(st *store.Store, id uint64) error {
 	r := Replica{Tablet: id}
 	rows := map[string][]byte{} // of the meta tablet, that entries which are not applied write
-	out, err := tablet.Look(st, id, func(f *wire.Effect) {
+	out, err := tablet.Inspect(st, id, func(f *wire.Effect) {
 		ts, _ := timestampOf(f.Key, f.Value)
 		r.Newest = max(r.Newest, uint64(ts))
 		if g, c, _, err := store.DecodeKey(f.Key); err == nil && g == mvcc.GroupRaw && id == cluster.MetaTablet {

@@ -172,7 +172,7 @@ func TestMark(t *testing.T) {
 	w.log(2, 6, []*wire.Command{write(3, "a", high)}, 1)
 	plan := w.apply(0, 1)
 	node := slices.Index(w.ids, of(plan, 1).Node)
-	out, err := tablet.Look(w.stores[node], 1, nil)
+	out, err := tablet.Inspect(w.stores[node], 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,8 +92,8 @@ type Group struct {
 	transferTicks     int    // since a transfer of the leadership began; 0: there is none
 	dropHeartbeatResp bool
 
-	stale  bool            // see Stale
-	stales map[uint64]bool // other replicas of the group that have said so of themselves
+	stale      bool            // see Stale
+	stalePeers map[uint64]bool // other replicas of the group that have said so of themselves
 
 	heard    map[uint64]hearing  // of other replicas
 	messages []*wire.RaftMessage // to be sent with the next Ready
@@ -105,7 +105,7 @@ type Group struct {
 func New(cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, members: newMembers(cfg.Replica, cfg.Descriptor, cfg.ConfState),
-		heard: map[uint64]hearing{}, stales: map[uint64]bool{}, stale: cfg.Stale,
+		heard: map[uint64]hearing{}, stalePeers: map[uint64]bool{}, stale: cfg.Stale,
 		quiesced: true, visible: cfg.Applied,
 	}
 	first, err := cfg.Storage.FirstIndex()

@@ -39,7 +39,7 @@ func (g *Group) Reconfigure(d *pb.TabletDescriptor) {
 // configuration, to be written together with the descriptor.
 func (g *Group) ApplyConfChange(c *raftpb.ConfChangeV2, d *pb.TabletDescriptor) *raftpb.ConfState {
 	g.members = newMembers(g.cfg.Replica, d, g.raft.ApplyConfChange(c))
-	maps.DeleteFunc(g.stales, func(id uint64, _ bool) bool { return g.nodes[id] == 0 })
+	maps.DeleteFunc(g.stalePeers, func(id uint64, _ bool) bool { return g.nodes[id] == 0 })
 	return g.conf
 }
 
@@ -52,7 +52,7 @@ func (g *Group) hasQuorum() bool {
 	for _, voters := range [][]uint64{g.conf.GetVoters(), g.conf.GetVotersOutgoing()} {
 		alive := 0
 		for _, id := range voters {
-			if id == g.cfg.Replica || !g.cfg.Host.Down(g.nodes[id]) && !g.stales[id] {
+			if id == g.cfg.Replica || !g.cfg.Host.Down(g.nodes[id]) && !g.stalePeers[id] {
 				alive++
 			}
 		}

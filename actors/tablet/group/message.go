@@ -42,7 +42,7 @@ const maxHeard = 64
 // node is not believed dead.
 func (g *Group) active(replica uint64) bool {
 	h, ok := g.heard[replica]
-	return ok && !g.stales[replica] && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
+	return ok && !g.stalePeers[replica] && g.clock-h.at <= ElectionTicks && !g.cfg.Host.Down(h.node)
 }
 
 // hear notes where the message has come from. Those that are of the group no more make room.
@@ -68,7 +68,7 @@ func (g *Group) Step(in *Incoming) (removedBy *pb.TabletDescriptor) {
 		WasRemoved(d, g.cfg.Replica) {
 		return d // the entry that says so may never have reached this replica
 	}
-	if !g.forUs(in) || in.Raft == nil || g.sitsOut(in) || !g.sound(in.Raft) {
+	if !g.forUs(in) || in.Raft == nil || g.rejectStale(in) || !g.sound(in.Raft) {
 		return nil
 	}
 	g.hear(in)
@@ -102,7 +102,7 @@ func (g *Group) forUs(in *Incoming) bool {
 		return false
 	case in.Raft == nil && len(in.Message) == 0:
 		if in.Stale && g.nodes[in.FromReplica] != 0 {
-			g.stales[in.FromReplica] = true
+			g.stalePeers[in.FromReplica] = true
 		}
 		g.Wake()
 		return false

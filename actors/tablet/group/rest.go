@@ -252,7 +252,7 @@ func (g *Group) Progress() []*pb.ReplicaProgress {
 		if r := Replica(g.descriptor, id); r != nil {
 			out = append(out, &pb.ReplicaProgress{
 				Replica: r, Match: p.Match, Active: id == g.cfg.Replica || g.active(id),
-				Snapshot: p.State == tracker.StateSnapshot, Stale: g.stales[id],
+				Snapshot: p.State == tracker.StateSnapshot, Stale: g.stalePeers[id],
 			})
 		}
 	})

@@ -22,8 +22,8 @@ import (
 // that durable, and gives it back by Config.Stale when it makes the group anew.
 func (g *Group) Stale() bool { return g.stale }
 
-// sitsOut reports whether this replica takes no part in the group, and tells the sender.
-func (g *Group) sitsOut(in *Incoming) bool {
+// rejectStale reports whether this replica takes no part in the group, and tells the sender.
+func (g *Group) rejectStale(in *Incoming) bool {
 	if !g.stale && g.forgot(in) {
 		g.stale = true
 		g.Wake()

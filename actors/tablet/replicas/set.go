@@ -61,7 +61,7 @@ type Set struct {
 	held    map[uint64]*replica // by tablet
 	refused map[name]time.Time  // when a replica was not made that a message asked for
 	running bool                // from when Start knows what the store has until Close
-	began   map[uint64]uint64   // the replicas that Start has found, by tablet
+	initial map[uint64]uint64   // the replicas that Start has found, by tablet
 	found   int                 // replicas that have turned out to be stale since New
 }
 
@@ -104,7 +104,7 @@ func New(owner Owner, st *store.Store, logs *writers.Pair, node uint64,
 		owner: owner, store: st, logs: logs, installer: snapshot.NewInstaller(st, logs),
 		node: node, logger: logger, queue: newQueue(),
 		ranges: &ranges{store: st, reserved: map[uint64]*pb.TabletDescriptor{}},
-		held:   map[uint64]*replica{}, refused: map[name]time.Time{}, began: map[uint64]uint64{},
+		held:   map[uint64]*replica{}, refused: map[name]time.Time{}, initial: map[uint64]uint64{},
 	}
 	s.arrivals = &arrivals{set: s, under: map[uint64]*arrival{}, last: map[uint64]string{}}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -132,7 +132,7 @@ func (s *Set) Start(before func(tablets []uint64)) error {
 	// All under one lock: what a message asks for comes behind these.
 	s.mu.Lock()
 	for _, r := range stored {
-		s.began[r.Tablet] = r.ReplicaID
+		s.initial[r.Tablet] = r.ReplicaID
 		s.enqueueLocked(r.Tablet, func() { opened <- s.openStored(r) })
 	}
 	s.running = true

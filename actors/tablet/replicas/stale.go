@@ -48,7 +48,7 @@ func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	var old []snapshot.Replica
 	for _, r := range stored {
 		switch {
-		case r.Marked || running && !s.hasBegun(r):
+		case r.Marked || running && !s.isInitial(r):
 		case len(r.Descriptor.GetReplicas()) == 1 && group.Replica(r.Descriptor, r.ReplicaID) != nil:
 			alone = append(alone, r.Tablet)
 		default:
@@ -61,11 +61,11 @@ func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	return alone, s.reopenStale(ctx, old)
 }
 
-// hasBegun reports whether Start has found the replica.
-func (s *Set) hasBegun(r snapshot.Replica) bool {
+// isInitial reports whether Start has found the replica.
+func (s *Set) isInitial(r snapshot.Replica) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.began[r.Tablet] == r.ReplicaID
+	return s.initial[r.Tablet] == r.ReplicaID
 }
 
 // reopenStale marks replicas that run, and opens them again, in tasks of their tablets for
