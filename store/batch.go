@@ -119,8 +119,8 @@ func (b *Batch) putRecord(key, record []byte) {
 	b.log = append(b.log, logChange{kind: logNote, key: string(key), note: record})
 }
 
-// Barrier has all durable when the batch's Commit returns that was committed until then, the
-// batch with it. It costs a checkpoint.
+// Barrier makes the batch, and all that was committed before it, durable by the time its Commit
+// returns. It costs a checkpoint.
 func (b *Batch) Barrier() { b.barrier = true }
 
 // Size returns what the batch counts against MaxBatchBytes: keys, values and overhead.

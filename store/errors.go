@@ -31,14 +31,14 @@ var (
 	// is on disk is known up to the last commit that returned, no further. Reads may fail
 	// with it too. Close the store and open it again once the cause is gone. Permanent.
 	ErrFailed = errors.New("store: an earlier write failed, nothing is written until the store is reopened")
-	// ErrDiskFull: free space is below the watermark, or something else that files take
-	// (ShortError). Retryable after some has been freed. Badger writes through memory maps, and
-	// a full disk would kill the process.
+	// ErrDiskFull: free space, or another resource that files need (ShortError), is below the
+	// watermark. Retryable after some has been freed. Badger writes through memory maps, and a
+	// full disk would kill the process.
 	ErrDiskFull = errors.New("store: free disk space is below the watermark: free some, or grow the disk")
 	// ErrBatchTooLarge: one batch is above Store.MaxBatchBytes or MaxBatchLen. Permanent
 	// for this batch.
 	ErrBatchTooLarge = errors.New("store: batch is too large for one Badger transaction")
-	// ErrCompactionStuck: a compaction waits for files (ShortError) and will not be let on, because the
+	// ErrCompactionStuck: a compaction waits for files (ShortError) and never ends, because the
 	// store closes. Nothing is lost. Badger stays open until the process ends.
 	ErrCompactionStuck = errors.New("store: a compaction still waits for room for its files: end the process before the store is opened again")
 	// ErrCorrupt: what was read back is not what was written. Permanent.

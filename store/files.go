@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every table, memtable and segment of the log is a file, which takes an inode, a file
+// Every table, memtable and segment of the log is a file, which needs an inode, a file
 // descriptor and, in Badger, a memory map. Badger loses a table without an error if it cannot
-// create its file (docs/adr/0056), so all three are counted as free bytes are (space.go), and
-// compactions wait while too few are left (gate.go).
+// create its file (docs/adr/0056). So all three have watermarks as free bytes have (space.go),
+// and compactions wait while too few are left (gate.go).
 
 // Resource is what a store can run out of.
 type Resource string
@@ -81,8 +81,8 @@ func (a *amount) short(least uint64) *ShortError {
 	return &ShortError{What: a.what, Dir: a.dir, Free: a.free, Least: least, Limit: a.limit}
 }
 
-// files counts what is free of the resources that a file takes. An unknown count is as good as
-// no limit: without /proc, or on file systems that make inodes as they need them.
+// files counts the free resources that a file needs. An unknown count, without /proc or on a
+// file system that allocates inodes on demand, is treated as unlimited.
 type files struct {
 	mu      sync.Mutex
 	maps    uint64        // of the process when last counted
@@ -92,8 +92,8 @@ type files struct {
 	made    uint64        // tables that were begun since
 }
 
-// Counting memory maps takes the kernel a microsecond for each, so that it is done rarely enough
-// to take a processor mapsShare of its time at most, and at most once in mapsPause.
+// Counting memory maps costs the kernel a microsecond each. So they are counted at most once in
+// mapsPause, and the pause is at least mapsShare times as long as the count took.
 const (
 	mapsPause = 500 * time.Millisecond
 	mapsShare = 50
@@ -201,8 +201,8 @@ func countMaps() (maps, limit uint64, err error) {
 	}
 }
 
-// filesBesides is about how many files an open store has besides its tables: memtables, the
-// manifest, directories, segments of the log.
+// filesBesides is the approximate number of files of an open store besides its tables:
+// memtables, the manifest, directories, segments of the log.
 const filesBesides = 32
 
 // checkFiles returns a *ShortError if opening the store's tables would leave less than Commit's
@@ -215,7 +215,7 @@ func (s *diskSpace) checkFiles() error {
 	need := uint64(len(tables)) + filesBesides
 	for _, a := range s.opts.amounts(&s.files) {
 		if a.what == Inodes {
-			need = filesBesides // its tables have theirs
+			need = filesBesides // its tables have inodes already
 		}
 		if a.short(need+s.opts.MinFreeFiles/reserveDivisor) != nil {
 			return a.short(need + s.opts.MinFreeFiles)
@@ -228,8 +228,8 @@ func (s *diskSpace) checkFiles() error {
 // tableExt is the extension of tables' files.
 const tableExt = ".sst"
 
-// FreeFiles returns how many more files can be created by each resource; of Inodes on the file
-// system that has fewest. What is unlimited or unknown is not in the map.
+// FreeFiles returns, for each resource, how many more files can be created; Inodes are those of
+// the file system with the fewest. A resource that is unlimited or unknown is not in the map.
 func (s *diskSpace) FreeFiles() map[Resource]uint64 {
 	free := map[Resource]uint64{}
 	for _, a := range s.opts.amounts(&s.files) {
@@ -240,8 +240,8 @@ func (s *diskSpace) FreeFiles() map[Resource]uint64 {
 	return free
 }
 
-// outOfResources reports whether an error says that the process or the machine has too little of
-// something, which is no damage to what could therefore not be read.
+// outOfResources reports whether an error means that the process or the machine lacks a
+// resource. Such an error is no evidence of damage to the file that could not be read.
 func outOfResources(err error) bool {
 	for _, e := range [...]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC, unix.EDQUOT} {
 		if errors.Is(err, e) {

@@ -10,8 +10,8 @@ import (
 // from outside, but each writes a line to the log between the end of a table's contents and the
 // creation of its file, and does not go on before the line is written.
 //
-// A compaction that waits when the store closes stays where it is: to let it go on could lose
-// rows, and all that it has replaced is still there for the next process.
+// A compaction that waits when the store closes waits forever: to continue could lose rows, and
+// its inputs are still there for the next process.
 type gate struct {
 	space  *diskSpace
 	closed <-chan struct{}
@@ -25,7 +25,7 @@ type gate struct {
 // two of at most eight files beside one for each of their parts, of which there are five at most.
 const gateDivisor = 8
 
-// gatePause is the time between two looks of a compaction that waits.
+// gatePause is the time between two checks by a waiting compaction.
 const gatePause = 100 * time.Millisecond
 
 // wait returns when a table may be created. Badger's compactors call it, before each.
@@ -36,7 +36,7 @@ func (g *gate) wait() {
 		return
 	}
 	log := g.space.opts.Logger
-	log.Error("store: a compaction waits because a table might be lost", "error", short)
+	log.Error("store: compaction waits until its table can be created", "error", short)
 	tick := time.NewTicker(gatePause)
 	defer tick.Stop()
 	for short != nil {
@@ -49,7 +49,7 @@ func (g *gate) wait() {
 		}
 	}
 	g.space.files.begun()
-	log.Info("store: the compaction goes on")
+	log.Info("store: compaction continues")
 }
 
 // unlessStuck calls f, which waits for compactions, and returns its error; or it returns

@@ -11,7 +11,8 @@ import (
 // badgerLog passes Badger's log lines to slog: information at debug level, the rest as
 // warnings, because what matters of them comes back as an error.
 //
-// It also counts and controls what Badger offers no other means for, by the lines' formats.
+// By the lines' formats it also counts events, and delays compactions (gate), for which Badger
+// has no other interface.
 type badgerLog struct {
 	log    *slog.Logger
 	counts *badgerCounts

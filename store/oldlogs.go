@@ -11,15 +11,15 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// An iterator of Badger's keeps the memtables that it reads, and with each of them its log file,
-// also when the memtable has become a table. If the process is killed meanwhile, the next Open
-// replays that file: old values are above younger tables, and where a compaction drops the
-// tombstone of one of them without meeting the value, the value shows again. Therefore Open
-// removes log files whose memtables are in tables.
+// An iterator of Badger's keeps the memtables that it reads, each with its log file, even after
+// the memtable was flushed to a table. If the process is killed meanwhile, the next Open replays
+// that file: old values are above younger tables, and if a compaction drops the tombstone of one
+// of them without meeting the value, the value reappears. Therefore Open removes the log files
+// of flushed memtables.
 //
-// Memtables become tables in their order, and one writer gives them rising versions, so a log
-// file without a version above those of all tables belongs to such a memtable. Only Badger
-// knows the file's format, so Badger reads it: a copy, as the only file of a database of its own.
+// Memtables are flushed in order, and the single writer's versions increase, so a log file
+// without a version above those of all tables belongs to a flushed memtable. Only Badger knows
+// the file's format, so Badger reads a copy of it, as the only file of a scratch database.
 
 // scratchDirName is the name of the directory of that database inside Options.Dir.
 const scratchDirName = "scratch"
@@ -32,7 +32,7 @@ func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 		return err
 	}
 	if free, err := s.FreeBytes(); err != nil || free < s.reserve()+4*uint64(b.MemTableSize) {
-		s.opts.Logger.Warn("store: no room to look for old log files", "free", free, "error", err)
+		s.opts.Logger.Warn("store: too little space to search for old log files", "free", free, "error", err)
 		return nil
 	}
 	dir := filepath.Join(s.opts.Dir, scratchDirName)
@@ -40,7 +40,7 @@ func (s *Store) removeOldLogs(b badger.Options, newest uint64) error {
 	for _, path := range paths {
 		version, err := versionOfLog(b, path, dir)
 		if err != nil {
-			return fmt.Errorf("store: look whether %s is old: %w", path, err)
+			return fmt.Errorf("store: read the version of %s: %w", path, err)
 		}
 		if version > newest {
 			continue
@@ -70,7 +70,7 @@ func versionOfLog(b badger.Options, path, dir string) (version uint64, err error
 	return db.MaxVersion(), db.Close()
 }
 
-// copySparse copies a file and leaves out zeros, of which most of a log file may consist.
+// copySparse copies a file and leaves holes for blocks of zeros, which most of a log file may be.
 func copySparse(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

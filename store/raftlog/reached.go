@@ -1,13 +1,13 @@
 package raftlog
 
-// This file has how far a log has come: the place of the last frame that another node may have
-// been told of, as a number that only grows, also over restarts. Two copies of a log that were
-// made one after the other have different ones, unless nothing that counts was written in
-// between. Open writes nothing that counts. The number is stored under writing.
+// This file keeps how far a log has come: the position of the last frame that another node may
+// have been told of, as a number that only grows, across restarts as well. Two copies of a log
+// have different positions unless no such frame was written between them. Open writes none. The
+// number is stored under writing.
 
-// Reached returns the place of the last synced frame with entries, a HardState, a note, or the
-// begin or end of a replica. Whatever has been acknowledged from this log is in it or before
-// it, and it is durable.
+// Reached returns the position of the last synced frame with entries, a HardState, a note, or
+// the begin or end of a replica. Whatever has been acknowledged from this log is durable in that
+// frame or before it.
 func (l *Log) Reached() uint64 { return l.reached.Load() }
 
 // place numbers the frames of all segments in their order. Frame 0 of a segment is the state,
