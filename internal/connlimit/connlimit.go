@@ -1,13 +1,13 @@
 // Package connlimit bounds the connections of a listener so that strangers cannot keep others out.
 //
-// A connection is pending until whoever serves it admits it: once its first call is authenticated, or
-// while a request is answered. Handshakes, half-sent headers and idle connections are pending.
+// A connection is pending until its server admits it: when its first call is authenticated, or while a
+// request is answered. Handshakes, half-sent headers and idle connections are pending.
 //
 // Invariants:
-//  1. A listener never stops accepting. A new connection takes the place of a pending one if there are
-//     too many: of the oldest one of the address that has most of them. So each address gets a share of
-//     the pending places, and whoever finishes its handshake soon gets through a flood from its own.
-//  2. A connection takes an admitted place by Admit only, so that what is not authenticated takes none.
+//  1. A listener never stops accepting. If there are too many pending connections, a new one displaces
+//     the oldest of the address that has most of them. So each address gets a share of the pending
+//     places, and a client that finishes its handshake soon gets through a flood from its own address.
+//  2. A connection takes an admitted place only by Admit, so that an unauthenticated one takes none.
 //     An admitted connection is never closed here.
 //
 // It has no goroutines. A crash ends the connections. Called by: internal/rpc, internal/httpd,
@@ -29,26 +29,26 @@ var ErrFull = errors.New("connlimit: no place is free")
 
 // Config configures a Limiter.
 type Config struct {
-	// Pending is the most connections that are not admitted.
+	// Pending is the maximum number of pending connections.
 	Pending int
-	// Admitted is the most connections that are admitted.
+	// Admitted is the maximum number of admitted connections.
 	Admitted int
-	// Share is the most admitted connections from one address; 0: no bound. It is for listeners
-	// without authentication.
+	// Share is the maximum number of admitted connections from one address; 0: no bound. It is for
+	// listeners without authentication.
 	Share int
 }
 
-// Limiter keeps account of the connections of one listener. Its methods, and those of its connections,
-// may be used concurrently.
+// Limiter bounds the connections of one listener. Its methods, and those of its connections, may be
+// called concurrently.
 type Limiter struct {
 	cfg    Config
 	closed atomic.Uint64
 
 	mu       sync.Mutex
 	pending  list.List          // of *Conn, the oldest first
-	waiting  map[netip.Addr]int // of them, by Host
+	waiting  map[netip.Addr]int // number of pending connections by Host
 	admitted int
-	shares   map[netip.Addr]int // of the admitted ones, by Host
+	shares   map[netip.Addr]int // number of admitted connections by Host
 }
 
 // New returns a Limiter without connections.
@@ -76,19 +76,19 @@ func (l listener) Accept() (net.Conn, error) {
 	return l.limiter.Track(c), nil
 }
 
-// Track returns the connection as a pending one, and closes another if there are too many.
+// Track returns the connection as a pending one, and closes another pending one if there are too many.
 func (l *Limiter) Track(inner net.Conn) *Conn {
 	c := &Conn{Conn: inner, limiter: l, host: Host(inner.RemoteAddr())}
 	l.mu.Lock()
-	victim := l.wait(c)
+	victim := l.addPending(c)
 	l.mu.Unlock()
-	l.drop(victim)
+	l.closeDisplaced(victim)
 	return c
 }
 
-// wait makes c the newest pending connection and returns the one that has to go, nil if none has to.
-// The caller holds mu and passes the victim to drop afterwards.
-func (l *Limiter) wait(c *Conn) (victim *Conn) {
+// addPending makes c the newest pending connection and returns the one that it displaces, nil if none.
+// The caller holds mu, and passes the victim to closeDisplaced without it.
+func (l *Limiter) addPending(c *Conn) (victim *Conn) {
 	c.place = l.pending.PushBack(c)
 	l.waiting[c.host]++
 	if l.pending.Len() <= l.cfg.Pending {
@@ -100,25 +100,25 @@ func (l *Limiter) wait(c *Conn) (victim *Conn) {
 	}
 	for e := l.pending.Front(); e != nil; e = e.Next() {
 		if oldest := e.Value.(*Conn); l.waiting[oldest.host] == most {
-			l.leave(oldest)
+			l.removePending(oldest)
 			return oldest
 		}
 	}
 	return nil // not reached: some host has most
 }
 
-// leave takes c out of the pending connections. The caller holds mu.
-func (l *Limiter) leave(c *Conn) {
+// removePending removes c from the pending connections. The caller holds mu.
+func (l *Limiter) removePending(c *Conn) {
 	l.pending.Remove(c.place)
 	c.place = nil
 	subtract(l.waiting, c.host)
 }
 
-// drop closes a connection that wait has returned.
-func (l *Limiter) drop(victim *Conn) {
+// closeDisplaced closes a connection that addPending has returned.
+func (l *Limiter) closeDisplaced(victim *Conn) {
 	if victim != nil {
 		l.closed.Add(1)
-		_ = victim.Conn.Close() // whoever serves it closes it again
+		_ = victim.Conn.Close() // its server closes it again
 	}
 }
 
@@ -139,8 +139,9 @@ type Conn struct {
 	admitted atomic.Bool
 }
 
-// Admit gives the connection an admitted place, which it keeps until Release or Close. It returns nil if
-// it has one, an error that wraps ErrFull if none is free, and net.ErrClosed if it was closed.
+// Admit gives the connection an admitted place, which it keeps until Release or Close. An admitted
+// connection stays so. Admit returns an error that wraps ErrFull if no place is free, and net.ErrClosed
+// if the connection was closed.
 func (c *Conn) Admit() error {
 	if c.admitted.Load() {
 		return nil
@@ -158,7 +159,7 @@ func (c *Conn) Admit() error {
 	case l.cfg.Share > 0 && l.shares[c.host] >= l.cfg.Share:
 		return fmt.Errorf("%w: %d connections from your address are in use", ErrFull, l.cfg.Share)
 	}
-	l.leave(c)
+	l.removePending(c)
 	l.admitted++
 	l.shares[c.host]++
 	c.admitted.Store(true)
@@ -173,15 +174,15 @@ func (c *Conn) Release() {
 	l := c.limiter
 	l.mu.Lock()
 	var victim *Conn
-	if l.dismiss(c) {
-		victim = l.wait(c)
+	if l.release(c) {
+		victim = l.addPending(c)
 	}
 	l.mu.Unlock()
-	l.drop(victim)
+	l.closeDisplaced(victim)
 }
 
-// dismiss takes the admitted place from c and reports whether it had one. The caller holds mu.
-func (l *Limiter) dismiss(c *Conn) bool {
+// release frees the admitted place of c and reports whether it had one. The caller holds mu.
+func (l *Limiter) release(c *Conn) bool {
 	if !c.admitted.Swap(false) {
 		return false
 	}
@@ -194,17 +195,17 @@ func (l *Limiter) dismiss(c *Conn) bool {
 func (c *Conn) Close() error {
 	l := c.limiter
 	l.mu.Lock()
-	if !l.dismiss(c) && c.place != nil {
-		l.leave(c)
+	if !l.release(c) && c.place != nil {
+		l.removePending(c)
 	}
 	l.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// RemoteAddr implements net.Conn. Of finds the connection by it.
+// RemoteAddr implements net.Conn. Of returns the connection for it.
 func (c *Conn) RemoteAddr() net.Addr { return addr{c.Conn.RemoteAddr(), c} }
 
-// addr is a remote address that leads back to its connection.
+// addr is a remote address that refers to its connection.
 type addr struct {
 	net.Addr
 	conn *Conn
@@ -218,8 +219,8 @@ func Of(remote net.Addr) *Conn {
 	return nil
 }
 
-// Host returns what a remote address is counted by: its IP address, of IPv6 the network of 64 bits,
-// all of which one host may have. It is the zero value if there is none.
+// Host returns the key by which connections of a remote address are counted: its IPv4 address, or its
+// IPv6 network of 64 bits, all of which one host may have. It is the zero value if there is none.
 func Host(remote net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
@@ -228,7 +229,7 @@ func Host(remote net.Addr) netip.Addr {
 	return Network(at.Addr())
 }
 
-// Network returns what an IP address is counted by; see Host.
+// Network returns the key by which connections of an IP address are counted; see Host.
 func Network(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

@@ -150,8 +150,9 @@ type ServerConfig struct {
 	// client of gRPC waits with those beyond it. Each may hold a message that is not
 	// whole, or an answer that is not read: maxMessage at most.
 	MaxStreams uint32
-	// MaxConnections bounds the connections that have made a call; default 1024. The first call of those beyond it is refused as overloaded. In plain text, where
-	// nobody is authenticated, one address has half of them at most.
+	// MaxConnections bounds the connections that have made a call; default 1024. The first call
+	// of a further one is refused as overloaded. In plain text, where nobody is authenticated,
+	// one address has at most half of them.
 	MaxConnections int
 	// MaxPending bounds the connections that have made no call: that shake hands or are silent.
 	// One more closes another, see package connlimit; default 512.
