@@ -7,7 +7,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file holds the orders about schedules of backups, which are a record in meta.
+// This file changes and lists the schedules of backups, which are a record in meta.
 
 // BackupSchedules implements pb.AdminServer.
 func (s *Service) BackupSchedules(ctx context.Context,

@@ -8,23 +8,24 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// Whether a directory is an older copy of the same run. Its starts do not tell, for they are
-// the same. But whatever a node promises to others, votes and acknowledgments, is in its Raft
-// log first, and how far that has come is a number that only grows. Each node tells it with
-// every batch of messages, and the others remember the highest: in memory, and durably as of
-// one Upkeep ago. A node that starts says how far its log had come, and whoever has heard of
-// more answers so. That is no reason to wait: it is certain. The node discards its replicas, which are
-// made anew from the others', and asks again.
+// This file detects a directory that is an older copy of the same run. Its start numbers are
+// those of the original. But whatever a node promises to others, votes and acknowledgments, is
+// in its Raft log first, and the position that the log has reached only grows. Each node sends
+// it with every batch of messages, and the others remember the highest: in memory, and durably
+// as of one Upkeep ago. A node that starts sends the position at its start, and any node that
+// remembers a higher one answers so. Such an answer is certain, so the node does not wait for
+// others: it discards its replicas, which placement replaces, and asks again.
 
-// discardStep is by how much a node raises its numbers above the highest that it has heard of
-// when it discards its replicas, for others may have heard of more: 4,096 segments of its log.
+// discardStep is the distance by which a node that discards its replicas raises its position
+// above the highest that it has heard of, because others may have heard of more: 4,096 segments
+// of its log.
 const discardStep = 1 << 44
 
 // maxReached bounds what another node can claim, so that the numbers can grow for good.
 const maxReached = 1 << 62
 
-// Reached returns how far this node's Raft log has come, for others to remember. Any goroutine
-// may call it; it does not block.
+// Reached returns the position of this node's Raft log, for other nodes to remember. Any
+// goroutine may call it; it does not block.
 func (s *Self) Reached() uint64 { return s.raised.Load() + s.st.LogReached() }
 
 // Started returns how far the log had come when the directory was started, by this process or
@@ -35,7 +36,7 @@ func (s *Self) Started() uint64 {
 	return s.started
 }
 
-// Confirmed notes that others know nothing against this start.
+// Confirmed records that no other node objects to this start.
 func (s *Self) Confirmed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,9 +48,9 @@ func (s *Self) Confirmed() error {
 	return s.write(next, &store.Batch{})
 }
 
-// Discard notes that this directory is an older copy: another node has heard that its log had
-// come as far as reached. Until Discarded is called, Discards returns true, also after a crash.
-// From now on Reached is above all that others have heard of.
+// Discard records that this directory is an older copy: another node remembers the position
+// reached. Until Discarded is called, Discards returns true, also after a crash. From now on
+// Reached is above all positions that others remember.
 func (s *Self) Discard(reached uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +73,7 @@ func (s *Self) Discards() bool {
 	return s.record.Discards
 }
 
-// Discarded notes that they are.
+// Discarded records that they have been discarded.
 func (s *Self) Discarded() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,9 +94,9 @@ func (s *Self) reachedBefore(node, incarnation uint64) uint64 {
 	return seen.Before
 }
 
-// noteReached makes durable how far the logs of other nodes had come when it was called last;
-// reached tells that of incarnations before one. What the disk has is late by one Upkeep, so
-// that nobody objects where the disks of all nodes are restored as of about the same moment.
+// noteReached makes durable the positions of other nodes' logs as of its last call; reached
+// returns that of incarnations before one. The delay of one Upkeep is so that nobody objects if
+// the disks of all nodes are restored as of about the same moment.
 func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +122,8 @@ func (s *Self) noteReached(reached func(node, incarnation uint64) uint64) error 
 	return nil
 }
 
-// ReachedBy sets what tells how far another node's Raft log had come in incarnations before one,
-// by what it has told this process. Until then only the disk does.
+// ReachedBy sets the function that returns the position of another node's Raft log in
+// incarnations before one, as this process has heard it. Until then only the disk is asked.
 func (d *Door) ReachedBy(reached func(node, incarnation uint64) uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,8 +140,8 @@ func (d *Door) reachedFunc() func(node, incarnation uint64) uint64 {
 	return d.reached
 }
 
-// behind returns how far the log of a node that starts had come in an earlier incarnation, if
-// that is further than it says; 0: it is not.
+// behind returns the highest known position of the log of a node that starts, in earlier
+// incarnations, if that is above started, the one that it claims; else 0.
 func (d *Door) behind(node, incarnation, started uint64) uint64 {
 	known := max(d.cfg.Self.reachedBefore(node, incarnation), d.reachedFunc()(node, incarnation))
 	if started == 0 || known <= started { // 0: an earlier build does not say
@@ -149,15 +150,15 @@ func (d *Door) behind(node, incarnation, started uint64) uint64 {
 	return known
 }
 
-// discard has the replicas of this node discarded if another one has answered that its log had
-// come further, and reports whether it is so.
+// discard discards the replicas of this node if another one has answered with a higher position
+// of its log, and reports whether one has.
 func (d *Door) discard(ctx context.Context) (bool, error) {
 	reached := d.heard.reached()
 	if reached <= d.cfg.Self.Started() {
 		return false, nil
 	}
 	d.cfg.Logger.Error("this directory is an older copy, or its disk has lost synced writes: other nodes have "+
-		"heard more of this node than it knows; its replicas are made anew from theirs",
+		"heard of more than its log has; its replicas are discarded and replaced",
 		"has", d.cfg.Self.Started(), "others_heard", reached)
 	if err := d.cfg.Self.Discard(reached); err != nil {
 		return true, err
@@ -166,9 +167,10 @@ func (d *Door) discard(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// checkBehind is discard for a node that runs: one that was away when it started may answer now.
+// checkBehind is discard for a running node: another one that was away at its start may have
+// answered since.
 func (d *Door) checkBehind(ctx context.Context) {
 	if _, err := d.discard(ctx); err != nil {
-		d.warn("the replicas of an older copy could not be discarded", "", "error", err)
+		d.warn("cannot discard the replicas of an older copy", "", "error", err)
 	}
 }

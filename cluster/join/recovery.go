@@ -23,14 +23,14 @@ const recoveryRecord = "recovery"
 var ErrUnfinishedRecovery = errors.New("join: a recovery of this directory is not finished: " +
 	"run `percolator recover apply` with the same plan again")
 
-// Recovery is what a store remembers of the last recovery from the loss of a quorum.
+// Recovery is a store's record of the last recovery from the loss of a quorum.
 type Recovery struct {
 	Plan string    `json:"plan"` // its id
 	At   time.Time `json:"at"`   // when the plan was made
 	By   string    `json:"by"`   // who has applied it
 	// Applied is false while apply is under way.
 	Applied bool `json:"applied"`
-	// Noted: this node has seen to it that meta has the record, and has audited it.
+	// Noted: this node has sent the record to meta and has written it to the audit log.
 	Noted bool `json:"noted,omitempty"`
 	// Dead are the nodes that this recovery and those before it have declared dead. They
 	// neither vote nor come back.
@@ -49,7 +49,7 @@ func (r *Recovery) Message() *pb.Recovery {
 	}
 }
 
-// Stored is what a store says of its node.
+// Stored is a store's information about its node.
 type Stored struct {
 	Identity
 	// Starts are the numbers of the directory's last starts, oldest first.

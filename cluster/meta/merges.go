@@ -14,10 +14,10 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file takes boundaries between tablets away (docs/adr/0053). It owns no state: what a
-// merge has come to is in the two tablets, and whoever finds one half done brings it to its
-// end (Finish). Calls run on the goroutines of operators' requests on any node, one at a
-// time on each node (ddl), and of the splitter beside meta's leader.
+// This file merges adjacent tablets (docs/adr/0053). It owns no state: the progress of a merge
+// is in the two tablets, and whoever finds one half done finishes it (Finish). Calls run on the
+// goroutines of operators' requests on any node, one at a time on each node (ddl), and of the
+// merger beside meta's leader.
 
 // Merges merges adjacent tablets.
 type Merges struct {
@@ -33,26 +33,26 @@ type AskReplica func(ctx context.Context, node uint64, req *pb.TabletRequest) (*
 func (m *Merges) AskBy(ask AskReplica) { m.ask = ask }
 
 var (
-	// ErrApart: the replicas of the two tablets are not on the same nodes. Placement has been
-	// told to bring them together, where it can be.
+	// ErrApart: the replicas of the two tablets are not on the same nodes. A move of one was
+	// ordered if placement allows it.
 	ErrApart = errors.New("meta: the replicas of the two tablets are not on the same nodes")
 	// ErrNotMerged: the two tablets stay as they were.
 	ErrNotMerged = errors.New("meta: the tablets were not merged")
 )
 
 const (
-	// A tablet that is frozen serves nothing, so it is released if it was not taken within
-	// freezeTimeout.
+	// freezeTimeout bounds the time from freezing a tablet to taking its rows, because a frozen
+	// tablet serves nothing; then it is released.
 	freezeTimeout = 3 * time.Second
-	// settleTimeout bounds what is done about a merge after the caller has given up.
+	// settleTimeout bounds the completion of a merge after the caller has given up.
 	settleTimeout = 10 * time.Second
 	mergePause    = 10 * time.Millisecond
 	togetherPause = 200 * time.Millisecond // between looks at whether placement is done
 )
 
-// MergeTablets takes the boundary before the row in the table with the name away, and returns
-// the tablet that holds the row then. One that does not exist is no error. Until ctx ends it
-// waits for placement, which place wakes, to bring the replicas together.
+// MergeTablets merges the tablet that begins at the row of the table with the one before it, and
+// returns the tablet that holds the row then. If none begins there that is no error. Until ctx
+// ends it waits for placement, which place wakes, to move the replicas to the same nodes.
 func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	place func()) (*pb.TabletDescriptor, error) {
 	t, err := m.schema.Table(ctx, name)
@@ -81,8 +81,8 @@ func (m *Merges) MergeTablets(ctx context.Context, name, row string,
 	}
 }
 
-// MergeAt takes the boundary at the position away, and returns the tablet that holds it then.
-// Errors: ErrApart, ErrNotMerged, and those of asking.
+// MergeAt merges the tablets on both sides of the position, and returns the tablet that holds it
+// then. Errors: ErrApart, ErrNotMerged, and those of requests to the tablets.
 func (m *Merges) MergeAt(ctx context.Context, at wire.Position) (*pb.TabletDescriptor, error) {
 	if err := m.schema.ddl.lock(ctx); err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func (m *Merges) Mergeable(ctx context.Context) (
 	}, nil
 }
 
-// pair returns the tablets that the position parts, as their leaders describe them. If it
-// parts none, left is the one that holds it and right is nil.
+// pair returns the tablets on both sides of the position, as their leaders describe them. If no
+// tablet begins there, left is the one that holds it and right is nil.
 func (m *Merges) pair(ctx context.Context, at wire.Position) (left, right *pb.StatusResponse, err error) {
 	if at.Table < mvcc.FirstUserTable || at == (wire.Position{Table: mvcc.FirstUserTable}) {
 		return nil, nil, refuse(pb.Error_CODE_INVALID, "the meta tablet is not merged")
@@ -220,10 +220,10 @@ func (m *Merges) bringTogether(ctx context.Context, left, right *pb.TabletDescri
 }
 
 // merge freezes the right tablet, waits until all of its replicas are frozen, and has the left
-// one take its rows. Whatever goes wrong in between, settle finds out what has become of it.
+// one take its rows. After a failure in between, settle determines the outcome.
 func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	frozen, err := m.freezeAndTake(ctx, left, right)
-	// The tablet must not stay frozen because the caller has gone.
+	// The tablet must not stay frozen because the caller's context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if frozen == nil {
@@ -240,8 +240,8 @@ func (m *Merges) merge(ctx context.Context, left, right *pb.TabletDescriptor) (*
 	return merged, nil // what is left to do, if settled is an error, Finish does
 }
 
-// freezeAndTake does the steps of a merge as far as it comes within freezeTimeout. It returns
-// the frozen tablet, nil if that is not known.
+// freezeAndTake does the steps of a merge within freezeTimeout. It returns the frozen tablet,
+// nil if that is not known.
 func (m *Merges) freezeAndTake(ctx context.Context, left,
 	right *pb.TabletDescriptor) (frozen *pb.TabletDescriptor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
@@ -267,44 +267,43 @@ func (m *Merges) step(ctx context.Context, d *pb.TabletDescriptor, step pb.Merge
 	return r.GetMerge().GetTablet(), nil
 }
 
-// allFrozen waits until every replica of the tablet says that it is frozen, which it is
-// durably then.
+// allFrozen waits until every replica of the tablet reports that it is frozen, durably.
 func (m *Merges) allFrozen(ctx context.Context, frozen *pb.TabletDescriptor) error {
 	return m.await(ctx, frozen.TabletId, frozen.Replicas, len(frozen.Replicas), func(s *pb.StatusResponse) bool {
 		return s.GetFrozenFor() != nil && s.GetTablet().GetEpoch() == frozen.Epoch
 	})
 }
 
-// await waits until so many of the tablet's replicas have a status that is as wished.
-func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replica, most int,
-	wished func(*pb.StatusResponse) bool) error {
+// await waits until the status of at least n of the tablet's replicas satisfies the condition.
+func (m *Merges) await(ctx context.Context, tablet uint64, replicas []*pb.Replica, n int,
+	condition func(*pb.StatusResponse) bool) error {
 	left := slices.Clone(replicas)
 	for {
 		left = slices.DeleteFunc(left, func(r *pb.Replica) bool {
 			answer, err := m.ask(ctx, r.NodeId, statusRequest(tablet))
-			return err == nil && wished(answer.GetStatus())
+			return err == nil && condition(answer.GetStatus())
 		})
-		if len(replicas)-len(left) >= most {
+		if len(replicas)-len(left) >= n {
 			return nil
 		}
 		if err := txn.Sleep(ctx, mergePause); err != nil {
-			return fmt.Errorf("meta: the replica of tablet %d on node %d is not there yet: %w", tablet,
+			return fmt.Errorf("meta: wait for the replica of tablet %d on node %d: %w", tablet,
 				left[0].NodeId, err)
 		}
 	}
 }
 
-// settle finds out whether the left tablet, as it was then, has taken the rows of the frozen
-// one, and sees to it that it never does if it has not: then it releases the frozen one and
-// returns nil. The log of the left tablet decides: its first entry at that epoch.
+// settle returns the merged tablet if the left tablet, as it was then, has taken the rows of the
+// frozen one. Otherwise it makes sure that this never happens, releases the frozen one and
+// returns nil. The first entry at that epoch in the left tablet's log decides.
 func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) (*pb.TabletDescriptor, error) {
 	for {
 		now, err := m.status(ctx, left.TabletId)
 		var refused *txn.ServerError
 		switch {
 		case errors.As(err, &refused) && refused.Code == pb.Error_CODE_WRONG_TABLET:
-			// It was merged into another itself: had it taken these rows, a majority of the
-			// frozen replicas would have gone before, and could not be released.
+			// It was itself merged into another: had it taken these rows, a majority of the
+			// frozen replicas would have been removed before, and the rest cannot be released.
 			return nil, m.release(ctx, frozen)
 		case err != nil:
 			return nil, err
@@ -313,7 +312,7 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 		case now.GetTablet().GetEpoch() > left.Epoch:
 			return nil, m.release(ctx, frozen)
 		}
-		// From this entry on, no order to take the rows counts any more.
+		// This entry fences off every request to take the rows.
 		if _, err := m.step(ctx, left, pb.MergeRequest_STEP_RELEASE, nil); err != nil && ctx.Err() != nil {
 			return nil, err
 		}
@@ -323,7 +322,7 @@ func (m *Merges) settle(ctx context.Context, frozen, left *pb.TabletDescriptor) 
 	}
 }
 
-// release ends that the tablet is frozen. If it is not any more, that is no error.
+// release releases the tablet. It is no error if that was done before.
 func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error {
 	_, err := m.step(ctx, frozen, pb.MergeRequest_STEP_RELEASE, nil)
 	var refused *txn.ServerError
@@ -333,8 +332,8 @@ func (m *Merges) release(ctx context.Context, frozen *pb.TabletDescriptor) error
 	return err
 }
 
-// finishTaken records a tablet that has taken another's rows, and releases it once most of
-// the other's replicas are gone.
+// finishTaken records a tablet that has taken another's rows, and releases it once a majority of
+// the other's replicas is gone.
 func (m *Merges) finishTaken(ctx context.Context, s *pb.StatusResponse) error {
 	d := s.Tablet
 	m.schema.router.Update(d)
@@ -353,7 +352,7 @@ func (m *Merges) finishTaken(ctx context.Context, s *pb.StatusResponse) error {
 	return m.release(ctx, d)
 }
 
-// Finish brings merges to their end that the statuses of leaders show to be half done.
+// Finish finishes the merges that the leaders' statuses show to be half done.
 func (m *Merges) Finish(ctx context.Context, leaders ...*pb.StatusResponse) error {
 	var errs []error
 	for _, s := range leaders {

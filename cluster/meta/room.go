@@ -9,13 +9,14 @@ import (
 )
 
 // This file bounds tables and tablets by the policy, for the cluster and for each client. It
-// owns no state. Nodes that make tablets at the same moment do not see each other's: each may
-// exceed a bound by what one request makes.
+// owns no state. Nodes that create tablets at the same moment do not see each other's: each may
+// exceed a bound by the tablets of one request.
 
-// room refuses new tablets that would begin at keys in the table with the id if the policy
-// does not allow so many. A tablet that exists, or is pending in a table's record, costs
-// nothing, and a tablet of dropped tables alone does not count: it is merged away. While more
-// of these wait for that than the policy allows tablets, nothing new is made. owner is the identity of the client that asks; empty: it is not bounded.
+// room refuses new tablets at keys in the table with the id if the policy does not allow so
+// many. A tablet that exists, or is pending in a table's record, is not counted again. A tablet
+// of dropped tables alone does not count, because it will be merged; while there are more of
+// these than the policy allows tablets, no new ones are created. owner is the identity of the
+// client that asks; empty: it is not bounded.
 func (s *Schema) room(ctx context.Context, owner string, id uint32, keys ...string) error {
 	tablets, err := s.tablets.Tablets(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file keeps the schedules of backups: one record. The node that leads meta runs them
-// (actors/archiver) and notes here what has come of it.
+// This file keeps the schedules of backups, in one record. The node that leads meta runs them
+// (actors/archiver) and records the outcomes here.
 
 const (
 	rowSchedules = "backup-schedules"
@@ -35,8 +35,8 @@ func (s *Schedules) List(ctx context.Context) ([]*pb.BackupSchedule, error) {
 	return record.GetSchedules(), err
 }
 
-// Set makes a schedule, or replaces what an operator has said of the one with its name. What
-// has come of it so far stays, unless it now makes other backups. CODE_INVALID, CODE_TOO_LARGE.
+// Set creates a schedule, or replaces the operator's fields of the one with its name. The
+// outcomes so far stay unless it now makes other backups. CODE_INVALID, CODE_TOO_LARGE.
 func (s *Schedules) Set(ctx context.Context, to *pb.BackupSchedule) error {
 	if err := checkSchedule(to); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 	})
 }
 
-// Note changes what has come of a schedule. CODE_INVALID if it was removed meanwhile. fn may be
-// called several times.
+// Note changes the outcomes of a schedule by fn, which may be called several times. CODE_INVALID
+// if it was removed meanwhile.
 func (s *Schedules) Note(ctx context.Context, name string, fn func(*pb.BackupSchedule)) error {
 	return s.change(ctx, name, func(have []*pb.BackupSchedule, at int) []*pb.BackupSchedule {
 		all := slices.Clone(have)
