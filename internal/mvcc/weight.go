@@ -54,9 +54,9 @@ func (c Cell) OnePhaseWeight(n int, l Limits) int {
 	return c.effects(4) + l.Inline + c.notified(l) + c.valueWeight(n)
 }
 
-// notified is what a notification that a commit of the cell writes may have beyond an effect
-// on the cell: the error of a failed run, if the notification is newer than the commit, and,
-// if the cell is an acknowledgment, the observed column.
+// notified is what a notification that a commit of the cell writes may weigh beyond an effect on
+// the cell: the error of a failed run, if the notification is newer than the commit, and the
+// observed column, if the cell is an acknowledgment.
 func (c Cell) notified(l Limits) int {
 	if c.IsAck() {
 		return maxNotifyError + 2*l.Column

@@ -15,8 +15,8 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file carries a plan out in one store. Every step may have been taken before, by an
-// Apply that was interrupted.
+// This file applies a plan to one store. Every step is idempotent: an interrupted Apply may have
+// done it before.
 
 var (
 	// ErrOtherStore means that the plan is not for this store, or that the node has run since
@@ -31,14 +31,14 @@ type applying struct {
 	plan *Plan
 	st   *store.Store
 	node uint64
-	note join.Recovery // what the store remembers of the recovery
-	// step is called before each write and may end the Apply there; tests set it.
+	note join.Recovery // the record of the recovery
+	// step is called before each write, and its error ends the Apply there; tests set it.
 	step func() error
 }
 
-// Apply carries the plan out in the store of one of its nodes; by names who does it, for the
-// audit log. Once it has begun, the node starts only when an Apply of the same plan has
-// succeeded. No process may have the store open. Errors: ErrOtherStore, ErrApplied.
+// Apply applies the plan to the store of one of its nodes; by names the operator, for the audit
+// log. Once it has begun, the node starts only after an Apply of the same plan has succeeded. No
+// other process may have the store open. Errors: ErrNoNode, ErrOtherStore, ErrApplied.
 func Apply(st *store.Store, plan *Plan, by string) error {
 	return apply(st, plan, by, func() error { return nil })
 }
@@ -107,7 +107,7 @@ func (a *applying) commit(b *store.Batch) error {
 	return a.st.StateWriter().Commit([]*store.Batch{b})
 }
 
-// remember writes what the store remembers of the recovery.
+// remember writes the record of the recovery.
 func (a *applying) remember(before join.Recovery) error {
 	b := &store.Batch{}
 	if err := join.PutRecovery(b, before, a.note); err != nil {
@@ -116,8 +116,8 @@ func (a *applying) remember(before join.Recovery) error {
 	return a.commit(b)
 }
 
-// settle applies the whole logs of the replicas that go on here, which makes those that
-// they split off.
+// settle applies the whole logs of the replicas that go on here, which creates the replicas of
+// splits in them. It repeats until no such replica is left.
 func (a *applying) settle() error {
 	for done := map[uint64]bool{}; ; {
 		before := len(done)
@@ -143,7 +143,7 @@ func (a *applying) settle() error {
 	}
 }
 
-// own are the tablets that go on here, of those with the action.
+// own returns the tablets with the action that go on here.
 func (a *applying) own(action string) (out []*Tablet) {
 	for i := range a.plan.Tablets {
 		if t := &a.plan.Tablets[i]; t.Node == a.node && t.Action == action {
@@ -158,8 +158,8 @@ func (a *applying) reformed(r *snapshot.Replica, t *Tablet) bool {
 	return r.Descriptor.GetEpoch() >= t.Descriptor.Epoch
 }
 
-// discard removes the replicas of tablets that go on elsewhere, with a tombstone, so that
-// nothing that is sent to them is taken for a message of the new group's.
+// discard removes the replicas of tablets that go on elsewhere. A tombstone keeps messages to
+// them from reaching the new group.
 func (a *applying) discard() error {
 	next := map[uint64]uint64{}
 	for _, t := range a.plan.Tablets {
@@ -190,7 +190,7 @@ func (a *applying) discard() error {
 	})
 }
 
-// clear removes the rows that a replica holds and another tablet has.
+// clear removes rows of replicas that go on here and that belong to another tablet.
 func (a *applying) clear() error {
 	return installing(a.st, func(i *snapshot.Installer) error {
 		for _, t := range a.own(Recover) {
@@ -216,7 +216,7 @@ func (a *applying) clear() error {
 	})
 }
 
-// reform makes the groups anew whose replicas go on here.
+// reform creates the new groups of the tablets that go on here.
 func (a *applying) reform() error {
 	for _, t := range append(a.own(Recover), a.own(Create)...) {
 		r, ok, err := snapshot.StoredReplica(a.st, t.Tablet)
@@ -245,7 +245,7 @@ func (a *applying) reform() error {
 	return nil
 }
 
-// metaRows adds to the batch what meta has to know before anything is served.
+// metaRows adds the rows that meta must have before anything is served.
 func (a *applying) metaRows(b *store.Batch) error {
 	snap := a.st.Snap()
 	rows, err := metaRows(snap)

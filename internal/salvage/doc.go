@@ -1,8 +1,7 @@
-// Package salvage brings a cluster back after the nodes that held a quorum of some tablets
-// are lost for good (docs/adr/0055). It works on the stores of nodes that are stopped:
-// Inspect reads what one store has, Make decides from all inspections which replica of each
-// tablet goes on, and Apply makes that replica the only one of its tablet, one store after
-// the other.
+// Package salvage recovers a cluster that has permanently lost the nodes with a quorum of some
+// tablets (docs/adr/0055). It works on the stores of stopped nodes: Inspect reads one store,
+// Make decides from all inspections which replica of each tablet goes on, and Apply makes that
+// replica the only one of its tablet, one store after the other.
 //
 // Invariants:
 //
@@ -22,9 +21,8 @@
 //
 // # What a crash does
 //
-// Apply first notes durably that it has begun; from then on the node does not start.
-// Each step may be repeated, so the same Apply again completes it. The last step notes that
-// it is done.
+// Apply first records durably that it has begun; from then on the node does not start. Each step
+// is idempotent, so the same Apply again completes it. The last step records that it is done.
 //
 // Called by: internal/cli.
 package salvage

@@ -23,7 +23,7 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file reads what one store has.
+// This file reads one store.
 
 // format is the version of what Inspect and Make write to files.
 const format = 1
@@ -97,8 +97,9 @@ type MetaTablet struct {
 // ErrNoNode means that the store is not that of a node of a cluster.
 var ErrNoNode = errors.New("salvage: the directory belongs to no node of a cluster")
 
-// Inspect reads what the store holds. It completes what a crash has cut short, as the
-// node's next start would, and changes nothing else. No process may have the store open.
+// Inspect reads what the store holds. It completes installations that a crash has interrupted,
+// as the node's next start would, and changes nothing else. No other process may have the store
+// open. Errors: ErrNoNode, join.ErrUnfinishedRecovery.
 func Inspect(st *store.Store) (*Inspection, error) {
 	self, known, err := join.ReadStored(st)
 	if err != nil || !known {
@@ -240,8 +241,7 @@ func newest(snap *store.Snap, d *pb.TabletDescriptor, least uint64) (uint64, err
 	return least, nil
 }
 
-// timestampOf returns the highest timestamp that an entry of the state tells of; 0 if it
-// tells of none.
+// timestampOf returns the highest timestamp in an entry of the state; 0 if it has none.
 func timestampOf(key, value []byte) (mvcc.Timestamp, error) {
 	g, _, ts, err := store.DecodeKey(key)
 	if err != nil || ts != 0 || value == nil {
@@ -279,7 +279,7 @@ func (in *Inspection) fingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// installing calls fn with an installer of the store, whose writers end with the call.
+// installing calls fn with an installer of the store, and then stops the installer's writers.
 func installing(st *store.Store, fn func(*snapshot.Installer) error) error {
 	logger := slog.New(slog.DiscardHandler)
 	system := actorkit.NewSystem(logger)

@@ -22,14 +22,14 @@ import (
 
 // This file decides which replica of each tablet goes on. It is pure.
 
-// What a plan does with a tablet.
+// Actions of a plan on a tablet.
 const (
 	Keep    = "keep"    // it has its quorum among the surviving nodes
 	Recover = "recover" // one replica goes on as the only one
-	Create  = "create"  // no replica is left: an empty one is made
+	Create  = "create"  // no replica is left: an empty one is created
 )
 
-// Plan says what becomes of each tablet.
+// Plan has the action for each tablet.
 type Plan struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
@@ -42,8 +42,8 @@ type Plan struct {
 	// Mark is what the oracle's is raised to; 0: the meta tablet is kept, and with it the mark.
 	Mark   uint64      `json:"mark,omitempty"`
 	Floors meta.Floors `json:"floors"`
-	// Obsolete are tablets of which only replicas are left whose rows others have: those
-	// replicas are removed.
+	// Obsolete are tablets whose remaining replicas are removed, since other tablets have their
+	// rows.
 	Obsolete []uint64 `json:"obsolete,omitempty"`
 }
 
@@ -53,7 +53,7 @@ type Store struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Tablet is what becomes of one tablet.
+// Tablet is the action on one tablet.
 type Tablet struct {
 	Tablet     uint64     `json:"tablet"`
 	Action     string     `json:"action"`
@@ -63,16 +63,16 @@ type Tablet struct {
 	Node  uint64 `json:"node,omitempty"`
 	Index uint64 `json:"index,omitempty"`
 	Term  uint64 `json:"term,omitempty"`
-	// Cleared is the part of the replica's rows that another tablet has.
+	// Cleared is the part of the replica's rows that belongs to another tablet.
 	Cleared *Descriptor `json:"cleared,omitempty"`
-	// Uncommitted is how many entries at the end of the replica's log are not known to be
-	// committed. They become so.
+	// Uncommitted is the number of entries at the end of the replica's log that are not known
+	// to be committed. They become committed.
 	Uncommitted uint64   `json:"uncommitted"`
 	Newest      uint64   `json:"newest_ts"`      // timestamp in the replica's rows
 	Lost        []uint64 `json:"lost,omitempty"` // voters that may have acknowledged more
 }
 
-// Options are what the caller of Make decides.
+// Options configures Make.
 type Options struct {
 	Dead       []uint64 // nodes that will not come back
 	AcceptGaps bool     // make empty tablets for rows that no survivor holds
@@ -92,15 +92,15 @@ var (
 )
 
 const (
-	// epochLead and replicaLead are by how much a new group's epoch and its replica's id exceed
-	// those that are known: more than a lost majority can have given out since.
+	// epochLead and replicaLead are the distances of a new group's epoch and replica id from the
+	// highest known ones: more than a lost majority can have given out since.
 	epochLead, replicaLead = 1 << 20, 1 << 10
 	// idLead is the same for the ids of tablets and tables.
 	idLead = 1 << 16
-	// markLead is how far the oracle's mark is put above the highest timestamp that was seen:
-	// more than what the mark was raised by at a time.
+	// markLead is the distance of the oracle's new mark from the highest known timestamp: more
+	// than one raise of the mark.
 	markLead = 10 * time.Second
-	// maxAhead is how far that timestamp may be ahead of the clock.
+	// maxAhead is the most that that timestamp may be ahead of the clock.
 	maxAhead = 24 * time.Hour
 )
 
@@ -237,7 +237,7 @@ func (p *planner) nodes() map[uint64]bool {
 	return out
 }
 
-// mayLive refuses a plan while a node may be alive that nobody has inspected.
+// mayLive refuses a plan while a node is neither inspected nor declared dead.
 func (p *planner) mayLive() error {
 	known := p.nodes()
 	for _, dead := range p.opts.Dead {
@@ -280,8 +280,8 @@ func (p *planner) lives(d *pb.TabletDescriptor) bool {
 	return len(conf.Voters) > 0
 }
 
-// choose decides for each tablet of which there is a replica. Replicas that come to be by a
-// split in the log of another count only if that log goes on, so parents come first.
+// choose decides the action on each tablet that has a replica. A replica that a split in another
+// one's log creates counts only if that log goes on, so parents come first.
 func (p *planner) choose() {
 	chosen := map[uint64]*Tablet{}
 	for {
@@ -326,7 +326,7 @@ func (p *planner) best(found []*candidate, chosen map[uint64]*Tablet) *candidate
 	return nil
 }
 
-// lostVoters are the dead nodes that vote by what the replica knows.
+// lostVoters returns the dead nodes that vote by the replica's descriptors.
 func (p *planner) lostVoters(c *candidate) (out []uint64) {
 	for _, d := range []*pb.TabletDescriptor{c.Settled.TabletDescriptor, c.Final.TabletDescriptor} {
 		for _, r := range d.GetReplicas() {
@@ -433,8 +433,8 @@ func (p *planner) obsolete() {
 	p.plan.Obsolete = slices.Compact(p.plan.Obsolete)
 }
 
-// makeAnew sets the descriptor and the term of a tablet whose group is made anew: epoch, id
-// and term are above all that is known of the tablet.
+// makeAnew sets the descriptor and the term of a tablet with a new group: epoch, id and term are
+// above all that are known of the tablet.
 func (p *planner) makeAnew(t *Tablet) {
 	if t.Action == Keep {
 		t.Node = 0
@@ -468,7 +468,7 @@ func (p *planner) makeAnew(t *Tablet) {
 	d.Replicas = []*pb.Replica{{ReplicaId: id, NodeId: t.Node}}
 }
 
-// raise sets what counters and marks are raised to.
+// raise sets the values to which counters and marks are raised.
 func (p *planner) raise() error {
 	f := &p.plan.Floors
 	for id := range p.found {
@@ -490,7 +490,7 @@ func (p *planner) raise() error {
 	return nil
 }
 
-// Nodes are the nodes that the plan is applied to.
+// Nodes returns the nodes that the plan is applied to.
 func (p *Plan) Nodes() (ids []uint64) {
 	for _, s := range p.Stores {
 		ids = append(ids, s.Node)
@@ -498,8 +498,7 @@ func (p *Plan) Nodes() (ids []uint64) {
 	return ids
 }
 
-// DeadAt returns the addresses at which the nodes that the plan declares dead were reached,
-// by what the inspected nodes know.
+// DeadAt returns, by node, the known addresses of the nodes that the plan declares dead.
 func (p *Plan) DeadAt(all []*Inspection) map[uint64][]string {
 	out := map[uint64][]string{}
 	learn := func(nodes []Node) {

@@ -59,7 +59,8 @@ func (s span) less(o span) (out []span) {
 	return out
 }
 
-// claim takes the first part of s that is in free out of free. ok is false if there is none.
+// claim removes the first part of s that is in free from free and returns it. ok is false if
+// there is none.
 func claim(free *[]span, s span) (got span, ok bool) {
 	for i, f := range *free {
 		if got = f.both(s); !got.empty() {

@@ -93,7 +93,7 @@ type Group struct {
 	dropHeartbeatResp bool
 
 	stale      bool            // see Stale
-	stalePeers map[uint64]bool // other replicas of the group that have said so of themselves
+	stalePeers map[uint64]bool // other replicas of the group that have reported themselves stale
 
 	heard    map[uint64]hearing  // of other replicas
 	messages []*wire.RaftMessage // to be sent with the next Ready

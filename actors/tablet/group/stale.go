@@ -10,19 +10,18 @@ import (
 // their directory was restored from an older copy, or their disk has lost a synced write.
 // Such a replica has forgotten entries that others count on, and perhaps votes. It must
 // neither vote nor acknowledge anything again, and Raft would never bring it up to date: a
-// leader's Match does not go back. So it falls silent, tells the others, and is removed
-// from the group and made anew under another id (package placement). A replica that is
-// stale stays so.
+// leader's Match does not decrease. So it stops taking part, tells the others, and placement
+// replaces it by a replica with another id. A stale replica stays stale.
 //
-// The leader sends with each heartbeat what the follower has acknowledged to it in its term,
-// and the follower compares that with its log. No message that is late or doubled misleads
-// it: in one term its log never becomes shorter than what it has acknowledged.
+// With each heartbeat the leader sends the follower's Match in its term, and the follower
+// compares that with its log. No late or duplicate message misleads it: in one term its log
+// never becomes shorter than what it has acknowledged.
 
 // Stale reports whether this replica's log lacks what it has acknowledged. The caller makes
-// that durable, and gives it back by Config.Stale when it makes the group anew.
+// that durable, and sets Config.Stale when it creates the Group again.
 func (g *Group) Stale() bool { return g.stale }
 
-// rejectStale reports whether this replica takes no part in the group, and tells the sender.
+// rejectStale reports whether this replica is stale, and if so tells the sender.
 func (g *Group) rejectStale(in *Incoming) bool {
 	if !g.stale && g.forgot(in) {
 		g.stale = true
@@ -38,8 +37,8 @@ func (g *Group) rejectStale(in *Incoming) bool {
 }
 
 // forgot reports whether a leader's heartbeat shows that this replica has acknowledged more
-// than its log has. One that waits for its first snapshot does not know who its peers are: it
-// was here before, if it has acknowledged anything.
+// than its log has. A replica that waits for its first snapshot knows no peers; if it has
+// acknowledged anything, it existed before.
 func (g *Group) forgot(in *Incoming) bool {
 	member := g.nodes[in.FromReplica] != 0 || len(g.nodes) == 0
 	return in.Raft.GetType() == raftpb.MsgHeartbeat && in.Raft.GetTerm() >= g.term &&

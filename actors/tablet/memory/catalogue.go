@@ -87,8 +87,8 @@ func (c *Catalogue) DroppedAt(id mvcc.TableID, ts mvcc.Timestamp) bool {
 	return at != 0 && at <= ts
 }
 
-// LastDrop returns when the last of those tables was dropped that the tablet can hold rows of,
-// as of the timestamp; 0 if none was.
+// LastDrop returns the latest drop, up to the timestamp, of a table that the tablet can hold
+// rows of; 0 if there is none.
 func (c *Catalogue) LastDrop(d *pb.TabletDescriptor, ts mvcc.Timestamp) (last mvcc.Timestamp) {
 	for id, at := range c.droppedTS {
 		if _, holds := wire.Clip(d, mvcc.Span{Table: id}); holds && at <= ts {

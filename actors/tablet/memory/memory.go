@@ -17,8 +17,8 @@ type Config struct {
 	Store   *store.Store
 	Limits  mvcc.Limits
 	Indexed int // entries of each kind that the index keeps of a column at most
-	// Background has the job's Run called on another goroutine, and then Finish in the tablet's
-	// turn.
+	// Background starts the job: it has Run called on another goroutine, and then Finish in the
+	// tablet's turn.
 	Background func(Job)
 }
 
@@ -26,12 +26,12 @@ type Config struct {
 type Job interface {
 	// Run does the work, on any goroutine.
 	Run()
-	// finish takes in what it has found, in the tablet's turn. The index may have been dropped
-	// meanwhile, by a split or with the leadership: the column of now is another one then.
+	// finish adds the result to the index, in the tablet's turn. A split or the end of the
+	// leadership may have dropped the index meanwhile: then the column is another one now.
 	finish(*Memory) error
 }
 
-// Finish takes in what a job has found that has run.
+// Finish adds the result of a job that has run to the index.
 func (m *Memory) Finish(j Job) error { return j.finish(m) }
 
 // Memory is what a leader holds in memory. It belongs to the tablet's actor.

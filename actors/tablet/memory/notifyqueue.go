@@ -73,8 +73,8 @@ func (q *notifyQueue) change(ch *Change, most int) {
 	}
 }
 
-// put adds a notification at the end, unless the queue is full, or was and has not been refilled
-// whole since.
+// put adds a notification at the end, unless the queue is full, or was full and has not been
+// completely refilled since.
 func (q *notifyQueue) put(n mvcc.CellNotify, most int) {
 	if q.lost || q.tree.Len() >= most {
 		q.lost = true // what comes later would overtake it

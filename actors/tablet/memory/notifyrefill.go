@@ -6,22 +6,23 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file refills the queue of a column that has more notifications than the index keeps, from
-// disk, a part of the column at a time and always behind the part before: each is read once, and
-// the entries that were deleted meanwhile are passed over once.
+// This file refills the queue of a column that has more notifications than the index keeps. It
+// reads the column from disk in parts, each behind the part before: so each notification is read
+// once, and deleted entries are skipped once.
 
-// refillAt is the part of its room below which a queue that has lost some is refilled.
-const refillAt = 4
+// refillDivisor: an incomplete queue is refilled once at most Config.Indexed/refillDivisor are
+// left in it.
+const refillDivisor = 4
 
 // refilling is what a column keeps of its refills.
 type refilling struct {
-	next string // the row from which on the next one reads
-	// changed are the rows that have changed since the one under way has its Snap; nil: there is
-	// none. What it has read of them may be old.
+	next string // the row at which the next one begins
+	// changed are the rows that have changed since the running refill took its Snap, whose
+	// entries of them may be old; nil: none is running.
 	changed map[string]bool
 }
 
-// note takes note of a change to the row.
+// note records a change to the row for the running refill.
 func (r *refilling) note(row string) {
 	if r.changed != nil {
 		r.changed[row] = true
@@ -36,7 +37,7 @@ type Refill struct {
 	snap   *store.Snap
 	most   int
 	found  []mvcc.CellNotify
-	end    bool // there are no more behind those
+	end    bool // found reaches the end of the column
 	err    error
 }
 
@@ -46,7 +47,7 @@ func (m *Memory) refill(key columnKey, c *notifyColumn) {
 		return
 	}
 	have := c.queue.tree.Len()
-	if have > m.cfg.Indexed/refillAt || c.pending <= have {
+	if have > m.cfg.Indexed/refillDivisor || c.pending <= have {
 		return
 	}
 	span, here := wire.Clip(m.tablet, mvcc.Span{Table: key.Table})
@@ -60,7 +61,7 @@ func (m *Memory) refill(key columnKey, c *notifyColumn) {
 	})
 }
 
-// Run does the reading, on any goroutine, and closes the Snap.
+// Run reads, on any goroutine, and closes the Snap.
 func (r *Refill) Run() {
 	defer r.snap.Close()
 	r.end = true
@@ -82,7 +83,7 @@ func (r *Refill) finish(m *Memory) error {
 	if c.queue == nil || !c.queue.lost {
 		return nil // revived meanwhile
 	}
-	c.next = "" // from the beginning: some may be there that came later
+	c.next = "" // start over: later ones may have come before this place
 	for _, n := range r.found {
 		if _, there := c.queue.places[n.Cell.Row]; !there && !changed[n.Cell.Row] {
 			c.queue.add(n)

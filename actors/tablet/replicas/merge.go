@@ -8,14 +8,14 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has the tasks that are about the replicas of two tablets at once, since the one
-// has taken, or is about to take, the rows of the other. A replica whose tablet is no more
-// goes in one of three ways: with the entry by which the left tablet's replica here takes
-// its rows; with a snapshot that spares that replica the entry; or, where the left tablet
-// has no replica here that could need it, like one that was removed.
+// This file has the tasks that involve the replicas of two tablets, one of which has taken, or
+// is about to take, the rows of the other. A replica whose tablet no longer exists is removed in
+// one of three ways: with the entry by which the left tablet's replica here takes its rows; with
+// a snapshot from after that entry; or, if no replica of the left tablet here needs it, as if
+// its group had removed it.
 
-// together runs the task, in a task of the tablet, while the others are busy as well. If one
-// is already, the task is queued again behind what that has to do: it never waits.
+// together runs the task, in a task of the tablet, while it marks the others busy. If one of
+// them is busy already, it queues the task again behind that one's tasks: it never blocks.
 func (s *Set) together(tablet uint64, others []uint64, task func()) {
 	s.mu.Lock()
 	for _, id := range others {
@@ -37,8 +37,8 @@ func (s *Set) together(tablet uint64, others []uint64, task func()) {
 	}
 }
 
-// Merge has the stored replicas of two tablets made one, and opens it. The left one's actor
-// has stopped at the entry that says so.
+// Merge merges the stored replicas of two tablets, and opens the result. The left one's actor
+// has stopped at the entry of the merge.
 func (s *Set) Merge(m *snapshot.Merge) {
 	left, right := m.Merged.TabletId, m.Right.TabletId
 	s.enqueue(left, func() {
@@ -46,8 +46,8 @@ func (s *Set) Merge(m *snapshot.Merge) {
 	})
 }
 
-// merge is the task of Merge. If the right replica is not here as it has to be, the left one
-// stays closed: opened again it would come to the same entry.
+// merge is the task of Merge. If the right replica is not here as it was frozen, the left one
+// stays closed: opened again it would reach the same entry.
 func (s *Set) merge(m *snapshot.Merge) {
 	left, right := m.Merged.TabletId, m.Right.TabletId
 	have := s.current(left)
@@ -71,12 +71,12 @@ func (s *Set) merge(m *snapshot.Merge) {
 	}
 	if err != nil {
 		s.setClosed(left, err)
-		s.logger.Error("two tablets could not be merged here; it is tried again", "tablet", left,
+		s.logger.Error("cannot merge two replicas, will retry", "tablet", left,
 			"with", right, "error", err)
 	}
 }
 
-// gone notes that nothing is left of the tablet's replica here.
+// gone forgets the tablet's replica, which the store no longer has.
 func (s *Set) gone(tablet uint64) {
 	s.owner.Destroyed(tablet)
 	s.arrivals.forget(tablet)
@@ -96,8 +96,8 @@ func (s *Set) needed(r *snapshot.Replica) (bool, error) {
 	return ok && r.NeededBy(&left), err
 }
 
-// takenBy reports whether the replica is one that the tablet's own replica here still
-// needs, and that a snapshot of the tablet as described spares it.
+// takenBy reports whether the tablet's own replica here still needs this replica, and would no
+// longer need it after a snapshot of the tablet as described.
 func takenBy(r *snapshot.Replica, stored []snapshot.Replica, id uint64,
 	d *pb.TabletDescriptor) bool {
 	return !r.Marked && wire.Supersedes(d, r.Descriptor) &&
@@ -117,18 +117,18 @@ func (s *Set) taken(id uint64, d *pb.TabletDescriptor) (out []snapshot.Replica, 
 	return out, err
 }
 
-// dropSuperseded has the replicas destroyed that d shows to be of tablets that are no more,
-// and that no replica here needs.
+// dropSuperseded destroys the replicas of tablets that, as d shows, no longer exist, unless a
+// replica here needs them.
 func (s *Set) dropSuperseded(d *pb.TabletDescriptor) {
 	stored, err := snapshot.StoredReplicas(s.store)
 	if err != nil {
-		s.logger.Error("replicas of merged tablets could not be looked for", "error", err)
+		s.logger.Error("cannot list the replicas of merged tablets", "error", err)
 		return
 	}
 	for _, r := range stored {
 		needed := slices.ContainsFunc(stored, func(left snapshot.Replica) bool { return r.NeededBy(&left) })
 		if !r.Marked && !needed && wire.Supersedes(d, r.Descriptor) {
-			s.logger.Info("a replica's tablet was merged into another", "tablet", r.Tablet, "into", d.TabletId)
+			s.logger.Info("removing a replica of a merged tablet", "tablet", r.Tablet, "into", d.TabletId)
 			s.removed(r.Tablet, r.ReplicaID)
 		}
 	}

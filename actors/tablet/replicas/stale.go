@@ -21,16 +21,15 @@ func (s *Set) Stale(tablet uint64) {
 	r := snapshot.Replica{Tablet: tablet, ReplicaID: s.current(tablet)}
 	s.enqueue(tablet, func() {
 		if err := s.markStale(r); err != nil {
-			s.logger.Error("it could not be recorded that a replica is stale", "tablet", tablet,
-				"error", err)
+			s.logger.Error("cannot record that a replica is stale", "tablet", tablet, "error", err)
 		}
 	})
 }
 
-// Discard makes stale the replicas that Start has found, or is going to find: this node's
-// directory is an older copy. It leaves out those that have no other replica anywhere, for
-// nobody could fill them anew, and returns their tablets. The rest is durable when it
-// returns; those that run are opened again, for which it waits until ctx ends.
+// Discard marks the replicas that Start has found, or will find, as stale: this node's directory
+// is an older copy. It skips those that have no other replica anywhere, since nothing could
+// replace them, and returns their tablets as alone. The marks are durable when it returns.
+// Running replicas are reopened; it waits for that until ctx ends.
 func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	s.mu.Lock()
 	running := s.running
@@ -61,15 +60,15 @@ func (s *Set) Discard(ctx context.Context) (alone []uint64, err error) {
 	return alone, s.reopenStale(ctx, old)
 }
 
-// isInitial reports whether Start has found the replica.
+// isInitial reports whether the replica was in the store when Start ran.
 func (s *Set) isInitial(r snapshot.Replica) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.initial[r.Tablet] == r.ReplicaID
 }
 
-// reopenStale marks replicas that run, and opens them again, in tasks of their tablets for
-// which it waits.
+// reopenStale marks running replicas as stale and reopens them, in tasks of their tablets, and
+// waits for these.
 func (s *Set) reopenStale(ctx context.Context, replicas []snapshot.Replica) error {
 	done := make(chan error, len(replicas))
 	for _, r := range replicas {
@@ -95,8 +94,8 @@ func (s *Set) reopenStale(ctx context.Context, replicas []snapshot.Replica) erro
 	return errors.Join(errs...)
 }
 
-// markStale records that the replica is stale, unless it is here no more. It is called in a
-// task of the tablet.
+// markStale records that the replica is stale, unless it was removed. It is called in a task of
+// the tablet.
 func (s *Set) markStale(r snapshot.Replica) error {
 	if r.ReplicaID == 0 || s.current(r.Tablet) != r.ReplicaID {
 		return nil
@@ -110,7 +109,7 @@ func (s *Set) markStale(r snapshot.Replica) error {
 	return nil
 }
 
-// setStaleLocked takes note that the replica is stale.
+// setStaleLocked sets and counts that the replica is stale.
 func (s *Set) setStaleLocked(h *replica) {
 	if !h.stale {
 		h.stale = true

@@ -45,11 +45,10 @@ func NewInstaller(st *store.Store, w *writers.Pair) *Installer {
 }
 
 // Install brings the staged snapshot into force; before is the replica's descriptor so
-// far, whose range must hold the snapshot's but for that of the taken tablets. Their
-// replicas, which have stopped, go in the same step: the replica no longer needs them for
-// the entries by which its tablet has taken their rows, and they must be there until then.
-// After an error the replica must not be opened
-// before Finish, or Recover, has succeeded.
+// far, whose range must hold the snapshot's but for that of the taken tablets. The same step
+// removes the replicas of these, which have stopped: they must exist until the replica no
+// longer needs them for the entries by which its tablet has taken their rows. After an error
+// the replica must not be opened before Finish, or Recover, has succeeded.
 func (a *Arrival) Install(before *pb.TabletDescriptor, taken []Replica) error {
 	i := a.installer
 	if !a.whole {

@@ -12,10 +12,10 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file makes one stored replica of two. Keys do not name the tablet, so no row is
-// touched: the left replica's state gets the range of both, and the right one's state and
-// log go, in one batch, which is one frame of the log with a checkpoint of all. Before that
-// frame is durable, a crash leaves both as they were.
+// This file merges two stored replicas. Keys do not name the tablet, so no row is touched: one
+// batch, which is one frame of the log with a checkpoint of all, gives the left replica's state
+// the range of both and deletes the right one's state and log. A crash before that frame is
+// durable leaves both as they were.
 
 // Merge is the entry by which a tablet takes the rows of another.
 type Merge struct {
@@ -24,13 +24,13 @@ type Merge struct {
 	Index, Term uint64
 }
 
-// ErrNotFrozen means that the right replica is not here as it was frozen. Without all that
-// its group has committed, nothing may be made of it.
+// ErrNotFrozen means that the right replica is not here as it was frozen. A replica that lacks
+// entries that its group has committed must not be merged.
 var ErrNotFrozen = errors.New("snapshot: the replica whose rows are to be taken is not here as it was frozen: " +
 	"this node's replica has to be replaced")
 
-// Merge makes one replica of the two. Both actors must have stopped, and their writes be
-// done. If it was done before, it does nothing.
+// Merge merges the two replicas. Both actors must have stopped, and their writes must be
+// complete. If they are merged already it does nothing.
 func (i *Installer) Merge(m *Merge) error {
 	left, err := Capture(i.store.Snap(), m.Merged.TabletId)
 	if err != nil {
@@ -63,9 +63,9 @@ func (i *Installer) Merge(m *Merge) error {
 	return i.write("merge", b)
 }
 
-// putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the
-// higher of both: neither side may fall behind what it has promised, and what the one was
-// told of by then, the other is told of before anybody relies on it.
+// putMerged adds the state of the merged replica. Bound, safepoint and catalogue are the higher
+// of both, since neither side may fall behind what it has promised; a newer value of one side
+// reaches the other before anybody relies on it.
 func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
 	state := proto.CloneOf(left.State)
 	state.Tablet, state.Took = m.Merged, m.Right
@@ -87,16 +87,16 @@ func putMerged(b *store.Batch, m *Merge, left, right *Captured) error {
 	return nil
 }
 
-// NeededBy reports whether left, a replica beside this one, has still to come to the entry by
-// which its tablet takes this one's rows, or to an entry by which it does not.
+// NeededBy reports whether left, a replica on the same node, has not yet applied the entry that
+// decides whether its tablet takes this one's rows.
 func (r *Replica) NeededBy(left *Replica) bool {
 	epoch := left.Descriptor.GetEpoch()
 	return r.FrozenFor != nil && left.Tablet == r.FrozenFor.TabletId && !left.Marked &&
 		epoch > 0 && epoch <= r.FrozenFor.Epoch
 }
 
-// putGone adds the end of the replica of a tablet whose rows another has: nothing of it
-// comes back, and its rows stay.
+// putGone adds the removal of the replica of a tablet whose rows another has: a tombstone for
+// all ids. The rows stay.
 func putGone(b *store.Batch, tablet uint64) error {
 	record, err := proto.Marshal(&wire.Tombstone{NextReplicaId: math.MaxUint64})
 	if err != nil {
