@@ -23,7 +23,7 @@ import (
 
 // backupCommand holds the commands about backups.
 func backupCommand(d *deps) *cobra.Command {
-	return group("backup", "Make, list, verify and remove backups, by hand or by the clock",
+	return group("backup", "Make, schedule, list, verify and remove backups",
 		"backup create /backups\n"+
 			"backup create /backups --incremental\n"+
 			"backup ls /backups\n"+
@@ -174,7 +174,7 @@ others of the machine (nice 10).` + locationHelp,
 				}
 				b := newBackupJSON(made)
 				if !made.HasPending {
-					d.out.note("timers and weak notifications are left out: they take an operator's certificate, and nodes of this build")
+					d.out.note("timers and weak notifications are left out: they need an operator's certificate and nodes of this build")
 				}
 				m.name = "backup"
 				m.end(tally{Rows: b.Records, Bytes: b.Bytes}, made.Name)

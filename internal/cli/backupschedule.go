@@ -12,12 +12,12 @@ import (
 	"github.com/percolator-go/percolator/backup"
 )
 
-// This file has the commands about backups by the clock, which the cluster makes itself, and
-// about the removal of old ones.
+// This file has the commands for scheduled backups, which the cluster makes itself, and for the
+// removal of old backups.
 
-// backupSchedule holds the commands about schedules.
+// backupSchedule groups the commands for schedules.
 func backupSchedule(d *deps) *cobra.Command {
-	return group("schedule", "Have the cluster make backups by the clock",
+	return group("schedule", "Manage the schedules by which the cluster makes backups",
 		"backup schedule set nightly 's3://backups?region=eu-central-1' --every 24h --keep 30d\n"+
 			"backup schedule ls\n"+
 			"backup schedule run nightly\n"+
@@ -52,17 +52,16 @@ func scheduleSet(d *deps) *cobra.Command {
 	rate := byteSize(createRate)
 	cmd := &cobra.Command{
 		Use:   "set NAME LOCATION",
-		Short: "Make a schedule of backups, or change the one of that name",
-		Long: `Make a schedule of backups, or replace the one of that name. The node that leads meta makes a backup
-every --every, from --first on, and another node goes on with it if that one fails. Times at which the cluster was down
-are made up for by one backup. A backup that fails is tried again every few minutes; doctor, a metric and an alert
-say so.
+		Short: "Create or replace a schedule of backups",
+		Long: `Create a schedule of backups, or replace the one of that name. The node that leads meta makes a backup
+every --every, from --first on; if it fails, another node resumes the backup. One backup makes up for all due times
+at which the cluster was down. A failed backup is retried every few minutes; doctor, a metric and an alert report it.
 
 With --full-every the backups in between are incremental, and history is held for them (backup create --hold). With
---keep backups are removed once no restore of any time within the last --keep needs them.
+--keep, backups are removed once no restore of any time within the last --keep needs them.
 
-LOCATION is a directory, or a bucket: s3://NAME?region=REGION. Each node may come to write there: a directory must be
-one that all of them have, such as a network file system, and credentials must be in each node's environment.`,
+LOCATION is a directory or a bucket: s3://NAME?region=REGION. Any node may have to write there: a directory must be
+shared by all of them, such as a network file system, and credentials must be in each node's environment.`,
 		Example: "backup schedule set nightly /mnt/backups --first 2026-11-28T02:00:00Z --keep 30d\n" +
 			"backup schedule set hourly 's3://backups?region=eu-central-1' --every 1h --full-every 24h --keep 30d",
 	}
@@ -101,7 +100,7 @@ func scheduleRun(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run NAME",
 		Short:   "Make a backup of a schedule now",
-		Long:    `Have the node that leads meta make a backup of the schedule within ten seconds. jobs shows how far it is.`,
+		Long:    `Have the node that leads meta begin a backup of the schedule within ten seconds. jobs shows its progress.`,
 		Example: "backup schedule run nightly",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -140,7 +139,7 @@ type scheduleJSON struct {
 func scheduleList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the schedules of backups, and what has come of them",
+		Short:   "List the schedules of backups and their last outcomes",
 		Example: "backup schedule ls\nbackup schedule ls -o json",
 	}
 	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
@@ -155,7 +154,7 @@ func scheduleList(d *deps) *cobra.Command {
 			case b.Error != "":
 				state = "failing: " + shortened(b.Error, valueWidth)
 			case b.PruneError != "":
-				state = "old ones stay: " + shortened(b.PruneError, valueWidth)
+				state = "cannot prune: " + shortened(b.PruneError, valueWidth)
 			case b.Run:
 				state = "about to run"
 			case b.SuccessUnixMs == 0:

@@ -72,7 +72,7 @@ func TestClientDisconnect(t *testing.T) {
 			continue
 		}
 		if code != 0 || !strings.Contains(stdout, "2 connections") || !strings.Contains(stderr, "node 3") ||
-			len(fake.sent) != 1 || !proto.Equal(fake.sent[0].(proto.Message), test.want) {
+			len(fake.sent) != 1 || !proto.Equal(fake.sent[0], test.want) {
 			t.Errorf("%v: %d, %q, %q, %v", test.args, code, stdout, stderr, fake.sent)
 		}
 	}

@@ -39,16 +39,15 @@ func debugZip(d *deps) *cobra.Command {
 (doctor), policy, tables and observers, and of each node its status, metrics, goroutines, memory
 and CPU profile, build and modules. What fails is noted in errors.txt.
 
-Values of cells, keys of certificates, command lines and the environment are left out, and so is
-what is about tables that have grants, but for the names of their observers in the metrics; --granted
-includes it. Rows of other tables are in it: those at which tablets begin, and those that observers
-have trouble with.`,
+Values of cells, keys of certificates, command lines and the environment are left out. Tables with
+grants are left out too, except for the names of their observers in the metrics; --granted includes
+them. Of other tables the file has the rows at which tablets begin and those on which observers fail.`,
 		Example: "debug zip percolator.zip\ndebug zip percolator.zip --certs ann --cpu 10s",
 	}
 	cmd.Flags().DurationVar(&cpu, "cpu", 5*time.Second,
 		"how long each node's CPU profile runs, in whole seconds up to a minute; 0: none")
 	cmd.Flags().BoolVar(&granted, "granted", false,
-		"include what is about tables that have grants: their names, split keys, rows and observers")
+		"include tables with grants: their names, split keys, rows and observers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cpu < 0 || cpu > time.Minute || cpu%time.Second != 0 {
 			return usagef(cmd, "--cpu %v: whole seconds up to a minute", cpu)
@@ -72,7 +71,7 @@ type gathering struct {
 	timeout time.Duration    // for each question
 	cpu     time.Duration
 	granted bool     // tables with grants are included
-	view    rpc.View // what the file may tell
+	view    rpc.View // filter of what is written
 	zip     *zip.Writer
 	errors  []string
 	files   int

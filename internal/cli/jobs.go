@@ -24,7 +24,7 @@ and restores that have ended are shown for an hour, or until the node that they 
 
 A job that has not been heard of for 15 seconds is silent: its process has been ended, or reaches no node. A restore that
 is unfinished keeps its table closed until the same restore is run again, or the table is dropped. A table whose split
-keys are unfinished can be used; the same ` + "`table create`" + ` goes on with them.`,
+keys are unfinished can be used; the same ` + "`table create`" + ` completes them.`,
 		Example: "jobs\njobs -o json",
 	}
 	return d.client(cmd, listJobs)

@@ -17,28 +17,28 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// `recover` brings a cluster back that has lost a quorum for good. Package salvage does the
-// work on the directories of stopped nodes; this file has the commands around it, and
-// recoververify.go the one that looks at the cluster afterwards.
+// `recover` recovers a cluster that has permanently lost a quorum. Package salvage does the work
+// on the directories of stopped nodes; this file has the commands for it, and recoververify.go
+// the one that verifies the cluster afterwards.
 
 // probeTimeout bounds the attempt to connect to an address of a node that is declared dead.
 const probeTimeout = time.Second
 
-// recoverCommand holds the commands about the loss of a quorum.
+// recoverCommand groups the commands for the loss of a quorum.
 func recoverCommand(d *deps) *cobra.Command {
-	cmd := group("recover", "Bring a cluster back after a quorum was lost for good",
+	cmd := group("recover", "Recover a cluster that has permanently lost a quorum",
 		"recover inspect --dir /var/lib/percolator > n1.json\n"+
 			"recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n"+
 			"recover apply plan.json --dir /var/lib/percolator\n"+
 			"recover verify",
 		recoverInspect(d), recoverPlan(d), recoverApply(d), recoverVerify(d))
-	cmd.Long = `Bring a cluster back when the nodes that held a quorum of some tablets are lost for good: their
+	cmd.Long = `Recover a cluster after the nodes with a quorum of some tablets are permanently lost: their
 machines or disks will not come back. Acknowledged writes may be lost with them. If there is a
-backup that is new enough, restore that instead; if the nodes can come back, wait for them.
+recent enough backup, restore that instead; if the nodes can come back, wait for them.
 
-Stop every node that is left. Inspect its directory where it is, make one plan from all
+Stop all surviving nodes. Inspect the directory of each on its machine, make one plan from all
 inspections, read it, and apply it to every directory before any node is started.
-docs/operating.md has the drill.`
+docs/operating.md has the procedure.`
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func recoverInspect(d *deps) *cobra.Command {
 	f := &dirFlags{}
 	cmd := &cobra.Command{
 		Use:   "inspect",
-		Short: "Print what a stopped node's directory has, in JSON, for `recover plan`",
+		Short: "Print the contents of a stopped node's directory, in JSON, for `recover plan`",
 		Example: "recover inspect --dir /var/lib/percolator > n1.json\n" +
 			"recover inspect --dir data --log-dir /fast/log > n1.json",
 	}
@@ -103,7 +103,7 @@ func recoverPlan(d *deps) *cobra.Command {
 	p := &planning{}
 	cmd := &cobra.Command{
 		Use:   "plan [FILE...]",
-		Short: "Decide what goes on from what the surviving nodes have",
+		Short: "Choose the replica of each tablet that goes on",
 		Long: `Make a plan from the inspections in FILEs, and from directories on this machine. Of each tablet
 without a quorum the replica whose log ends last goes on alone; tablets that have their quorum
 among the survivors are left as they are.
@@ -113,8 +113,8 @@ while a node that may be part of a quorum is neither, and while something answer
 of a node that is declared dead.
 
 Entries at the end of a log that are not known to be committed are kept and count as committed.
-What the dead nodes have acknowledged after the end of that log is lost; nobody who is left can
-tell whether there was anything.`,
+Writes that only dead nodes have acknowledged, after the end of that log, are lost; the survivors
+do not show whether there were any.`,
 		Example: "recover plan n1.json n2.json --dead 7012345 --dead 7067890 --out plan.json\n" +
 			"recover plan --dir /data/n1 --dir /data/n2 --dead 7012345 --out plan.json",
 	}
@@ -124,7 +124,7 @@ tell whether there was anything.`,
 	flags.BoolVar(&p.gaps, "accept-gaps", false,
 		"make empty tablets for rows that no survivor holds; without it they are named, and no plan is made")
 	flags.BoolVar(&p.noProbe, "no-probe", false,
-		"do not try whether the dead nodes answer: their addresses belong to something else now")
+		"do not probe the addresses of the dead nodes: they belong to something else now")
 	flags.StringVar(&p.out, "out", "plan.json", "file to write the plan to; an existing file is not replaced")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return p.run(cmd, d, args) }
 	return d.withOutput(cmd)
@@ -225,7 +225,7 @@ func writePlan(name string, plan *salvage.Plan) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// plannedJSON is what becomes of a tablet, in JSON.
+// plannedJSON is the plan for a tablet, in JSON.
 type plannedJSON struct {
 	Tablet uint64 `json:"tablet"`
 	rangeOut
@@ -237,9 +237,9 @@ type plannedJSON struct {
 	Newest      time.Time `json:"newest,omitzero"`       // write of the replica
 }
 
-// print lists what becomes of each tablet and says what may be lost.
+// print lists the action on each tablet and says what may be lost.
 func (p *planning) print(out *printer, plan *salvage.Plan) error {
-	list := out.listing("TABLET, FROM, BEFORE, ACTION, NODE, KNOWN UP TO ENTRY, NOT SURELY COMMITTED, NEWEST WRITE", 0, 5, 6)
+	list := out.listing("TABLET, FROM, BEFORE, ACTION, NODE, LAST ENTRY, MAYBE UNCOMMITTED, NEWEST WRITE", 0, 5, 6)
 	lost, created := 0, 0
 	for _, t := range plan.Tablets {
 		v := &plannedJSON{
@@ -269,8 +269,8 @@ func (p *planning) print(out *printer, plan *salvage.Plan) error {
 	if err := list.end(); err != nil {
 		return err
 	}
-	out.note("%d of %d tablets go on from one replica each: what the dead nodes have acknowledged after "+
-		"these entries is lost, and nobody who is left can tell what that was", lost, len(plan.Tablets))
+	out.note("%d of %d tablets go on from one replica each: writes that only dead nodes have acknowledged, "+
+		"after these entries, are lost", lost, len(plan.Tablets))
 	if created > 0 {
 		out.note("%d tablets have lost all of their rows, and begin empty", created)
 	}
@@ -283,13 +283,13 @@ func recoverApply(d *deps) *cobra.Command {
 	f := &dirFlags{}
 	cmd := &cobra.Command{
 		Use:   "apply PLAN",
-		Short: "Carry a plan out in a stopped node's directory",
-		Long: `Carry a plan out in the directory of one of the nodes that it was made from. The node must not
-have run since it was inspected. An apply that was interrupted keeps the node from starting; the
-same command completes it, and may be repeated.
+		Short: "Apply a plan to a stopped node's directory",
+		Long: `Apply a plan to the directory of one of the nodes that it was made from. The node must not have
+run since it was inspected. After an interrupted apply the node does not start; the same command
+completes it, and may be repeated.
 
-Apply the plan to every directory before any node is started. Dead nodes are forgotten: their
-directories are not let in again.`,
+Apply the plan to every directory before any node is started. Dead nodes are forgotten: the
+cluster refuses their directories.`,
 		Example: "recover apply plan.json --dir /var/lib/percolator",
 	}
 	f.register(cmd)

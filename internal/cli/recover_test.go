@@ -73,7 +73,7 @@ func TestRecoverVerify(t *testing.T) {
 	c := bankCluster()
 	c.whole = &pb.ClusterStatusResponse{}
 	if code, stdout, _ := runApp(t, c, nil, "recover", "verify"); code != ExitDone ||
-		!strings.Contains(stdout, "no recovery waits") {
+		!strings.Contains(stdout, "no recovery is unverified") {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 }

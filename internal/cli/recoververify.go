@@ -13,15 +13,14 @@ import (
 func recoverVerify(d *deps) *cobra.Command {
 	return d.withClient(&cobra.Command{
 		Use:   "verify",
-		Short: "Look for what a lost quorum has left behind, and end the recovery",
-		Long: `Look for what the loss of a quorum can have left behind: replicas that differ,
-timestamps that were given out before, locks whose primary is gone and secondaries without a
-decision, which are resolved as every reader would, and notifications, which are counted. If all
-is in order that is recorded, and doctor no longer names the recovery. The exit code is 1 if
-something is not.
+		Short: "Verify a recovered cluster and end the recovery",
+		Long: `Verify a cluster after the loss of a quorum: compare all replicas, check that timestamps are
+new, resolve the locks that are left as every reader would, and count the pending notifications.
+On success the recovery is recorded as verified, and doctor no longer names it. The exit code is
+1 otherwise.
 
-What it cannot find: a transaction of which one tablet has lost its part, and another one has
-committed its own. Compare with what the applications know.`,
+It cannot find a transaction of which one tablet has lost its part while another has committed
+its own. Compare with what the applications know.`,
 		Example: "recover verify\nrecover verify -o json",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return d.conn.runLong(cmd, verifyRecovery) },
 	})
@@ -46,7 +45,7 @@ func verifyRecovery(ctx context.Context, s *session) error {
 		return err
 	}
 	if len(status.Recoveries) == 0 {
-		return s.out.done("no recovery waits to be verified")
+		return s.out.done("no recovery is unverified")
 	}
 	now, err := s.now(ctx)
 	if err != nil {
@@ -54,8 +53,8 @@ func verifyRecovery(ctx context.Context, s *session) error {
 	}
 	for _, r := range status.Recoveries {
 		if uint64(now) <= r.HighestTs {
-			return fmt.Errorf("the oracle gives out %d, and %d was given out before the loss: stop all clients",
-				now, r.HighestTs)
+			return fmt.Errorf("the oracle's timestamp %d is not above %d, which was given out before the loss: "+
+				"stop all clients", now, r.HighestTs)
 		}
 	}
 	found := &recoveredJSON{}
@@ -82,7 +81,7 @@ func verifyRecovery(ctx context.Context, s *session) error {
 	return nil
 }
 
-// locks resolves all locks, and counts what becomes of them.
+// locks resolves all locks and counts the outcomes.
 func (found *recoveredJSON) locks(ctx context.Context, s *session) error {
 	names, catalogue, err := s.schema(ctx)
 	if err != nil {

@@ -28,10 +28,10 @@ func tableCreate(d *deps) *cobra.Command {
 		Short: "Create a table; an existing one stays, and gets the splits it lacks",
 		Long: `Create a table. An existing one stays as it is, and gets the splits it lacks.
 
-With many splits the tablets are made one after the other, and ` + "`jobs`" + ` shows how far that has
-come. It takes as long as it takes, unless --timeout is given; it fails if no tablet can be made for
-30 seconds. Whatever ends it, the same command goes on with the tablets that are left; until
-then they count as made for split-max-tablets. ` + "`table drop`" + ` gives them up.`,
+With many splits the tablets are created in groups, and ` + "`jobs`" + ` shows the progress. There is no time
+limit unless --timeout is given; the command fails if no tablet can be created for 30 seconds. After a
+failure the same command creates the remaining tablets; until then they count towards
+split-max-tablets. ` + "`table drop`" + ` discards them.`,
 		Example: "table create bank\ntable create bank --split g --split p",
 	}
 	in := addInput(cmd)

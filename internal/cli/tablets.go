@@ -43,15 +43,15 @@ func tabletSplit(d *deps) *cobra.Command {
 	return d.withClient(cmd)
 }
 
-// tabletMerge takes a boundary between tablets away; one that is not there is no error.
+// tabletMerge merges two adjacent tablets. If none begins at the row that is no error.
 func tabletMerge(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge TABLE ROW",
 		Short: "Merge the tablet that begins at the row with the one before it",
-		Long: `Merge the tablet that begins at the row with the one before it. Their replicas are moved to
-the same nodes first, which takes as long as a tablet move. Both serve nothing for about a second
-then. The cluster merges small tablets of one table, and those of dropped tables, by itself; not
-at rows where somebody has asked for a split.`,
+		Long: `Merge the tablet that begins at the row with the one before it. Their replicas are first moved to
+the same nodes, which takes as long as a tablet move. Then both serve nothing for about a second.
+The cluster itself merges small tablets of one table, except at requested splits, and
+tablets of dropped tables.`,
 		Example: "tablet merge bank m --timeout 60s",
 	}
 	in := addInput(cmd)
