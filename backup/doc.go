@@ -47,6 +47,5 @@
 // A crash of the process that makes a backup, or restores one, leaves files without a
 // manifest, or tables with a mark. The same command goes on from there: ranges that are done
 // are not read again, and of rows that are there already only those behind the last are
-// written. Called by: internal/cli; node, for
-// backups by the clock.
+// written. Called by: internal/cli; node, for scheduled backups.
 package backup

@@ -178,7 +178,7 @@ func (l *Location) list(ctx context.Context, prefix, delimiter string) ([]string
 // remove removes objects of which none is needed any more.
 func (l *Location) remove(ctx context.Context, names []string) error {
 	for _, name := range names {
-		if err := ctx.Err(); err != nil { // the driver for directories does not look
+		if err := ctx.Err(); err != nil { // the driver for directories ignores ctx
 			return err
 		}
 		err := l.bucket.Delete(ctx, name)

@@ -16,15 +16,15 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has what waits to notify rows, beside the cells: durable timers, which are cells of
-// the cluster's own and so as of the backup's timestamp; and weak notifications, of which no
-// version is kept. Those are listed twice, before the timestamp is taken and after it: one that
-// waited at the timestamp is in the first list, or was made since, and is in the second unless
-// its run has ended meanwhile too. Each backup of a chain has all of them.
+// This file backs up and restores pending notifications: durable timers, which are cells of the
+// cluster's own table and so read at the backup's timestamp; and weak notifications, of which no
+// versions are kept. The latter are listed twice, before the timestamp is taken and after it: one
+// that waited at the timestamp is in the first list, or was made since, and is in the second
+// unless its run has ended by then. Each backup of a chain has all of them.
 //
-// In a backup they are data files of their own (Manifest.Pending): that of the timers has their
-// cells, and one for each weak column the cells that are notified. Their timestamps say nothing. A
-// restore sets a timer for each, before its table can be opened.
+// In a backup they are data files of their own (Manifest.Pending): one with the cells of the
+// timers, and one for each weak column with the notified cells. Their timestamps have no meaning.
+// A restore sets a timer for each before its table can be opened.
 
 const (
 	// maxWeak bounds the weak notifications of the first list, which is kept in memory.
@@ -53,7 +53,7 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 	slices.SortFunc(columns, func(a, b pendingColumn) int {
 		return mvcc.Cell{Table: a.Table, Column: a.Column}.Compare(mvcc.Cell{Table: b.Table, Column: b.Column})
 	})
-	// The certificate may not: asked by a column that nobody observes.
+	// Check the permission with a column that nobody observes.
 	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
 		if err != nil {
 			return columns, false, refusedOr(err)
@@ -75,8 +75,8 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 	return columns, true, nil
 }
 
-// refusedOr returns nil if the error says that the caller may not do this, or that the node is
-// of an earlier build, else the error.
+// refusedOr returns nil if the error is a lack of permission, or of the call in an earlier build
+// of the node; else the error.
 func refusedOr(err error) error {
 	if errors.Is(err, txn.ErrPermission) || status.Code(err) == codes.Unimplemented {
 		return nil
@@ -114,7 +114,7 @@ func (m *making) pendings(ctx context.Context,
 	}
 }
 
-// copyPending writes the files of what waits.
+// copyPending writes the files of pending notifications.
 func (m *making) copyPending(ctx context.Context) error {
 	head := &m.plan.Manifest
 	if !head.HasPending {
@@ -206,7 +206,7 @@ func (m *making) pendingFile(ctx context.Context, table uint32,
 	return nil
 }
 
-// pendingRecord returns what a file of the table has of p.
+// pendingRecord returns the record of p in a file of the table.
 func pendingRecord(table uint32, p *pb.PendingNotification, at uint64) *mvcc.ReadCell {
 	r := &mvcc.ReadCell{StartTS: mvcc.Timestamp(at - 1), CommitTS: mvcc.Timestamp(at)}
 	r.Cell = mvcc.Cell{Table: mvcc.TableID(p.Table), Row: wire.String(p.Row), Column: wire.String(p.Column)}
@@ -216,8 +216,8 @@ func pendingRecord(table uint32, p *pb.PendingNotification, at uint64) *mvcc.Rea
 	return r
 }
 
-// pending sets the timers of the tables that are being restored: as the newest backup of the
-// chain has them that is not later than the timestamp.
+// pending sets the timers of the tables that are being restored, from the newest backup of the
+// chain that is not later than the timestamp.
 func (r *restoring) pending(ctx context.Context) error {
 	i := len(r.chain) - 1
 	for i > 0 && r.chain[i].At > r.mark.At {
@@ -232,7 +232,7 @@ func (r *restoring) pending(ctx context.Context) error {
 	return nil
 }
 
-// pendingFile sets the timers that one file has.
+// pendingFile sets the timers of one file.
 func (r *restoring) pendingFile(ctx context.Context, m *Manifest, f *File) error {
 	d, err := r.from.openData(ctx, m, f)
 	if err != nil {

@@ -23,10 +23,10 @@ type PruneOptions struct {
 
 // Prune removes the backups that the retention does not need, and returns their names, the
 // newest first. A chain is removed as a whole: it is needed until a younger full backup is at
-// least as old as Keep. Backups that are unfinished or damaged stay.
+// least as old as Keep. Unfinished and damaged backups stay.
 //
-// A crash leaves no backup without those that it needs: of a chain the last one goes first, and
-// of each its manifest. What the crash leaves of it, the next call removes.
+// A crash leaves no backup without those that it needs: Prune removes the last backup of a chain
+// first, and the manifest of each first. The next call removes the remains.
 func Prune(ctx context.Context, l *Location, o PruneOptions) (removed []string, err error) {
 	listed, err := l.List(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *PruneOptions) chooses(m *Manifest) bool {
 		m.Cluster == o.Cluster && slices.Equal(chosen(m), sortedSet(o.Tables))
 }
 
-// kind tells backups apart that are not made upon each other.
+// kind returns the same text for backups that may be increments of each other.
 func (m *Manifest) kind() string {
 	key := m.Cluster
 	for _, name := range chosen(m) {
@@ -91,7 +91,7 @@ func rootOf(m *Manifest, byName map[string]*Manifest) *Manifest {
 	return m
 }
 
-// removeBackup removes a whole backup. Without its manifest it is none.
+// removeBackup removes a whole backup, first the manifest, without which it is no backup.
 func (l *Location) removeBackup(ctx context.Context, name string) error {
 	manifest := name + "/" + kindManifest
 	if err := l.remove(ctx, []string{manifest}); err != nil {
@@ -104,8 +104,8 @@ func (l *Location) removeBackup(ctx context.Context, name string) error {
 	return l.remove(ctx, objects)
 }
 
-// removeLeftovers removes what an earlier call has left of backups when it was cut short: their
-// folders have neither a manifest nor the plan with which every backup begins.
+// removeLeftovers removes the remains of backups that an interrupted call has left: their folders
+// have neither a manifest nor the plan with which every backup begins.
 func (l *Location) removeLeftovers(ctx context.Context, listed []Listed) error {
 	for _, b := range listed {
 		if b.Manifest != nil || b.Err != nil {

@@ -16,21 +16,21 @@ import (
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// This file has backups by the clock, which the node that leads meta makes, and their metrics.
+// This file has the scheduled backups, which the node that leads meta makes, and their metrics.
 
-// startArchiver starts the job that makes backups by the clock. The worker of changes calls it.
+// startArchiver starts the job that makes scheduled backups. The worker of changes calls it.
 func (l *leaderJobs) startArchiver() error {
 	j, err := archiver.Spawn(l.system, archiver.Config{
 		Schedules: l.meta.Schedules, Make: l.makeBackup, Logger: l.cfg.Logger,
 	})
 	if err != nil {
-		return fmt.Errorf("node: backups by the clock: %w", err)
+		return fmt.Errorf("node: start scheduled backups: %w", err)
 	}
 	l.began(j, func() { l.archiver = j })
 	return nil
 }
 
-// wakeArchiver makes the archiver look for backups that are due at once, if it runs here.
+// wakeArchiver makes the archiver check at once for due backups, if it runs here.
 func (l *leaderJobs) wakeArchiver() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,8 +39,8 @@ func (l *leaderJobs) wakeArchiver() {
 	}
 }
 
-// schedules returns the schedules of backups as the archiver read them last; nil if it does not
-// run here.
+// schedules returns the schedules of backups as last read by the archiver; nil if it does not run
+// here.
 func (l *leaderJobs) schedules() []*pb.BackupSchedule {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +76,8 @@ func (l *leaderJobs) makeBackup(ctx context.Context, s *pb.BackupSchedule,
 	return made, nil
 }
 
-// createBackup makes the backup, a full one where no increment can be made. A backup that was
-// interrupted before the schedule asked for this one is given up.
+// createBackup makes the backup, a full one if no increment is possible. It discards an
+// unfinished backup that another request began.
 func (l *leaderJobs) createBackup(ctx context.Context, location *backup.Location,
 	o backup.CreateOptions) (*backup.Manifest, error) {
 	for {
@@ -145,7 +145,7 @@ func pendingPB(c mvcc.Cell, due int64) *pb.PendingNotification {
 	}
 }
 
-// The schedules of backups, on the node that leads meta, as of its last look at them.
+// The schedules of backups, on the node that leads meta, as last read.
 var (
 	backupSuccess = gaugeFamily("backup_last_success_timestamp_seconds",
 		"Time of the newest backup of a schedule, in seconds since the Unix epoch; without one, when the first is due. Only the node that leads meta exports it.",

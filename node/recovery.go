@@ -11,8 +11,8 @@ import (
 // recoveryPause is the time between two attempts to reach meta.
 const recoveryPause = time.Second
 
-// noteRecovery tells meta of the recovery that was applied to this node's directory, and
-// writes it to the audit log, once. It runs until meta has answered or ctx ends.
+// noteRecovery records in meta the recovery that was applied to this node's directory, and writes
+// it to the audit log, once. It retries until meta has answered or ctx ends.
 func (n *Node) noteRecovery(ctx context.Context) {
 	r := n.joining.self.Recovery()
 	if r.Plan == "" || r.Noted {
@@ -28,7 +28,7 @@ func (n *Node) noteRecovery(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		n.cfg.Logger.Warn("the recovery of this node's directory is not in meta yet", "error", err)
+		n.cfg.Logger.Warn("cannot record the recovery of this node's directory in meta, will retry", "error", err)
 		if txn.Sleep(ctx, recoveryPause) != nil {
 			return
 		}

@@ -31,8 +31,8 @@ func (l *leaderJobs) startSplitter() error {
 	return nil
 }
 
-// startMerger starts the job that merges tablets; where the policy is that none is split, it
-// only finishes merges that were begun. The rest is as with the splitter.
+// startMerger starts the job that merges tablets. If the policy forbids splits, or the cluster's
+// version merges, it only finishes merges that were begun. The rest is as with the splitter.
 func (l *leaderJobs) startMerger() error {
 	tune, p := l.cfg.Splits, l.policy
 	interval := cmp.Or(tune.Interval, merger.DefaultInterval)

@@ -57,7 +57,7 @@ type tablets struct {
 	moved  func() // told that meta has another leader, or the cluster other members
 	life   context.Context
 
-	// What start is given: the node's own record, where tablets get timestamps, and where
+	// The arguments of start: the node's own record, where tablets get timestamps, and where
 	// they report to.
 	self     *join.Self
 	oracles  *route.Oracles
@@ -153,8 +153,8 @@ func (t *tablets) openAll(ctx context.Context) error {
 	})
 }
 
-// discard makes stale the replicas that were in the store when the node started, as its record
-// says, and waits until that is durable or ctx ends. Before they are opened it leaves that to
+// discard marks the replicas that were in the store when the node started as stale, if its record
+// says so, and waits until that is durable or ctx ends. Before they are opened it leaves that to
 // start. The door calls it.
 func (t *tablets) discard(ctx context.Context) {
 	t.discarding.Lock()
@@ -163,7 +163,7 @@ func (t *tablets) discard(ctx context.Context) {
 		return
 	}
 	if err := t.discardLocked(ctx); err != nil {
-		t.cfg.Logger.Error("the replicas of an older copy could not be discarded; the next start does it",
+		t.cfg.Logger.Error("cannot discard the replicas of an older copy; the next start will",
 			"error", err)
 	}
 }
@@ -321,14 +321,13 @@ func (t *tablets) Failed(id uint64, err error) {
 // Removed implements tablet.Host: the replica is destroyed.
 func (t *tablets) Removed(id uint64) { t.replicas.RemovedHere(id) }
 
-// Stale implements tablet.Host: the replica takes no part any more, until its group has
-// removed it.
+// Stale implements tablet.Host: the replica takes no further part until its group has removed it.
 func (t *tablets) Stale(id uint64) {
 	t.router.SetFollowing(id, 0)
 	t.replicas.Stale(id)
 }
 
-// stale returns what has been found of stale replicas since the node started; nil: nothing.
+// stale returns the counts of stale replicas since the node started; nil if there were none.
 func (t *tablets) stale() *pb.StaleStatus {
 	st := t.replicas.Stats()
 	t.mu.Lock()
@@ -347,8 +346,8 @@ func (t *tablets) SendRaft(m *wire.RaftMessage) {
 	}
 }
 
-// Merging implements tablet.Host. The merged tablet is routed to before it is opened; a
-// request that comes too early is told to ask again.
+// Merging implements tablet.Host. The router has the merged tablet before it is opened; a
+// request that comes too early is refused as retryable.
 func (t *tablets) Merging(m *snapshot.Merge) {
 	t.router.Update(m.Merged)
 	t.replicas.Merge(m)

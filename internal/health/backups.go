@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// This file has the findings about backups by the clock.
+// This file has the findings about scheduled backups.
 
 // lateIntervals is the number of intervals of a schedule after which its newest backup is late.
 const lateIntervals = 2

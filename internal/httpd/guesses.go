@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// This file bounds the work that wrong tokens make, each a question to meta. Tokens are too long to be
-// guessed, so no valid one is ever refused: after many wrong ones that begin alike, from one address,
-// others of that kind are looked up one at a time. Requests call it on their goroutines.
+// This file bounds the look-ups of wrong tokens in meta. Tokens are too long to be guessed, so this
+// never refuses a valid one: after many wrong tokens with one prefix from one address, others of that
+// kind are looked up one at a time. Requests call it on their goroutines.
 
 const (
 	// maxGuesses is how many wrong tokens of one kind may be shown within guessTime until others
@@ -22,17 +22,17 @@ const (
 	maxKinds   = 1024
 	// maxRemembered is how many wrong tokens, and how many valid ones, are remembered.
 	maxRemembered = 4096
-	// kindLength is the length of the beginning that a token is counted by, in bytes.
+	// kindLength is the length of the prefix by which tokens are counted, in bytes.
 	kindLength = len("percolator_") + 4
 )
 
-// kind is what wrong tokens are counted by.
+// kind is the key by which wrong tokens are counted.
 type kind struct {
 	addr      netip.Addr // or its network, see connlimit.Network
 	beginning string
 }
 
-// guesses counts wrong tokens by kind, within a minute that begins anew when it is over.
+// guesses counts the wrong tokens of the current minute by kind.
 type guesses struct {
 	now func() time.Time
 
@@ -50,7 +50,7 @@ func newGuesses(now func() time.Time) *guesses {
 	}
 }
 
-// known returns why a token is wrong that was found so within the minute; nil: look it up.
+// known returns the error of a token that was found wrong in this minute; nil: look it up.
 func (g *guesses) known(token string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +100,7 @@ func (g *guesses) add(addr netip.Addr, token string, why error) {
 	g.failed[g.counted(addr, token)]++
 }
 
-// counted returns the kind that a token is counted by.
+// counted returns the kind by which a token is counted.
 func (g *guesses) counted(addr netip.Addr, token string) kind {
 	k := kind{connlimit.Network(addr), strings.Clone(token[:min(len(token), kindLength)])}
 	if _, known := g.failed[k]; !known && len(g.failed) >= maxKinds {

@@ -10,9 +10,9 @@ import (
 	"github.com/percolator-go/percolator/internal/connlimit"
 )
 
-// This file gives connections a place while a request on them is answered. Health takes none, so that
-// requests that hold all places, and connections that send none, keep no probe from its answer. It is
-// called on the goroutine of each connection.
+// This file admits a connection while a request on it is answered. Probes need no place, so neither
+// requests that hold all places nor silent connections delay them. It is called on the goroutine of
+// each connection.
 
 // placesFor returns the bounds of a server.
 func placesFor(o Options) connlimit.Config {

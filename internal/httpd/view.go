@@ -10,10 +10,10 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 )
 
-// This file keeps from askers what their calls over gRPC would not be told either. Who has not logged
-// in is told what everybody may know. It is called on the goroutine of each request.
+// This file hides from a user what his calls over gRPC would not show either. A user who has not
+// logged in sees what everybody may see. It is called on the goroutine of each request.
 
-// View is what one asker may be told.
+// View filters answers by what one user may see.
 type View interface {
 	// Key returns a text that is the same for all views that hide the same; empty: nothing is hidden.
 	Key() string
@@ -31,8 +31,8 @@ func (everything) Key() string                          { return "" }
 func (everything) Hides(uint32) bool                    { return false }
 func (everything) Narrow(m proto.Message) proto.Message { return m }
 
-// viewOf returns what may be told to who makes the request. It looks a token up only if something is
-// hidden from who has none; one that is wrong, or cannot be looked up now, shows no more than none.
+// viewOf returns the view of the user who makes the request. It looks a token up only if something is
+// hidden from users without one. A token that is wrong, or cannot be looked up now, counts as none.
 func (l *logins) viewOf(req *http.Request) View {
 	if l.view == nil {
 		return everything{}
@@ -47,13 +47,13 @@ func (l *logins) viewOf(req *http.Request) View {
 	return v
 }
 
-// views are an answer of the cluster as askers may see it, made when it is first asked for.
+// views are an answer of the cluster in the views of its users, each made at its first request.
 type views struct {
 	mu    sync.Mutex
 	byKey map[string]clusterNews // as many as there are names with grants, at most
 }
 
-// seen returns the answer as an asker may see it.
+// seen returns the answer in the view v.
 func (w *clusterWatch) seen(n clusterNews, v View) clusterNews {
 	key := v.Key()
 	if key == "" || n.views == nil {

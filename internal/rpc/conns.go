@@ -21,8 +21,8 @@ import (
 // context. A clientConn lives as long as its connection.
 
 // conns is a listener that bounds the number of connections and gives each its share of the
-// server's memory. gRPC knows of no state of a connection and can't close one, so both are
-// reached by the connection's remote address, which gRPC hands to handlers.
+// server's memory. gRPC keeps no state for a connection and cannot close one, so handlers find
+// both by the connection's remote address.
 type conns struct {
 	net.Listener // of a connlimit.Limiter
 	all          *semaphore.Weighted
@@ -85,7 +85,7 @@ func (e *entrance) admit(ctx context.Context, _ *tap.Info) (context.Context, err
 	return ctx, nil
 }
 
-// placeRetry is when a client may ask again for which there was no place.
+// placeRetry is the time after which a refused client may try again.
 const placeRetry = 100 * time.Millisecond
 
 // clientConn is one connection, with its share of the memory.

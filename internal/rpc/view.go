@@ -11,17 +11,16 @@ import (
 	"github.com/percolator-go/percolator/internal/mvcc"
 )
 
-// This file lets others filter what they show by the same rules as answers to calls: HTTP, and files
-// that are handed on. It keeps nothing.
+// This file exports the filter of answers for HTTP and for files of diagnosis. It keeps nothing.
 
-// View is what somebody may be told of tables that have grants. The zero value hides nothing. Its
-// methods may be used concurrently.
+// View filters messages by what one caller may see of tables with grants. The zero value hides
+// nothing. Its methods may be called concurrently.
 type View struct{ hidden hidden }
 
-// View returns what the caller may be told.
+// View returns the view of the caller.
 func (g *Guard) View(who Caller) View { return View{g.grants.hiddenFrom(who)} }
 
-// ViewWithoutGrants returns what somebody may be told who has no grant for any table of the policy.
+// ViewWithoutGrants returns the view of a caller without a grant for any table of the policy.
 func ViewWithoutGrants(policy *pb.Policy) View {
 	h := hidden{}
 	for _, g := range policy.GetGrants() {

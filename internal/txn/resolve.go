@@ -278,8 +278,8 @@ func (r *resolver) apply(ctx context.Context, startTS, commitTS mvcc.Timestamp,
 // newer than the commit timestamp that its primary has.
 var errContradicted = errors.New("percolator: a cell contradicts the decision of its primary")
 
-// applied judges the answer to a message that applies a decision, a Rollback or a
-// ResolveLock. Any other than OK has left locks.
+// applied returns an error unless the answer to a message that applies a decision, a Rollback or
+// a ResolveLock, is OK. After any other answer locks remain.
 func applied(res *pb.MutationResult) error {
 	switch res.Status {
 	case pb.Status_STATUS_OK:
@@ -380,8 +380,8 @@ func (r *resolver) clearAway(ctx context.Context, locks []mvcc.LockInfo, rounds 
 // undecided is the error of a commit that ends although a copy of the message that decides it
 // may still be under way. It is settled before the caller hears of it.
 type undecided struct {
-	cause  error // of ErrCommitUnknown, if it cannot be settled
-	fenced error // what the commit ends with if it is rolled back
+	cause  error // why the outcome is unknown if it cannot be settled
+	fenced error // the commit's error if it is rolled back
 }
 
 // Error is the text of the cause.

@@ -75,10 +75,10 @@ func (p *twoPhase) commit(ctx context.Context) (mvcc.Timestamp, error) {
 	return p.commitLocked(ctx)
 }
 
-// lockLast prewrites the last tablet's part like the others, unless commit has the turn, which
-// otherwise waits for it. Only the primary's lock can be renewed, so a commit that is as slow as that gets one:
-// without it, whoever met one of the others after its expiry would roll the commit back,
-// and every later run of it (invariant 6 of design section 4).
+// lockLast prewrites the last tablet's part like the others, unless commit has the turn;
+// otherwise commit waits for it. Only the primary's lock can be renewed, so a slow commit needs
+// one: without it, a reader that met another of its locks after its expiry would roll the commit
+// back, and every later run of it (invariant 6 of design section 4).
 func (p *twoPhase) lockLast(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -192,7 +192,7 @@ func (p *twoPhase) commitLocked(ctx context.Context) (mvcc.Timestamp, error) {
 	return done.commitTS, nil
 }
 
-// finishLater has what is left done in the background.
+// finishLater does the rest of the decision in the background.
 func (p *twoPhase) finishLater(done decision) {
 	if len(done.cells)+len(done.intents)+len(done.locked) == 0 {
 		return
@@ -216,15 +216,15 @@ func (p *twoPhase) cells() (written, locked, intents []mvcc.Cell) {
 	return cells[:n:n], cells[n:], p.t.notifies
 }
 
-// decision is what the primary has decided, and what is left to do by it.
+// decision is the outcome at the primary, and the cells to which it is not yet applied.
 type decision struct {
 	commitTS       mvcc.Timestamp // 0: rolled back
 	cells, intents []mvcc.Cell
 	locked         []mvcc.Cell // without a write
 }
 
-// decidedAt returns the decision with all that is left if nothing but the primary is known
-// to be done, with the part that commits together with it.
+// decidedAt returns the decision that is applied to nothing but the primary and the part that
+// commits together with it.
 func (p *twoPhase) decidedAt(commitTS mvcc.Timestamp) decision {
 	written, locked, _ := p.cells()
 	return decision{commitTS, written[max(1, len(p.last.writes)):], p.intents, locked}
@@ -302,8 +302,7 @@ func (p *twoPhase) judgePrimary(res *pb.MutationResult, done *decision) (tooLow 
 	}
 }
 
-// finish does what the primary's decision has left. Locks that it fails to end are left for
-// resolution.
+// finish applies the decision to the rest. Locks that it fails to remove are left for resolution.
 func (p *twoPhase) finish(ctx context.Context, done decision) {
 	var err error
 	if done.commitTS == 0 {
@@ -388,7 +387,7 @@ func (p *twoPhase) abandon(ctx context.Context, cause error) (mvcc.Timestamp, er
 	return 0, cause
 }
 
-// follow has the rest done by the decision that the primary has answered.
+// follow applies the primary's decision to the rest in the background.
 func (p *twoPhase) follow(commitTS mvcc.Timestamp) {
 	if commitTS == 0 {
 		p.c.stats.rolledBack.Add(1)
