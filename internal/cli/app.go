@@ -157,7 +157,7 @@ named by --config.`,
 		cmds      []*cobra.Command
 	}{
 		{"node", "Run a node:", []*cobra.Command{
-			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d), jobsCommand(d),
+			startCommand(d), devCommand(d), certCommand(d), statusCommand(d), doctorCommand(d), jobsCommand(d), topCommand(d),
 			recoverCommand(d),
 		}},
 		{"cells", "Read and write:", []*cobra.Command{

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,20 +73,28 @@ tablets of dropped tables.`,
 	return d.withClient(cmd)
 }
 
-// tabletList shows the tablet map, which meta keeps, beside what the answering node's
-// replicas say.
+// tabletList shows the tablet map, which meta keeps, beside what replicas say.
 func tabletList(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls",
-		Short: "List the tablets in range order, with their leaders and what the answering " +
-			"node's replicas say",
-		Long: `List the tablets in range order. LEADER is the id of the node that says that it
-leads the tablet; none, if no node that has answered does: the tablet has no quorum, or is just
-electing one. LOCKS and what follows is of the answering node's replica, a dash where it has
-none.`,
-		Example: "tablet ls\ntablet ls -o json",
+		Use:   "ls",
+		Short: "List the tablets with their replicas, leaders and load",
+		Long: `List the tablets in range order, or with --sort load those first that do most. LEADER is the id
+of the node that says that it leads the tablet; none, if no node that has answered does: the tablet has
+no quorum, or is just electing one. LOCKS and what follows is what the leader says, or without its
+answer the replica of the answering node; a dash where neither is known. With -o json each replica
+says what it has.`,
+		Example: "tablet ls\ntablet ls --sort load\ntablet ls -o json",
 	}
-	return d.client(cmd, listTablets)
+	order := cmd.Flags().String("sort", "range", "order: range, or load: the busiest first")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if *order != "range" && *order != "load" {
+			return usagef(cmd, "--sort %s: known are range and load", printable(*order))
+		}
+		return nil
+	}
+	return d.client(cmd, func(ctx context.Context, s *session, _ []string) error {
+		return listTablets(ctx, s, *order == "load")
+	})
 }
 
 // tabletJSON is a tablet in JSON. Here is what the answering node's own replica says; nil
@@ -97,6 +107,24 @@ type tabletJSON struct {
 	// the node that leads it, by its own account; left out: none has said so
 	Leader uint64      `json:"leader,omitempty"`
 	Here   *tabletHere `json:"here,omitempty"`
+	// of each node whose replica has answered
+	Replicas []tabletReplica `json:"replicas,omitempty"`
+
+	leads *tabletHere // what the leader says; nil: it has not answered
+}
+
+// tabletReplica is what one replica says.
+type tabletReplica struct {
+	Node uint64 `json:"node"`
+	tabletHere
+}
+
+// best returns what the leader says, or else the answering node's replica; nil: nobody.
+func (t *tabletJSON) best() *tabletHere {
+	if t.leads != nil {
+		return t.leads
+	}
+	return t.Here
 }
 
 // rangeOut is where a tablet begins and where the next one does.
@@ -126,8 +154,8 @@ type tabletHere struct {
 	Collected uint64 `json:"collected"`
 }
 
-// listTablets joins the map with the node's replicas, by tablet id.
-func listTablets(ctx context.Context, s *session, _ []string) error {
+// listTablets joins the map with what replicas say, by tablet id.
+func listTablets(ctx context.Context, s *session, byLoad bool) error {
 	names, err := s.namesIfKnown(ctx)
 	if err != nil {
 		return err
@@ -151,13 +179,53 @@ func listTablets(ctx context.Context, s *session, _ []string) error {
 	for _, l := range nodes.GetLeaders() {
 		leaders[l.TabletId] = l.NodeId
 	}
-	list := s.out.listing("TABLET, FROM, BEFORE, EPOCH, NODES, LEADER, LOCKS, READS, MUTATIONS, "+
-		"BATCHES, PROPOSALS, SIZE, OPS/S", 0, 3, 6, 7, 8, 9, 10, 11, 12)
+	whole, err := s.admin.ClusterStatus(ctx, &pb.ClusterStatusRequest{})
+	if err != nil {
+		s.out.note("other nodes' replicas are missing: %v", err)
+	}
+	var all []*tabletJSON
 	for _, d := range descriptors {
 		t := newTabletJSON(d, names, leaders[d.TabletId], here[d.TabletId])
+		t.addReplicas(whole)
+		all = append(all, t)
+	}
+	if byLoad {
+		slices.SortStableFunc(all, busiest)
+	}
+	list := s.out.listing("TABLET, FROM, BEFORE, EPOCH, NODES, LEADER, LOCKS, READS, MUTATIONS, "+
+		"BATCHES, PROPOSALS, SIZE, OPS/S", 0, 3, 6, 7, 8, 9, 10, 11, 12)
+	for _, t := range all {
 		list.add(t, t.line()...)
 	}
 	return list.end()
+}
+
+// busiest orders tablets by what they do a second, the most first; those of which nothing is
+// known come last.
+func busiest(a, b *tabletJSON) int {
+	load := func(t *tabletJSON) int64 {
+		if h := t.best(); h != nil {
+			return int64(h.Load)
+		}
+		return -1
+	}
+	return cmp.Compare(load(b), load(a))
+}
+
+// addReplicas adds what the replicas of the tablet say in the cluster's status.
+func (t *tabletJSON) addReplicas(whole *pb.ClusterStatusResponse) {
+	for _, n := range whole.GetNodes() {
+		for _, one := range n.GetStatus().GetTablets() {
+			if one.GetTablet().GetTabletId() != t.ID {
+				continue
+			}
+			r := tabletReplica{n.GetNode().GetNodeId(), *newTabletHere(one)}
+			t.Replicas = append(t.Replicas, r)
+			if r.Leader {
+				t.leads = &r.tabletHere
+			}
+		}
+	}
 }
 
 // newTabletJSON converts a descriptor; here is nil if the answering node has no replica.
@@ -171,14 +239,19 @@ func newTabletJSON(d *pb.TabletDescriptor, names *names, leader uint64,
 		t.Nodes = append(t.Nodes, replica.NodeId)
 	}
 	if here != nil {
-		t.Here = &tabletHere{
-			Leader: here.Leader, Applied: here.AppliedIndex, Locks: here.Locks, Reads: here.Reads,
-			Mutations: here.Mutations, Batches: here.Batches, Proposals: here.Proposals,
-			Size: here.SizeBytes, Load: here.Load, Bound: here.Bound, Safepoint: here.Safepoint,
-			Garbage: here.Garbage, Collected: here.Collected,
-		}
+		t.Here = newTabletHere(here)
 	}
 	return t
+}
+
+// newTabletHere converts what a replica says.
+func newTabletHere(s *pb.StatusResponse) *tabletHere {
+	return &tabletHere{
+		Leader: s.Leader, Applied: s.AppliedIndex, Locks: s.Locks, Reads: s.Reads,
+		Mutations: s.Mutations, Batches: s.Batches, Proposals: s.Proposals,
+		Size: s.SizeBytes, Load: s.Load, Bound: s.Bound, Safepoint: s.Safepoint,
+		Garbage: s.Garbage, Collected: s.Collected,
+	}
 }
 
 // newRangeOut converts a descriptor's range.
@@ -204,9 +277,9 @@ func (t *tabletJSON) line() []any {
 	line := []any{
 		t.ID, from, before, t.Epoch, strings.Join(nodes, ","), leader,
 	}
-	h := t.Here
+	h := t.best()
 	if h == nil {
-		return append(line, "-", "-", "-", "-", "-", "-", "-") // the answering node has no replica
+		return append(line, "-", "-", "-", "-", "-", "-", "-")
 	}
 	return append(line, h.Locks, h.Reads, h.Mutations,
 		h.Batches, h.Proposals, byteText(int64(h.Size)), h.Load)
