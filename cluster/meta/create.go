@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -256,6 +257,7 @@ func (s *Schema) noteSplits(ctx context.Context, of *pb.Table, made []string) (*
 					have.SplitKeys = append(have.SplitKeys, wire.Bytes(key))
 				}
 			}
+			slices.SortFunc(have.SplitKeys, bytes.Compare) // they are made in any order
 			have.PendingSplitKeys = slices.DeleteFunc(have.PendingSplitKeys, func(key []byte) bool {
 				return slices.Contains(made, wire.String(key))
 			})

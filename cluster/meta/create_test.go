@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,12 +88,10 @@ func TestCreateTableStep(t *testing.T) {
 // goes on; one that has made none is.
 func TestCreateTableStepFails(t *testing.T) {
 	w, m := newWorld(t)
-	splits := 0
+	var splits atomic.Int32 // several are made at once
 	w.via = func(ctx context.Context, tablet uint64, req *pb.TabletRequest) (*pb.TabletResponse, error) {
-		if req.GetSplit() != nil {
-			if splits++; splits > 5 {
-				return nil, errCrash
-			}
+		if req.GetSplit() != nil && splits.Add(1) > 5 {
+			return nil, errCrash
 		}
 		return w.send(ctx, tablet, req)
 	}

@@ -126,7 +126,7 @@ var evilLines = [][]string{
 	{"recover", "inspect", "--dir", evilName}, {"recover", "plan", evilName, "--dead", "7"},
 	{"recover", "apply", evilName, "--dir", evilName}, {"recover", "verify"},
 	{"grant", "reader", evilName, "--table", evilName}, {"revoke", evilName, "--table", evilName}, {"grants"},
-	{"jobs"}, {"top"}, {"client", "ls"}, {"client", "ls", "--connections"}, {"client", "disconnect", evilName},
+	{"jobs"}, {"top", "--once"}, {"client", "ls"}, {"client", "ls", "--connections"}, {"client", "disconnect", evilName},
 	{"token", "create", evilName, "--role", "operator"}, {"token", "ls"}, {"token", "revoke", evilName},
 	{"status"}, {"doctor"}, {"debug", "zip", "@zip"}, {"node", "log-level", "info"}, {"node", "ls"}, {"node", "drain", evilName}, {"node", "drain", "2", "--wait"},
 	{"node", "forget", evilName, "--yes"}, {"node", "forget", evilName},

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ func TestFinalizeIsKilled(t *testing.T) {
 				}
 			}
 			err := <-ended
-			t.Logf("killed when %d directories are of version 3; the call: %v", u.raised(), err)
+			t.Logf("killed when %d directories are of the new version; the call: %v", u.raised(), err)
 			for _, p := range u.Nodes() {
 				if killed.all || p.Index == i {
 					must(t, p.Start())
@@ -133,11 +134,14 @@ func (u *upgrade) ask(i int) (asked chan struct{}, ended chan error) {
 	return asked, ended
 }
 
+// raisedLine is what the VERSION of a directory of the new version says.
+func raisedLine() string { return fmt.Sprintf("\nformat %d\n", version.Known().Newest) }
+
 // raised is how many directories are of the new version.
 func (u *upgrade) raised() (n int) {
 	for _, p := range u.Nodes() {
 		text, err := os.ReadFile(filepath.Join(p.Dir, "VERSION"))
-		if err == nil && strings.Contains(string(text), "\nformat 3\n") {
+		if err == nil && strings.Contains(string(text), raisedLine()) {
 			n++
 		}
 	}

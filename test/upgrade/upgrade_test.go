@@ -79,7 +79,7 @@ func TestRollingUpgrade(t *testing.T) {
 	began := time.Now()
 	u.exchange(0, "")
 	u.unused("one node is upgraded")
-	u.notFinal(u.Node(0).Listen, "not every node knows version 3")
+	u.notFinal(u.Node(0).Listen, fmt.Sprintf("not every node knows version %d", version.Known().Newest))
 	u.exchange(0, u.early) // back
 	for {
 		for i := range u.Nodes() {
@@ -265,7 +265,7 @@ func (u *upgrade) finalize() {
 	}
 	for _, p := range u.Nodes() {
 		text, err := os.ReadFile(filepath.Join(p.Dir, "VERSION"))
-		if err != nil || !strings.Contains(string(text), "\nformat 3\n") {
+		if err != nil || !strings.Contains(string(text), raisedLine()) {
 			u.t.Errorf("the directory of node %d is %q, %v", p.Index, text, err)
 		}
 		if err := u.backUp(p.Listen); err != nil {
@@ -282,8 +282,10 @@ func (u *upgrade) refused(i int) {
 	must(u.t, p.Kill())
 	p.Binary = u.early
 	must(u.t, p.Start())
-	// Builds from before numbers say "disk format 3, this version needs format 2".
-	u.ends(p, "is of version 3, and this build knows 2", "has disk format 3, this version needs format 2")
+	// Builds from before versions had numbers speak of disk formats.
+	newest := version.Known().Newest
+	u.ends(p, fmt.Sprintf("is of version %d, and this build knows 2", newest),
+		fmt.Sprintf("has disk format %d, this version needs format 2", newest))
 	p.Binary = ""
 	must(u.t, p.Start())
 	u.sound("a node that was refused is back")
