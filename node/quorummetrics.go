@@ -24,7 +24,7 @@ var (
 		"Tablets with a replica here that knows of no leader.")
 	leaderlessAge = gaugeFamily("tablets_leaderless_longest_seconds",
 		"For how long the first of them has known of none.")
-	tabletsKnown = gaugeFamily("tablets",
+	tabletsKnown = gaugeFamily("tablets_known",
 		"Tablets of users' tables, as far as this node knows.")
 	tabletsRatio = gaugeFamily("tablets_limit_ratio",
 		"These as a part of split-max-tablets: at 1 no table is created, and none is split.")

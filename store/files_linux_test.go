@@ -168,7 +168,7 @@ func shortProcess(dir, what string) error {
 			return err
 		}
 	}
-	waits := lines{text: "a compaction waits", seen: make(chan struct{}, 100)}
+	waits := lines{text: "compaction waits", seen: make(chan struct{}, 100)}
 	s, err := store.Open(shortOptions(dir, waits))
 	if err != nil {
 		return err
