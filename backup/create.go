@@ -83,8 +83,9 @@ func (m *making) allowed(ctx context.Context) error {
 		return fmt.Errorf("backup: read the cluster's policy: %w", err)
 	}
 	m.held = policy.GetHolds()
-	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Backups.Since {
-		return fmt.Errorf("backup: %w", version.NotActive(version.Backups, agreed))
+	m.agreed = wire.Agreed(policy.GetPolicy().GetAgreed())
+	if m.agreed.Active < version.Backups.Since {
+		return fmt.Errorf("backup: %w", version.NotActive(version.Backups, m.agreed))
 	}
 	return nil
 }
@@ -98,6 +99,7 @@ type making struct {
 	pins    []*txn.Snapshot
 	held    []*pb.BackupHold // for backups, anybody's, when this one began
 	weak    []pendingColumn
+	agreed  version.Agreed
 }
 
 // pin keeps history from the timestamp on while the backup is being made.

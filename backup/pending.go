@@ -7,12 +7,10 @@ import (
 	"io"
 	"slices"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/txn"
+	"github.com/percolator-go/percolator/internal/version"
 	"github.com/percolator-go/percolator/internal/wire"
 )
 
@@ -41,8 +39,11 @@ type pendingColumn struct {
 }
 
 // listWeak lists the weak notifications that wait, before the timestamp is taken. allowed is
-// false if the certificate may not list them.
+// false if the certificate may not list them, or some nodes may not know how to.
 func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed bool, err error) {
+	if m.agreed.Active < version.Pending.Since {
+		return nil, false, nil
+	}
 	catalogue, err := m.client.Catalogue(ctx)
 	if err != nil {
 		return nil, false, err
@@ -55,8 +56,11 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 	})
 	// Check the permission with a column that nobody observes.
 	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
+		if errors.Is(err, txn.ErrPermission) {
+			return nil, false, nil
+		}
 		if err != nil {
-			return columns, false, refusedOr(err)
+			return nil, false, err
 		}
 	}
 	left := maxWeak
@@ -73,15 +77,6 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 		}
 	}
 	return columns, true, nil
-}
-
-// refusedOr returns nil if the error is a lack of permission, or of the call in an earlier build
-// of the node; else the error.
-func refusedOr(err error) error {
-	if errors.Is(err, txn.ErrPermission) || status.Code(err) == codes.Unimplemented {
-		return nil
-	}
-	return err
 }
 
 func (c *pendingColumn) request() *pb.PendingNotificationsRequest {
@@ -216,14 +211,34 @@ func pendingRecord(table uint32, p *pb.PendingNotification, at uint64) *mvcc.Rea
 	return r
 }
 
-// pending sets the timers of the tables that are being restored, from the newest backup of the
-// chain that is not later than the timestamp.
-func (r *restoring) pending(ctx context.Context) error {
+// withPending returns the newest backup of the chain that is not later than the timestamp.
+func (r *restoring) withPending() *Manifest {
 	i := len(r.chain) - 1
 	for i > 0 && r.chain[i].At > r.mark.At {
 		i--
 	}
-	m := r.chain[i]
+	return r.chain[i]
+}
+
+// allowed returns an error if timers are to be restored and some nodes may be of a build that
+// drops them.
+func (r *restoring) allowed(ctx context.Context) error {
+	if len(r.withPending().Pending) == 0 {
+		return nil
+	}
+	policy, err := r.client.Admin().ClusterPolicy(ctx, &pb.ClusterPolicyRequest{})
+	if err != nil {
+		return fmt.Errorf("backup: read the cluster's policy: %w", err)
+	}
+	if agreed := wire.Agreed(policy.GetPolicy().GetAgreed()); agreed.Active < version.Pending.Since {
+		return fmt.Errorf("backup: %w", version.NotActive(version.Pending, agreed))
+	}
+	return nil
+}
+
+// pending sets the timers of the tables that are being restored.
+func (r *restoring) pending(ctx context.Context) error {
+	m := r.withPending()
 	for j := range m.Pending {
 		if err := r.pendingFile(ctx, m, &m.Pending[j]); err != nil {
 			return err

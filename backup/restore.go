@@ -66,6 +66,9 @@ func Restore(ctx context.Context, c *txn.Client, l *Location, o RestoreOptions) 
 	if err := r.choose(); err != nil {
 		return nil, err
 	}
+	if err := r.allowed(ctx); err != nil {
+		return nil, err
+	}
 	stop := r.reportJob(ctx, &pb.Job{
 		Kind: "restore", Subject: "from " + r.result.Backup, Tables: r.result.Tables,
 	})

@@ -59,10 +59,14 @@ var Timers = Feature{"durable timers", 3}
 // know them cannot read such an entry, and would go on with a tablet that is gone.
 var Merges = Feature{"merging tablets", 4}
 
+// Pending are the timers and weak notifications of a backup. A node that does not know them
+// answers no request for them, and drops those that a restore sends.
+var Pending = Feature{"timers in backups", 4}
+
 // Features are all of them, in the order in which they came. A new one takes the next
 // number, unless no build that was released knows that yet.
 func Features() []Feature {
-	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges}
+	return []Feature{Backups, Batches, Locks, Origins, Timers, Merges, Pending}
 }
 
 // Range is the versions that a build knows: it can be a node of a cluster that is at one of
