@@ -56,7 +56,8 @@ func (m *making) listWeak(ctx context.Context) (columns []pendingColumn, allowed
 	})
 	// Check the permission with a column that nobody observes.
 	for _, err := range m.pendings(ctx, &pb.PendingNotificationsRequest{Table: uint32(mvcc.TimerTable)}) {
-		if errors.Is(err, txn.ErrPermission) {
+		var refused *txn.ServerError
+		if errors.As(err, &refused) && refused.Code == pb.Error_CODE_PERMISSION {
 			return nil, false, nil
 		}
 		if err != nil {

@@ -252,7 +252,7 @@ func TestWeakRunSeesItsChange(t *testing.T) {
 	})
 	var once sync.Once
 	n.Process.Inject(func(req *pb.TabletRequest) txntest.Fault {
-		if req.GetWalk() == nil {
+		if w := req.GetWalk(); w.GetLimit() != 1 || string(w.GetFromRow()) != "row" { // the run's own look
 			return txntest.Fault{}
 		}
 		return txntest.Fault{Before: func(ctx context.Context) {

@@ -111,7 +111,8 @@ func checkSchedule(s *pb.BackupSchedule) error {
 			maxScheduleName)
 	case s.Location == "" || len(s.Location) > maxScheduleLocation:
 		return refuse(pb.Error_CODE_INVALID, "a location has 1 to %d bytes", maxScheduleLocation)
-	case !strings.Contains(s.Location, "://") && !strings.HasPrefix(s.Location, "/"):
+	case strings.HasSuffix(s.Location, "://"),
+		!strings.Contains(s.Location, "://") && !strings.HasPrefix(s.Location, "/"):
 		return refuse(pb.Error_CODE_INVALID, "location %q is neither the URL of a bucket nor an absolute "+
 			"path: the node that leads meta writes there, whichever that is", s.Location)
 	case every < minScheduleEvery:
