@@ -1,10 +1,10 @@
 // Command percolator runs and talks to a Percolator repository. It links no observers but
-// those of its command demo; a program that does has a main of its own around node.Main.
+// those of its command demo; a program that does has a main of its own around app.Main.
 package main
 
 import (
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/internal/demo"
-	"github.com/percolator-go/percolator/node"
 )
 
-func main() { node.Main(demo.Register, demo.Options()...) }
+func main() { app.Main(demo.Register, demo.Options()...) }

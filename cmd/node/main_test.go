@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -35,7 +36,7 @@ func observed() {
 	column := func(name string) percolator.Column {
 		return percolator.Column{Table: "t", Name: name}
 	}
-	node.Main(func(r *percolator.Registry) {
+	app.Main(func(r *percolator.Registry) {
 		r.Strong("copy", column("in"), func(ctx context.Context, tx *percolator.Tx,
 			n percolator.Notification) error {
 			v, _, err := tx.Get(ctx, n.Row, n.Column)
@@ -74,11 +75,11 @@ func application() {
 	name := percolator.Typed(percolator.Column{Table: "people", Name: "name"},
 		percolator.Text[string]())
 	var motto string
-	node.Main(func(r *percolator.Registry) {
+	app.Main(func(r *percolator.Registry) {
 		r.Table(percolator.TableSpec{Name: "people", SplitKeys: []string{"m"}})
-	}, node.Default("meet"),
-		node.Command("meet NAME...", "Write names down",
-			func(ctx context.Context, call *node.Invocation) error {
+	}, app.Default("meet"),
+		app.Command("meet NAME...", "Write names down",
+			func(ctx context.Context, call *app.Invocation) error {
 				if call.Args[0] == "nobody" {
 					return call.Usage("nobody is no name")
 				}
@@ -97,10 +98,10 @@ func application() {
 				_, err = fmt.Fprintf(call.Stdout, "met %d, %s\n", len(call.Args), motto)
 				return err
 			}, func(flags *flag.FlagSet) { flags.StringVar(&motto, "words", "gladly", "a word") }),
-		node.Flags(func(flags *flag.FlagSet) {
+		app.Flags(func(flags *flag.FlagSet) {
 			flags.StringVar(&motto, "motto", "none", "what the node says at first and at last")
 		}),
-		node.OnStart(func(ctx context.Context, n *node.Node) error {
+		app.OnStart(func(ctx context.Context, n *node.Node) error {
 			if motto == "fail" {
 				return errors.New("this motto fails")
 			}

@@ -5,7 +5,7 @@ import (
 	"context"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 )
 
 var (
@@ -14,7 +14,7 @@ var (
 )
 
 func main() {
-	node.Main(func(r *percolator.Registry) {
+	app.Main(func(r *percolator.Registry) {
 		r.Strong("greet", name, greet)
 	})
 }

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/node"
 )
 
 // figures loads lists into a throw-away node in this process, and measures cascades beside
 // a batch computation.
-func figures(ctx context.Context, call *node.Invocation, verifying bool) (err error) {
+func figures(ctx context.Context, call *app.Invocation, verifying bool) (err error) {
 	dir, err := os.MkdirTemp("", "supplychain-")
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	"strings"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/node"
 )
 
@@ -37,43 +38,43 @@ var errDiffers = errors.New("they differ")
 func main() {
 	var page string
 	var verifying bool
-	node.Main(register,
-		node.Flags(func(flags *flag.FlagSet) {
+	app.Main(register,
+		app.Flags(func(flags *flag.FlagSet) {
 			flags.StringVar(&page, "page", "", "serve the page at this address; default: no page")
 		}),
-		node.OnStart(func(ctx context.Context, n *node.Node) error {
+		app.OnStart(func(ctx context.Context, n *node.Node) error {
 			if page == "" {
 				return nil
 			}
 			return serve(ctx, n.DB(), page)
 		}),
-		node.Command("import [FILE...]", "Load lists of packages; without any, apt's",
-			func(ctx context.Context, call *node.Invocation) error {
+		app.Command("import [FILE...]", "Load lists of packages; without any, apt's",
+			func(ctx context.Context, call *app.Invocation) error {
 				db, err := call.DB(ctx)
 				if err != nil {
 					return err
 				}
 				return loadFiles(ctx, db, call)
 			}),
-		node.Command("advise ID PACKAGE [FIXED]", "Publish an advisory on a package below a version",
-			func(ctx context.Context, call *node.Invocation) error {
+		app.Command("advise ID PACKAGE [FIXED]", "Publish an advisory on a package below a version",
+			func(ctx context.Context, call *app.Invocation) error {
 				version := strings.Join(call.Args[2:], "")
 				return change(ctx, call, func(tx *percolator.Tx) {
 					advise(tx, call.Args[0], call.Args[1], version)
 				})
 			}),
-		node.Command("withdraw ID PACKAGE", "Take an advisory on a package back",
-			func(ctx context.Context, call *node.Invocation) error {
+		app.Command("withdraw ID PACKAGE", "Take an advisory on a package back",
+			func(ctx context.Context, call *app.Invocation) error {
 				return change(ctx, call, func(tx *percolator.Tx) {
 					withdraw(tx, call.Args[0], call.Args[1])
 				})
 			}),
-		node.Command("affected ID", "List what an advisory reaches", listAffected),
-		node.Command("path ID PACKAGE", "Show how an advisory reaches a package", showPath),
-		node.Command("compare", "Compare with a batch computation, when nothing is left to run",
+		app.Command("affected ID", "List what an advisory reaches", listAffected),
+		app.Command("path ID PACKAGE", "Show how an advisory reaches a package", showPath),
+		app.Command("compare", "Compare with a batch computation, when nothing is left to run",
 			runVerify),
-		node.Command("figures [FILE...]", "Load a throw-away node and measure cascades", func(
-			ctx context.Context, call *node.Invocation) error {
+		app.Command("figures [FILE...]", "Load a throw-away node and measure cascades", func(
+			ctx context.Context, call *app.Invocation) error {
 			return figures(ctx, call, verifying)
 		}, func(flags *flag.FlagSet) {
 			flags.BoolVar(&verifying, "verify", false, "compare each settled state with a batch's")
@@ -81,7 +82,7 @@ func main() {
 	)
 }
 
-func loadFiles(ctx context.Context, db *percolator.DB, call *node.Invocation) (err error) {
+func loadFiles(ctx context.Context, db *percolator.DB, call *app.Invocation) (err error) {
 	files := call.Args
 	if len(files) == 0 {
 		if files, err = lists(); err != nil {
@@ -100,7 +101,7 @@ func loadFiles(ctx context.Context, db *percolator.DB, call *node.Invocation) (e
 	return nil
 }
 
-func change(ctx context.Context, call *node.Invocation, fn func(tx *percolator.Tx)) error {
+func change(ctx context.Context, call *app.Invocation, fn func(tx *percolator.Tx)) error {
 	db, err := call.DB(ctx)
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func change(ctx context.Context, call *node.Invocation, fn func(tx *percolator.T
 	})
 }
 
-func reading(ctx context.Context, call *node.Invocation,
+func reading(ctx context.Context, call *app.Invocation,
 	fn func(*percolator.Snapshot) error) (err error) {
 	db, err := call.DB(ctx)
 	if err != nil {
@@ -125,7 +126,7 @@ func reading(ctx context.Context, call *node.Invocation,
 	return fn(s)
 }
 
-func listAffected(ctx context.Context, call *node.Invocation) error {
+func listAffected(ctx context.Context, call *app.Invocation) error {
 	return reading(ctx, call, func(s *percolator.Snapshot) error {
 		for r, err := range affects.Reached(ctx, s, call.Args[0]) {
 			if err != nil {
@@ -143,7 +144,7 @@ func listAffected(ctx context.Context, call *node.Invocation) error {
 	})
 }
 
-func showPath(ctx context.Context, call *node.Invocation) error {
+func showPath(ctx context.Context, call *app.Invocation) error {
 	return reading(ctx, call, func(s *percolator.Snapshot) error {
 		path, err := affects.Path(ctx, s, call.Args[0], call.Args[1])
 		if err != nil {
@@ -157,7 +158,7 @@ func showPath(ctx context.Context, call *node.Invocation) error {
 	})
 }
 
-func runVerify(ctx context.Context, call *node.Invocation) error {
+func runVerify(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ const (
 
 // openCluster starts the processes and connects to them as any client does. There is no
 // full-text index: it would belong to one of them.
-func (a *app) openCluster(ctx context.Context) (err error) {
+func (a *application) openCluster(ctx context.Context) (err error) {
 	// Next to the node of a run without --nodes, and kept like it.
 	dir := filepath.Clean(a.dir) + ".cluster"
 	if a.cluster, err = newNodes(dir, a.nodes, a.add, !a.exit); err != nil {
@@ -91,7 +91,7 @@ func (o options) events() (all []event) {
 
 // trouble lets the events happen, one after the other: never is more than one node away.
 type trouble struct {
-	app    *app
+	app    *application
 	events []event
 	loaded chan struct{} // closed when the load is done
 	done   sync.WaitGroup
@@ -100,7 +100,7 @@ type trouble struct {
 }
 
 // begin starts the events of the loader's tree. The caller must wait for done.
-func (a *app) begin(ctx context.Context, l *loader) *trouble {
+func (a *application) begin(ctx context.Context, l *loader) *trouble {
 	t := &trouble{app: a, loaded: make(chan struct{})}
 	if a.cluster != nil && !a.troubled {
 		a.troubled, t.events = true, a.options.events()
@@ -204,7 +204,7 @@ func (t *trouble) String() string {
 
 // patiently repeats a step that may be begun again, as a client does that has some
 // patience with its cluster. It counts how often it had to.
-func (a *app) patiently(ctx context.Context, step func() error) error {
+func (a *application) patiently(ctx context.Context, step func() error) error {
 	for tries := 1; ; tries++ {
 		err := step()
 		again := errors.Is(err, percolator.ErrUnavailable) ||

@@ -155,7 +155,7 @@ func TestVerifyFindsDocument(t *testing.T) {
 }
 
 // now is a fresh timestamp.
-func (a *app) now(t *testing.T) percolator.Timestamp {
+func (a *application) now(t *testing.T) percolator.Timestamp {
 	t.Helper()
 	s, err := a.db.Snapshot(t.Context())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // moment and started again: what is loaded already, by content hash, is not written again
 // and so wakes no observer.
 type loader struct {
-	*app
+	*application
 	dir  string
 	from percolator.Timestamp // before the first page
 	size atomic.Int64         // pages of the tree; 0: not known yet

@@ -31,8 +31,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/examples/webindex/index"
-	"github.com/percolator-go/percolator/node"
 )
 
 // options are the command line.
@@ -120,9 +120,9 @@ func (o options) check() error {
 
 func main() {
 	var o options
-	node.Main(index.Register, node.Default("crawl"),
-		node.Command("crawl", "Load pages, index them, and serve the index until interrupted",
-			func(ctx context.Context, call *node.Invocation) error {
+	app.Main(index.Register, app.Default("crawl"),
+		app.Command("crawl", "Load pages, index them, and serve the index until interrupted",
+			func(ctx context.Context, call *app.Invocation) error {
 				if err := o.check(); err != nil {
 					return call.Usage("%w", err)
 				}

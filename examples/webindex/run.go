@@ -39,8 +39,8 @@ var (
 	errInterrupted = errors.New("interrupted; with --dir the next run goes on from here")
 )
 
-// app is one run of the command.
-type app struct {
+// application is one run of the command.
+type application struct {
 	options
 	node    *node.Node       // nil: there is a cluster
 	cluster *cluster.Cluster // nil: there is one node, in this process
@@ -81,7 +81,7 @@ func run(ctx context.Context, o options, logger *slog.Logger) (err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 		o.dir = filepath.Join(work, "node")
 	}
-	a := &app{options: o}
+	a := &application{options: o}
 	open := func() error { return a.open(ctx, logger) }
 	if o.nodes > 0 {
 		open = func() error { return a.openCluster(ctx) }
@@ -111,7 +111,7 @@ func (o options) edited() string { return filepath.Clean(o.dir) + ".edited" }
 func (o options) fullText() string { return filepath.Clean(o.dir) + ".search" }
 
 // open starts the node with the observers linked in; then the export and the search page.
-func (a *app) open(ctx context.Context, logger *slog.Logger) error {
+func (a *application) open(ctx context.Context, logger *slog.Logger) error {
 	a.export = export.New()
 	cfg := node.DefaultConfig()
 	cfg.Dir, cfg.Insecure, cfg.Logger = a.dir, true, logger
@@ -145,7 +145,7 @@ func (a *app) open(ctx context.Context, logger *slog.Logger) error {
 }
 
 // serve begins to export and, if asked to, serves the search page.
-func (a *app) serve(ctx context.Context, logger *slog.Logger) error {
+func (a *application) serve(ctx context.Context, logger *slog.Logger) error {
 	err := a.export.Start(ctx, export.Config{
 		Dir: a.fullText(), Cluster: a.node.Status().GetClusterId(), DB: a.db, Anew: a.reindex,
 		Linger: linger,
@@ -172,7 +172,7 @@ func (a *app) serve(ctx context.Context, logger *slog.Logger) error {
 
 // close stops everything, also if ctx has ended: first the search page, which reads the
 // rest; the export last, which the node's observers wait for.
-func (a *app) close(ctx context.Context) (err error) {
+func (a *application) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if a.cluster != nil {
@@ -188,7 +188,7 @@ func (a *app) close(ctx context.Context) (err error) {
 }
 
 // index loads the pages, and the edited pages if asked to.
-func (a *app) index(ctx context.Context) error {
+func (a *application) index(ctx context.Context) error {
 	if err := a.crawl(ctx, a.pages); err != nil || a.edit == 0 {
 		return err
 	}
@@ -202,10 +202,10 @@ func (a *app) index(ctx context.Context) error {
 }
 
 // crawl loads the tree, waits until it is indexed, prints the summary and verifies.
-func (a *app) crawl(ctx context.Context, dir string) error {
+func (a *application) crawl(ctx context.Context, dir string) error {
 	before, exported := a.runs(), a.exported()
 	began, worked := time.Now(), cpu()
-	l := loader{app: a, dir: dir}
+	l := loader{application: a, dir: dir}
 	t, loaded, err := a.fill(ctx, &l)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (a *app) crawl(ctx context.Context, dir string) error {
 }
 
 // exported are the exporter's counters, if there is one.
-func (a *app) exported() export.Stats {
+func (a *application) exported() export.Stats {
 	if a.export == nil {
 		return export.Stats{}
 	}
@@ -250,7 +250,7 @@ func (a *app) exported() export.Stats {
 
 // fill loads the tree and waits until it is indexed, whatever happens to the cluster
 // meanwhile. It returns how long the load took.
-func (a *app) fill(ctx context.Context, l *loader) (*trouble, time.Duration, error) {
+func (a *application) fill(ctx context.Context, l *loader) (*trouble, time.Duration, error) {
 	began := time.Now()
 	t := a.begin(ctx, l)
 	err := a.patiently(ctx, func() error { return l.load(ctx) })
@@ -270,7 +270,7 @@ func (a *app) fill(ctx context.Context, l *loader) (*trouble, time.Duration, err
 }
 
 // check compares the index with the batch program's result, and the full-text index with the index.
-func (a *app) check(ctx context.Context, dir string) error {
+func (a *application) check(ctx context.Context, dir string) error {
 	snapshot, err := a.db.Snapshot(ctx)
 	if err != nil {
 		return err

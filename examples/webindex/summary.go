@@ -24,7 +24,7 @@ type observerRuns struct {
 var errParked = errors.New("notifications are parked; see `percolator notify ls`")
 
 // runs reads the observers' counters of this process.
-func (a *app) runs() []observerRuns {
+func (a *application) runs() []observerRuns {
 	if a.cluster != nil {
 		return runs(context.Background(), a.cluster) // a second for each node at most
 	}
@@ -64,7 +64,7 @@ func since(before, after []observerRuns) []observerRuns {
 
 // settle waits until no notification is left to run, and shows meanwhile what has run and
 // how many still wait.
-func (a *app) settle(ctx context.Context) error {
+func (a *application) settle(ctx context.Context) error {
 	began := time.Now()
 	idle := make(chan error, 1)
 	go func() { idle <- a.db.WaitIdle(ctx) }()
@@ -112,7 +112,7 @@ type dated struct {
 }
 
 // summarize reads the index. Delays are of the pages that were loaded after from.
-func (a *app) summarize(ctx context.Context, from percolator.Timestamp) (*summary, error) {
+func (a *application) summarize(ctx context.Context, from percolator.Timestamp) (*summary, error) {
 	snapshot, err := a.db.Snapshot(ctx)
 	if err != nil {
 		return nil, err

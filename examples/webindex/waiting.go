@@ -20,7 +20,7 @@ type waiting struct {
 }
 
 // indexed is how far the index has come.
-func (a *app) indexed(ctx context.Context) (search.Status, error) {
+func (a *application) indexed(ctx context.Context) (search.Status, error) {
 	a.status.mu.Lock()
 	defer a.status.mu.Unlock()
 	if time.Since(a.status.asked) < statusAge {

@@ -57,10 +57,10 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// opened is the app on a node that is closed when the test ends.
-func opened(t *testing.T, o options) *app {
+// opened is the application on a node that is closed when the test ends.
+func opened(t *testing.T, o options) *application {
 	t.Helper()
-	a := &app{options: o}
+	a := &application{options: o}
 	if err := a.open(t.Context(), logger()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestLoadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := a.runs()
-	again := loader{app: a, dir: a.pages}
+	again := loader{application: a, dir: a.pages}
 	if err := errors.Join(again.load(t.Context()), a.db.WaitIdle(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -157,12 +157,13 @@ var layers = []layer{
 		"internal/salvage", "internal/txn", "internal/version", "internal/wire", "store",
 	}},
 	{of: "node", may: []string{"..."}},
+	{of: "app", may: []string{root, "internal/cli", "internal/memory", "internal/version", "node"}},
 	{of: "recipes/...", may: []string{root, "recipes/...", "tuple"}},
 	{of: "percolatortest", may: []string{
 		root, pb, "internal/handle", "internal/mvcc", "internal/nodeparts", "internal/txn",
 		"internal/wire", "node", "store",
 	}},
-	{of: "cmd/...", may: []string{"node", "internal/demo"}},
+	{of: "cmd/...", may: []string{"app", "internal/demo"}},
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},
@@ -173,10 +174,10 @@ var layers = []layer{
 	{of: "examples/webindex/export", may: []string{root, "examples/...", "recipes/..."}},
 	// which runs its processes
 	{of: "examples/webindex", may: []string{
-		root, "node", "examples/...", "recipes/...", "test/cluster", "tuple",
+		root, "app", "node", "examples/...", "recipes/...", "test/cluster", "tuple",
 	}},
-	{of: "examples/...", may: []string{root, "node", "examples/...", "recipes/...", "tuple"}},
-	{of: "docs/guide/...", may: []string{root, "node", "recipes/...", "tuple"}},
+	{of: "examples/...", may: []string{root, "app", "node", "examples/...", "recipes/...", "tuple"}},
+	{of: "docs/guide/...", may: []string{root, "app", "recipes/...", "tuple"}},
 }
 
 // never lists what a package must not link, however indirectly.

@@ -1,4 +1,4 @@
-// Package cli is the command line: of the percolator binary and, through node.Main, of
+// Package cli is the command line: of the percolator binary and, through app.Main, of
 // every program that links observers of its own (§2.4).
 //
 // Invariants:
@@ -40,7 +40,7 @@
 // and an exit code, text.go and terminal.go write for people.
 //
 // The package knows nothing of actors or storage. What starts a node is injected
-// (App.Start), since package node imports this one. Client commands speak the public gRPC
+// (App.Start) by package app. Client commands speak the public gRPC
 // API like any other remote client, and need no node in the process. A listing pages
 // through the tablets; what it shows is not one snapshot, and a split on the way may show
 // an entry twice.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/examples/webindex/index"
-	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/test/cluster"
 )
 
@@ -40,9 +40,9 @@ func Register(r *percolator.Registry) {
 }
 
 // Options adds the command to a program whose nodes register by Register.
-func Options() []node.MainOption {
+func Options() []app.Option {
 	d := &demo{}
-	return []node.MainOption{node.Command("demo",
+	return []app.Option{app.Command("demo",
 		"Run a throw-away cluster in this terminal: kill, pause and add nodes while it works",
 		d.run, func(flags *flag.FlagSet) {
 			flags.IntVar(&d.count, "nodes", 3, "how many nodes begin it, 3 to 9")
@@ -66,7 +66,7 @@ type demo struct {
 	pending  string // what waits, as it was last known
 }
 
-func (d *demo) run(ctx context.Context, call *node.Invocation) (err error) {
+func (d *demo) run(ctx context.Context, call *app.Invocation) (err error) {
 	if d.count < 3 || d.count > maxNodes {
 		return call.Usage("--nodes %d: a cluster that outlives the loss of a node has 3 at least, "+
 			"the demo %d at most", d.count, maxNodes)

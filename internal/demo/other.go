@@ -4,11 +4,11 @@ package demo
 
 import (
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 )
 
 // Register registers nothing: there is no demo on this system.
 var Register func(*percolator.Registry)
 
 // Options returns none: the demo runs on Linux only.
-func Options() []node.MainOption { return nil }
+func Options() []app.Option { return nil }

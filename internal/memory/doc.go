@@ -8,6 +8,6 @@
 //     collected.
 //
 // Called by: node. What the store makes of the bound is package store's to say; only a
-// program that is a node, and nothing else, has its heap held (node.Main). Nothing is
+// program that is a node, and nothing else, has its heap held (app.Main). Nothing is
 // kept; a crash leaves nothing.
 package memory

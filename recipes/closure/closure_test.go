@@ -22,7 +22,7 @@ import (
 // What a change of a library affects, through all that is built from it.
 func Example() {
 	affects := closure.New(closure.Config{Name: "affects"})
-	register := affects.Register // what node.Main is given
+	register := affects.Register // what app.Main is given
 	publish := func(ctx context.Context, db *percolator.DB) error {
 		return db.Transact(ctx, func(_ context.Context, tx *percolator.Tx) error {
 			affects.AddEdge(tx, "zlib", "libpng") // libpng is built from zlib

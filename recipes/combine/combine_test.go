@@ -19,7 +19,7 @@ var visits = percolator.Column{Table: "pages", Name: "visits"}
 // over the counter.
 func ExampleCounter() {
 	counter := combine.Counter("visits", visits)
-	register := func(r *percolator.Registry) { // what node.Main is given
+	register := func(r *percolator.Registry) { // what app.Main is given
 		r.Table(percolator.TableSpec{Name: "pages"})
 		counter.Register(r)
 	}

@@ -48,7 +48,7 @@ func Example() {
 		}
 		return pages, nil
 	}
-	_, _ = register(x), tagged // register is what node.Main is given
+	_, _ = register(x), tagged // register is what app.Main is given
 }
 
 // entries reads the index as text, "tag row".

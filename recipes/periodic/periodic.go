@@ -47,7 +47,7 @@ func New(table string, jobs ...Job) *Jobs {
 	return &Jobs{table: table, jobs: jobs}
 }
 
-// Register adds an observer for each job. Call Start once the node serves, as by node.OnStart.
+// Register adds an observer for each job. Call Start once the node serves, as by app.OnStart.
 func (js *Jobs) Register(r *percolator.Registry, opts ...percolator.ObserverOption) {
 	for _, j := range js.jobs {
 		r.Weak(j.Name, js.wake(j), func(ctx context.Context, tx *percolator.Tx,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/node"
 	"github.com/percolator-go/percolator/percolatortest"
 	"github.com/percolator-go/percolator/recipes/periodic"
@@ -39,8 +40,8 @@ func Example() {
 		},
 	})
 	main := func() {
-		node.Main(func(r *percolator.Registry) { jobs.Register(r) },
-			node.OnStart(func(ctx context.Context, n *node.Node) error {
+		app.Main(func(r *percolator.Registry) { jobs.Register(r) },
+			app.OnStart(func(ctx context.Context, n *node.Node) error {
 				return jobs.Start(ctx, n.DB())
 			}))
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
@@ -28,7 +28,7 @@ func Main(observers func(*percolator.Registry)) {
 	}
 	_ = os.Unsetenv(childArgs)
 	os.Args = append(os.Args[:1], strings.Split(args, "\x1f")...)
-	node.Main(observers)
+	app.Main(observers)
 }
 
 // Process is one node. Its methods belong to one goroutine at a time.

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/test/disk"
 )
 
 // TestMain is a node's command line where the test's binary was started by that name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "percolator" {
-		node.Main(nil)
+		app.Main(nil)
 		return
 	}
 	os.Exit(m.Run())

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 	"github.com/percolator-go/percolator/recipes/combine"
 )
 
@@ -30,9 +30,9 @@ func text(table, column string) percolator.TypedColumn[string] {
 }
 
 func main() {
-	node.Main(register,
-		node.Command("hire TEAM COUNT", "Fill a team with people", hire),
-		node.Command("check", "Wait for the observers, and compare all that they have made", check))
+	app.Main(register,
+		app.Command("hire TEAM COUNT", "Fill a team with people", hire),
+		app.Command("check", "Wait for the observers, and compare all that they have made", check))
 }
 
 func register(r *percolator.Registry) {
@@ -96,7 +96,7 @@ func count(ctx context.Context, tx *percolator.Tx, n percolator.Notification) er
 }
 
 // hire adds people, each in a transaction of their own. To run it again changes nothing.
-func hire(ctx context.Context, call *node.Invocation) error {
+func hire(ctx context.Context, call *app.Invocation) error {
 	team := call.Args[0]
 	people, err := strconv.Atoi(call.Args[1])
 	if err != nil {
@@ -120,7 +120,7 @@ func hire(ctx context.Context, call *node.Invocation) error {
 }
 
 // check compares names, greetings, rosters and heads in one snapshot.
-func check(ctx context.Context, call *node.Invocation) error {
+func check(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	percolator "github.com/percolator-go/percolator"
-	"github.com/percolator-go/percolator/node"
+	"github.com/percolator-go/percolator/app"
 )
 
 // A row of people is TEAM/PERSON, a row of teams is TEAM.
@@ -25,7 +25,7 @@ func text(table, column string) percolator.TypedColumn[string] {
 }
 
 func main() {
-	node.Main(register, node.Command("hire TEAM NAME...", "Add people to a team", hire))
+	app.Main(register, app.Command("hire TEAM NAME...", "Add people to a team", hire))
 }
 
 func register(r *percolator.Registry) {
@@ -70,7 +70,7 @@ func list(ctx context.Context, tx *percolator.Tx, n percolator.Notification) err
 }
 
 // hire adds people in one transaction: all of them, or none.
-func hire(ctx context.Context, call *node.Invocation) error {
+func hire(ctx context.Context, call *app.Invocation) error {
 	db, err := call.DB(ctx)
 	if err != nil {
 		return err
