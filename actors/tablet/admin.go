@@ -54,7 +54,7 @@ func (e *evaluation) setCatalogue(call *Call, message *pb.Catalogue) {
 	own := e.newProposal()
 	own.command.Catalogue = message
 	own.answer(call, response)
-	e.memory.Catalogue = memory.NewCatalogue(message)
+	e.memory.Raise(memory.NewCatalogue(message), 0, 0)
 	// If Raft has not taken it, nothing may go by it.
 	if !e.ownEntry(own) {
 		e.revertToInFlight()

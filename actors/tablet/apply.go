@@ -14,23 +14,20 @@ import (
 )
 
 // This file takes committed entries through the state actor to visibility. An entry is
-// handled twice: in the turn in which Raft hands it out, applyEntry updates the
-// replicated figures in state and sends the effects to the state actor; when these can be
-// read, the answer comes back as an applied message, and only then do they count
-// (onApplied). In between, state is ahead of what a Snap shows. Any number of entries may
-// be on their way, in order. All of it runs on the tablet's goroutine, except the done
-// function of a write, which the state actor calls and which sends the message.
+// handled twice: in the turn in which Raft hands it out, applyEntry updates the replicated
+// figures (state.apply), gives each part of the tablet its share of what has changed
+// (applyChange), and sends the effects to the state actor; when these can be read, the answer
+// comes back as an applied message, and only then do they count (onApplied). In between, state
+// is ahead of what a Snap shows. Any number of entries may be on their way, in order. All of it
+// runs on the tablet's goroutine, except the done function of a write, which the state actor
+// calls and which sends the message.
 
 // applied is the state actor's answer: the effects of an entry are visible, or err says
 // why they never will be.
 type applied struct {
 	index, term uint64
 	proposal    *proposal // nil: not one of this leadership's
-	dropped     bool      // evaluated under another epoch
-	split       *wire.Split
-	merge       *wire.Merge
-	checksum    uint64
-	changed     *pb.TabletDescriptor // by a change of the replicas
+	change      change
 	responses   []*raftpb.Message
 	err         error
 }
@@ -60,94 +57,102 @@ func (t *Tablet) apply(entries []*raftpb.Entry, responses []*raftpb.Message) {
 // the log, which is synced.
 func (t *Tablet) applyEntry(a *applied, e *raftpb.Entry) error {
 	batch := &store.Batch{}
-	var err error
 	switch {
-	case e.GetType() != raftpb.EntryNormal:
-		err = t.applyConfChange(a, e)
-	case len(e.Data) > 0:
-		err = t.applyCommand(batch, a, e)
+	case len(e.Data) > 0 || e.GetType() != raftpb.EntryNormal:
+		if err := t.applyCommand(batch, a, e); err != nil {
+			return err
+		}
 	case a.term == t.group.Term() && t.pipeline.next() != nil &&
 		t.pipeline.next().command.Replicas != nil:
 		// Raft has put this in the place of a change that it refused. It puts nothing in
 		// the place of other proposals: the entry with which a leadership begins is no
 		// answer to the first of them.
-		a.proposal, a.dropped = t.pipeline.next(), true
+		a.proposal, a.change.dropped = t.pipeline.next(), true
 		t.pipeline.matched++
 	}
-	if err != nil {
-		return err
-	}
-	if a.merge.GetRight() != nil {
-		t.takeRows(a, a.merge)
+	if a.change.merge.GetRight() != nil {
+		t.takeRows(a, a.change.merge)
 		return nil
 	}
 	// From here on state is as of this entry. An entry that was dropped, or is empty,
 	// moves the index all the same.
 	t.index, t.entryTerm = a.index, a.term
-	if t.stateChanged {
-		t.stateChanged = false
-		t.state.put(batch, t.id)
-	}
-	record := t.state.applied()
 	done := func(err error) {
 		a.err = err
 		t.self.send(a)
 	}
-	batch.PutApplied(t.id, record)
+	t.state.putApplied(batch, t.id)
 	w := &writers.Write{Batch: batch, Stream: &t.writes, Done: done}
-	if a.checksum != 0 && a.index > t.group.Replayed() {
+	if a.change.checksum != 0 && a.index > t.group.Replayed() {
 		t.cfg.Checksums.fence(w, a, t.descriptor)
 	}
 	t.logs.Send(w)
 	return nil
 }
 
-// applyCommand adds the effects of one command to the batch, and takes its changes of the
-// replicated figures over. The command of an entry that this leadership proposed is still
-// in memory; others are decoded from the entry.
+// applyCommand applies the command of one entry. That of an entry which this leadership
+// proposed is still in memory; others are decoded from the entry.
 func (t *Tablet) applyCommand(batch *store.Batch, a *applied, e *raftpb.Entry) error {
 	command := t.pipeline.match(a, t.group.Term())
+	conf, decoded, err := decodeEntry(e, command == nil)
+	if err != nil {
+		return fmt.Errorf("entry %d of tablet %d: %w", a.index, t.id, err)
+	}
 	if command == nil {
-		command = &wire.Command{}
-		if err := proto.Unmarshal(e.Data, command); err != nil {
-			return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
-		}
+		command = decoded
 	}
-	// It was evaluated under another range or other replicas. Every replica drops it
-	// alike, since all of them have the same descriptor at this entry.
-	if command.Epoch != t.descriptor.Epoch || t.frozen != nil && !releases(command) {
-		a.dropped = true
-		return nil
-	}
-	t.cfg.Traces.Add(command.Traces...)
-	if err := t.state.execute(batch, t.store, command, &t.sizing); err != nil {
+	if a.change, err = t.state.apply(batch, t.store, command); err != nil {
 		return err
 	}
-	switch {
-	case command.Split != nil:
-		a.split = command.Split
-		t.group.Reconfigure(t.descriptor)
-	case command.Merge != nil:
-		if a.merge = command.Merge; a.merge.Right == nil {
-			t.frozenAt = a.index
-			t.group.Reconfigure(t.descriptor)
-		}
-	case command.Catalogue != nil:
-		// A leader evaluates by a newer catalogue as soon as it is proposed, so its memory
-		// may be ahead of this one.
-		if t.appliedCatalogue.Version() > t.memory.Catalogue.Version() {
-			t.memory.Catalogue = t.appliedCatalogue
-		}
-	case command.Checksum != 0:
-		a.checksum = command.Checksum
-	case command.Bound != 0 || command.Safepoint != 0:
-		// A follower's memory learns of the bound and the safepoint here; a leader's had
-		// them when it proposed them, and is never set back.
-		t.memory.Bound, t.memory.Safepoint = max(t.memory.Bound, t.appliedBound),
-			max(t.memory.Safepoint, t.appliedSafepoint)
-		t.reads.safepoint.Store(max(t.reads.safepoint.Load(), uint64(t.appliedSafepoint)))
+	if !a.change.dropped {
+		t.cfg.Traces.Add(command.Traces...)
+		t.applyChange(&a.change, a.index, conf)
 	}
 	return nil
+}
+
+// applyChange gives each part of the tablet its share of what an entry has changed.
+func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2) {
+	t.sizing.applied(c)
+	// A leader's memory had the catalogue, the bound and the safepoint when it proposed them,
+	// and is never set back; a follower's learns of them here.
+	t.memory.Raise(c.catalogue, c.bound, c.safepoint)
+	t.reads.raiseSafepoint(c.safepoint)
+	switch {
+	case c.split != nil:
+		t.group.Reconfigure(t.descriptor)
+	case c.merge != nil && c.merge.Right == nil:
+		t.frozenAt = index
+		t.group.Reconfigure(t.descriptor)
+	case c.replicas != nil:
+		t.cfg.SoleVoter.withdraw() // before another replica can be elected
+		t.conf = t.group.ApplyConfChange(conf, c.replicas)
+	}
+}
+
+// decodeEntry decodes an entry: the change of Raft's configuration, nil if it is none, and,
+// if command is set, the command of it.
+func decodeEntry(e *raftpb.Entry, command bool) (*raftpb.ConfChangeV2, *wire.Command, error) {
+	var conf *raftpb.ConfChangeV2
+	data := e.GetData()
+	if e.GetType() != raftpb.EntryNormal {
+		if e.GetType() != raftpb.EntryConfChangeV2 {
+			return nil, nil, fmt.Errorf("unknown type %v", e.GetType())
+		}
+		conf = &raftpb.ConfChangeV2{}
+		if err := proto.Unmarshal(data, conf); err != nil {
+			return nil, nil, fmt.Errorf("no change of replicas: %w", err)
+		}
+		data = conf.Context
+	}
+	if !command {
+		return conf, nil, nil
+	}
+	c := &wire.Command{}
+	if err := proto.Unmarshal(data, c); err != nil {
+		return nil, nil, fmt.Errorf("no command: %w", err)
+	}
+	return conf, c, nil
 }
 
 // onApplied makes the effects of an entry count: locks enter and leave memory, answers
@@ -160,24 +165,25 @@ func (t *Tablet) onApplied(m *applied) {
 		t.fail(m.err)
 		return
 	}
-	if m.split != nil {
-		t.splitVisible(m.split)
+	c := &m.change
+	if c.split != nil {
+		t.splitVisible(c.split)
 	}
-	if m.merge != nil {
-		t.mergeVisible(m.merge)
+	if c.merge != nil {
+		t.mergeVisible(c.merge)
 	}
 	var dirty []mvcc.Cell
 	// A proposal that was given up when this replica stepped down is not in the pipeline
 	// any more: its callers have their answer already.
 	if p := m.proposal; t.pipeline.visible(p) {
-		if m.dropped {
+		if c.dropped {
 			t.drop(p)
 		} else {
 			dirty = t.finish(p)
 		}
 	}
-	if m.changed != nil {
-		t.changeVisible(m.changed)
+	if c.replicas != nil {
+		t.changeVisible(c.replicas)
 	}
 	t.tryLead()
 	t.publishLeadership() // the mark may have been raised

@@ -165,7 +165,7 @@ func (c *Checksums) fence(w *writers.Write, a *applied, d *pb.TabletDescriptor) 
 	if c == nil {
 		return
 	}
-	job := &checksumJob{tablet: d.TabletId, id: a.checksum, index: a.index, rows: snapshot.Rows(d)}
+	job := &checksumJob{tablet: d.TabletId, id: a.change.checksum, index: a.index, rows: snapshot.Rows(d)}
 	done := w.Done
 	w.Fence = true
 	w.Done = func(err error) {

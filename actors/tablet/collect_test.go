@@ -273,7 +273,7 @@ func TestBoundInFlightStays(t *testing.T) {
 	r.mu.Lock()
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
 		raised := inside.newProposal()
-		inside.memory.Bound = bound
+		inside.memory.Raise(nil, bound, 0)
 		raised.command.Bound = uint64(bound)
 		inside.propose(raised)
 		inside.revertToInFlight()
@@ -451,7 +451,7 @@ func TestLostStepIsMadeUpFor(t *testing.T) {
 			before.command.Split = &wire.Split{Left: left, Right: right}
 			inside.propose(before)
 			lost := inside.newProposal()
-			inside.memory.Bound, inside.memory.Safepoint = safepoint, safepoint
+			inside.memory.Raise(nil, safepoint, safepoint)
 			lost.command.Bound, lost.command.Safepoint = uint64(safepoint), uint64(safepoint)
 			inside.propose(lost)
 			due := inside.history.takeDue(safepoint)
@@ -498,8 +498,7 @@ func TestAppliedSetsNothingBack(t *testing.T) {
 	inside := r.restart(2)
 	r.mu.Lock()
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
-		inside.memory.Bound, inside.memory.Safepoint = 9, 8
-		inside.memory.Catalogue = memory.NewCatalogue(&pb.Catalogue{Version: 7})
+		inside.memory.Raise(memory.NewCatalogue(&pb.Catalogue{Version: 7}), 9, 8)
 		for _, earlier := range []*wire.Command{
 			{Catalogue: &pb.Catalogue{Version: 6}}, {Bound: 5}, {Safepoint: 4},
 		} {
@@ -531,7 +530,7 @@ func TestNothingOutlivesTheLeadership(t *testing.T) {
 	r.do(2, prewriteOf(r.take(1), "a", "1"))
 	r.mu.Lock()
 	r.timestamps = func(n int, then func(mvcc.Timestamp, error)) { // in the tablet's turn
-		inside.memory.Bound = 9
+		inside.memory.Raise(nil, 9, 0)
 		inside.stepDown(errLost)
 		if m := inside.memory; m.Locks() != 0 || m.Bound != inside.appliedBound {
 			t.Errorf("MEMORY-KEPT: %d locks, bound %d", m.Locks(), m.Bound)

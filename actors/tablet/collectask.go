@@ -60,11 +60,10 @@ func (e *evaluation) collectResponse(unsettled []*pb.LockInfo, confirmed bool) *
 // raise proposes a higher bound or safepoint in an entry of its own. Evaluation goes by
 // it from this moment: whatever is evaluated later is also later in the log.
 func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
-	e.memory.Bound, e.memory.Safepoint = max(e.memory.Bound, bound),
-		max(e.memory.Safepoint, safepoint)
+	e.memory.Raise(nil, bound, safepoint)
 	// A read worker may open a Txn in which the deletions are visible already, while its
 	// view was captured before them: it learns of the safepoint here.
-	e.reads.safepoint.Store(uint64(e.memory.Safepoint))
+	e.reads.raiseSafepoint(safepoint)
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
 	own.answer(call, e.collectResponse(nil, false))
@@ -76,13 +75,12 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 // revertToInFlight sets the bound, the safepoint and the catalogue back to what is applied or
 // still in flight, after a proposal that raised one of them was lost.
 func (o *proposer) revertToInFlight() {
-	o.memory.Bound, o.memory.Safepoint, o.memory.Catalogue = o.appliedBound, o.appliedSafepoint,
-		o.appliedCatalogue
+	o.memory.Reset(o.appliedCatalogue, o.appliedBound, o.appliedSafepoint)
 	for _, p := range o.pipeline.inflight {
-		o.memory.Bound = max(o.memory.Bound, mvcc.Timestamp(p.command.Bound))
-		o.memory.Safepoint = max(o.memory.Safepoint, mvcc.Timestamp(p.command.Safepoint))
-		if p.command.Catalogue.GetVersion() > o.memory.Catalogue.Version() {
-			o.memory.Catalogue = memory.NewCatalogue(p.command.Catalogue)
+		c := p.command
+		o.memory.Raise(nil, mvcc.Timestamp(c.Bound), mvcc.Timestamp(c.Safepoint))
+		if c.Catalogue.GetVersion() > o.memory.Catalogue.Version() {
+			o.memory.Raise(memory.NewCatalogue(c.Catalogue), 0, 0)
 		}
 	}
 }

@@ -56,17 +56,17 @@ func TestEmptyEntryIsNoProposal(t *testing.T) {
 	first, change, last := leader.newProposal(), leader.newProposal(), leader.newProposal()
 	change.command.Replicas = &pb.TabletDescriptor{}
 	leader.pipeline.inflight = []*proposal{first, change, last}
-	if a := apply(nil); a.proposal != nil || a.dropped {
+	if a := apply(nil); a.proposal != nil || a.change.dropped {
 		t.Errorf("the first entry of a leadership passes for proposal %d, dropped",
 			a.proposal.number)
 	}
-	if a := apply(first.command); a.proposal != first || a.dropped {
+	if a := apply(first.command); a.proposal != first || a.change.dropped {
 		t.Errorf("the entry of proposal 1 passes for %+v", a.proposal)
 	}
-	if a := apply(nil); a.proposal != change || !a.dropped {
-		t.Errorf("in the place of a refused change: %+v, dropped: %v", a.proposal, a.dropped)
+	if a := apply(nil); a.proposal != change || !a.change.dropped {
+		t.Errorf("in the place of a refused change: %+v, dropped: %v", a.proposal, a.change.dropped)
 	}
-	if a := apply(last.command); a.proposal != last || a.dropped {
+	if a := apply(last.command); a.proposal != last || a.change.dropped {
 		t.Errorf("the entry of proposal 3 passes for %+v", a.proposal)
 	}
 }

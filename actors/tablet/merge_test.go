@@ -87,8 +87,8 @@ func TestFrozenAppliesNothing(t *testing.T) {
 	if err := tablet.applyCommand(b, a, &raftpb.Entry{Data: data}); err != nil {
 		t.Fatal(err)
 	}
-	if !a.dropped || b.Len() > 0 {
-		t.Errorf("FROZEN-CHANGED: dropped: %v, with %d effects", a.dropped, b.Len())
+	if !a.change.dropped || b.Len() > 0 {
+		t.Errorf("FROZEN-CHANGED: dropped: %v, with %d effects", a.change.dropped, b.Len())
 	}
 	r.spawn(3)
 }

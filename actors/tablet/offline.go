@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
@@ -115,7 +114,6 @@ func replay(st *store.Store, id uint64,
 	if err != nil {
 		return nil, err
 	}
-	var size sizing
 	for s.index < last {
 		entries, err := log.Entries(s.index+1, last+1, replayBytes)
 		if err != nil {
@@ -123,16 +121,12 @@ func replay(st *store.Store, id uint64,
 		}
 		for _, e := range entries {
 			b := &store.Batch{}
-			c, err := s.replayEntry(b, st, e, &size)
+			c, err := s.replayEntry(b, st, e)
 			if err != nil {
 				return nil, fmt.Errorf("tablet %d: entry %d: %w", id, e.GetIndex(), err)
 			}
 			s.index, s.entryTerm = e.GetIndex(), e.GetTerm()
-			if s.stateChanged {
-				s.stateChanged = false
-				s.put(b, id)
-			}
-			b.PutApplied(id, s.applied())
+			s.putApplied(b, id)
 			if err := each(b, &s, c); err != nil {
 				return nil, err
 			}
@@ -144,38 +138,23 @@ func replay(st *store.Store, id uint64,
 // replayBytes bounds the entries that are read from a log at once.
 const replayBytes = 8 << 20
 
-// replayEntry applies an entry to the state, as Tablet.applyEntry does, without a group.
-func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry,
-	size *sizing) (*wire.Command, error) {
-	data := e.GetData()
-	change := e.GetType() != raftpb.EntryNormal
-	if change {
-		c := &raftpb.ConfChangeV2{}
-		if err := proto.Unmarshal(data, c); err != nil {
-			return nil, fmt.Errorf("no change of replicas: %w", err)
-		}
-		data = c.Context
+// replayEntry applies an entry to the state, without a group. It returns the entry's command, nil
+// if there is none or it is dropped.
+func (s *state) replayEntry(b *store.Batch, st *store.Store, e *raftpb.Entry) (*wire.Command, error) {
+	_, command, err := decodeEntry(e, true)
+	if err != nil {
+		return nil, err
 	}
-	command := &wire.Command{}
-	if err := proto.Unmarshal(data, command); err != nil {
-		return nil, fmt.Errorf("no command: %w", err)
-	}
-	if len(data) == 0 || command.Epoch != s.descriptor.GetEpoch() || s.frozen != nil && !releases(command) {
-		return nil, nil
-	}
-	if right := command.GetMerge().GetRight(); right != nil {
+	c, err := s.apply(b, st, command)
+	switch {
+	case err != nil || c.dropped:
+		return nil, err
+	case c.merge.GetRight() != nil:
 		return nil, fmt.Errorf("it is about to take the rows of tablet %d: start the node once to complete that",
-			right.TabletId)
+			c.merge.Right.TabletId)
 	}
 	if kind := unreplayable(command); kind != "" {
 		return nil, fmt.Errorf("it has a %s, which only a running node can apply", kind)
-	}
-	if !change {
-		return command, s.execute(b, st, command, size)
-	}
-	if command.Replicas != nil {
-		s.descriptor, s.conf = command.Replicas, group.ConfState(command.Replicas)
-		s.stateChanged = true
 	}
 	return command, nil
 }

@@ -52,6 +52,12 @@ type served struct {
 	wanted     atomic.Bool  // the tablet is to be told when half of them are done
 }
 
+// raiseSafepoint raises the safepoint that the workers go by; it never falls.
+func (s *served) raiseSafepoint(safepoint mvcc.Timestamp) {
+	// Only the tablet's turns store it.
+	s.safepoint.Store(max(s.safepoint.Load(), uint64(safepoint)))
+}
+
 func newReads(t *Tablet, readers *ReadPool) reads {
 	return reads{
 		proposer: &t.proposer,

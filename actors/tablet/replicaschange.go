@@ -2,14 +2,9 @@ package tablet
 
 import (
 	"errors"
-	"fmt"
-
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
-	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file carries changes of the tablet's replicas through (design section 5): it asks
@@ -53,35 +48,6 @@ func changeResponse(d *pb.TabletDescriptor) *pb.TabletResponse {
 			ChangeReplicas: &pb.ChangeReplicasResponse{Tablet: d},
 		},
 	}
-}
-
-// applyConfChange applies an entry that changes the replicas. The configuration counts
-// from here on; it is written with the descriptor in the Txn of the entry. An entry of
-// another epoch changes nothing, on any replica.
-func (t *Tablet) applyConfChange(a *applied, e *raftpb.Entry) error {
-	c := &raftpb.ConfChangeV2{}
-	command := t.pipeline.match(a, t.group.Term())
-	if err := proto.Unmarshal(e.Data, c); err != nil || e.GetType() != raftpb.EntryConfChangeV2 {
-		return fmt.Errorf("entry %d of tablet %d is no change of replicas: %w", a.index, t.id, err)
-	}
-	if command == nil {
-		command = &wire.Command{}
-		if err := proto.Unmarshal(c.Context, command); err != nil {
-			return fmt.Errorf("entry %d of tablet %d cannot be read: %w", a.index, t.id, err)
-		}
-	}
-	if command.Epoch != t.descriptor.Epoch || command.Replicas == nil || t.frozen != nil {
-		a.dropped = true
-		return nil
-	}
-	if t.cfg.SoleVoter != nil {
-		t.cfg.SoleVoter.leads.Store(nil) // before anybody else may be elected
-	}
-	t.descriptor = command.Replicas
-	t.conf = t.group.ApplyConfChange(c, t.descriptor)
-	t.stateChanged = true
-	a.changed = t.descriptor
-	return nil
 }
 
 // changeVisible takes note that a change of the replicas is visible. A leader goes on

@@ -56,21 +56,26 @@ const (
 	doubtPart = 32
 )
 
-// count counts an effect that is about to be applied, in the tablet's bytes and in what
-// decides on the next measurement. bytes must come out the same on every replica, so only
-// the effect decides how it changes.
-func (s *sizing) count(bytes *uint64, f *wire.Effect) {
+// applied counts what an entry has changed, for the decision on the next measurement.
+func (s *sizing) applied(c *change) {
+	for _, f := range c.effects {
+		s.count(f)
+	}
+	if c.measured {
+		s.churn = 0
+	}
+}
+
+func (s *sizing) count(f *wire.Effect) {
 	if !store.Weighed(f.Key) {
 		return
 	}
 	key, value := uint64(len(f.Key)), uint64(len(f.Value))
 	if f.Delete {
-		*bytes -= min(*bytes, key)
 		s.grown -= int64(key)
 		s.churn += key + s.value
 		return
 	}
-	*bytes += key + value
 	s.grown += int64(key + value)
 	s.churn += key + value
 	// A moving average in unsigned steps: one of the two changes nothing.

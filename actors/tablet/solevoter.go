@@ -25,6 +25,13 @@ func (v *SoleVoter) Confirmed() (term, mark uint64, ok bool) {
 	return l.term, l.mark, true
 }
 
+// withdraw withdraws what is published. A nil SoleVoter has nothing.
+func (v *SoleVoter) withdraw() {
+	if v != nil {
+		v.leads.Store(nil)
+	}
+}
+
 // publishLeadership brings SoleVoter up to date. It is called after every change of the
 // leadership and every applied entry, and so does nothing if neither term nor mark has
 // changed.

@@ -16,12 +16,11 @@ import (
 	"github.com/percolator-go/percolator/store"
 )
 
-// This file holds the replicated figures of a tablet, as they are in its store and in
-// memory. open runs once, before the first turn. After that state changes only in
-// the tablet's turns, in applyEntry, and each change goes into the batch of its entry; a
-// replica that learns that it was removed also takes over the descriptor that says so.
-// What is in memory is ahead of the store by the entries that are on their way to the
-// state actor.
+// This file holds the replicated figures of a tablet, in its store and in memory, and how an
+// entry changes them. open runs once, before the first turn. After that state changes only in
+// the tablet's turns, in apply, and each change goes into the batch of its entry; a replica
+// that learns of its removal also takes over the descriptor that says so. The copy in memory
+// is ahead of the store by the entries that are on their way to the state actor.
 
 // MetaTabletID is the tablet that holds the cluster's own tables and the oracle's mark.
 const MetaTabletID = 1
@@ -83,7 +82,86 @@ func (s *state) applied() store.Applied {
 	}
 }
 
-// raise takes over the bound or the safepoint of an entry. Neither ever falls.
+// change is what one entry has changed. Each part of the tablet takes from it what is its own
+// (Tablet.applyChange in the turn of the entry, Tablet.onApplied once its effects are visible).
+// Its zero value is an entry that changes nothing.
+type change struct {
+	effects []*wire.Effect // on rows
+	// dropped: the entry was evaluated under another epoch, or the tablet is frozen. Every
+	// replica drops it.
+	dropped   bool
+	split     *wire.Split
+	merge     *wire.Merge
+	replicas  *pb.TabletDescriptor // the descriptor after a change of the replicas
+	catalogue *memory.Catalogue    // nil: it is the same
+	bound     mvcc.Timestamp       // 0: neither it nor the safepoint was to be raised
+	safepoint mvcc.Timestamp
+	measured  bool   // the size is the one that a leader has measured
+	checksum  uint64 // id of the checksum to compute; 0: none
+}
+
+// apply applies a command to the state and adds its writes to the batch. It returns what has
+// changed. The applied index is the caller's to set. A merge's last step (Right) changes
+// nothing here: the replica stops.
+func (s *state) apply(b *store.Batch, st *store.Store, c *wire.Command) (change, error) {
+	// It was evaluated under another range or other replicas. Every replica drops it
+	// alike, since all of them have the same descriptor at this entry.
+	if c.Epoch != s.descriptor.GetEpoch() || s.frozen != nil && !releases(c) {
+		return change{dropped: true}, nil
+	}
+	out := change{effects: c.Effects, checksum: c.Checksum}
+	b.Grow(len(c.Effects))
+	for _, f := range c.Effects {
+		if f.Delete {
+			b.Delete(f.Key)
+		} else {
+			b.Put(f.Key, f.Value)
+		}
+		s.count(f)
+	}
+	switch {
+	case c.Split != nil:
+		out.split = c.Split
+		return out, s.split(b, st, c.Split)
+	case c.Merge != nil:
+		out.merge = c.Merge
+		if c.Merge.Right == nil {
+			s.applyMerge(b, c.Merge)
+		}
+	case c.Replicas != nil:
+		out.replicas = c.Replicas
+		s.descriptor, s.conf, s.stateChanged = c.Replicas, group.ConfState(c.Replicas), true
+	case c.Catalogue != nil:
+		// Versions only rise.
+		if c.Catalogue.Version > s.appliedCatalogue.Version() {
+			s.appliedCatalogue, s.stateChanged = memory.NewCatalogue(c.Catalogue), true
+			out.catalogue = s.appliedCatalogue
+		}
+	case c.Sized != nil:
+		// A leader has measured: its figure replaces the count from the effects.
+		s.bytes, s.rough, out.measured = c.Sized.Bytes, false, true
+	case c.Bound != 0 || c.Safepoint != 0:
+		s.raise(c)
+		out.bound, out.safepoint = s.appliedBound, s.appliedSafepoint
+	case c.RaiseMark > s.mark:
+		s.mark, s.stateChanged = c.RaiseMark, true
+	}
+	return out, nil
+}
+
+// count counts an effect in the tablet's bytes. They must come out the same on every replica,
+// so only the effect decides how they change.
+func (s *state) count(f *wire.Effect) {
+	switch {
+	case !store.Weighed(f.Key):
+	case f.Delete:
+		s.bytes -= min(s.bytes, uint64(len(f.Key)))
+	default:
+		s.bytes += uint64(len(f.Key) + len(f.Value))
+	}
+}
+
+// raise raises the bound or the safepoint to that of an entry. Neither ever falls.
 func (s *state) raise(c *wire.Command) {
 	if bound := mvcc.Timestamp(c.Bound); bound > s.appliedBound {
 		s.appliedBound, s.stateChanged = bound, true
@@ -93,39 +171,13 @@ func (s *state) raise(c *wire.Command) {
 	}
 }
 
-// execute adds the effects of a command to the batch and updates the state by it. The command
-// was evaluated under the present epoch.
-func (s *state) execute(b *store.Batch, st *store.Store, c *wire.Command, size *sizing) error {
-	b.Grow(len(c.Effects))
-	for _, f := range c.Effects {
-		if f.Delete {
-			b.Delete(f.Key)
-		} else {
-			b.Put(f.Key, f.Value)
-		}
-		size.count(&s.bytes, f)
+// putApplied adds the applied record to the batch, and the state as a whole if it has changed.
+func (s *state) putApplied(b *store.Batch, id uint64) {
+	if s.stateChanged {
+		s.stateChanged = false
+		s.put(b, id)
 	}
-	switch {
-	case c.Split != nil:
-		return s.split(b, st, c.Split)
-	case c.Merge != nil:
-		if c.Merge.Right == nil { // else the replica stops
-			s.applyMerge(b, c.Merge)
-		}
-	case c.Catalogue != nil:
-		// Versions only rise.
-		if c.Catalogue.Version > s.appliedCatalogue.Version() {
-			s.appliedCatalogue, s.stateChanged = memory.NewCatalogue(c.Catalogue), true
-		}
-	case c.Sized != nil:
-		// A leader has measured: its figure replaces the count from the effects.
-		s.bytes, s.rough, size.churn = c.Sized.Bytes, false, 0
-	case c.Bound != 0 || c.Safepoint != 0:
-		s.raise(c)
-	case c.RaiseMark > s.mark:
-		s.mark, s.stateChanged = c.RaiseMark, true
-	}
-	return nil
+	b.PutApplied(id, s.applied())
 }
 
 // Bootstrap adds the state of a new tablet's replica to the batch. The descriptor names
@@ -175,7 +227,7 @@ func (t *Tablet) open() error {
 		return err
 	}
 	t.revertToInFlight()
-	t.reads.safepoint.Store(uint64(t.appliedSafepoint))
+	t.reads.raiseSafepoint(t.appliedSafepoint)
 	log, err := t.store.OpenLog(t.id)
 	if err != nil {
 		return err

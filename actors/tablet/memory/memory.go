@@ -39,7 +39,7 @@ type Memory struct {
 	cfg Config
 
 	// Catalogue, Bound and Safepoint are the newest that are proposed: what evaluation
-	// honours. The tablet sets them.
+	// honours. Only Raise and Reset set them.
 	Catalogue        *Catalogue
 	Bound, Safepoint mvcc.Timestamp
 
@@ -66,6 +66,20 @@ func New(cfg Config) *Memory {
 	m := &Memory{cfg: cfg}
 	m.Clear()
 	return m
+}
+
+// Raise replaces the catalogue by one of a later version and raises the bound and the
+// safepoint; none of them ever falls. A nil catalogue and timestamps of 0 change nothing.
+func (m *Memory) Raise(c *Catalogue, bound, safepoint mvcc.Timestamp) {
+	if c != nil && c.Version() > m.Catalogue.Version() {
+		m.Catalogue = c
+	}
+	m.Bound, m.Safepoint = max(m.Bound, bound), max(m.Safepoint, safepoint)
+}
+
+// Reset sets the three to what is applied, after a proposal that raised one of them was lost.
+func (m *Memory) Reset(c *Catalogue, bound, safepoint mvcc.Timestamp) {
+	m.Catalogue, m.Bound, m.Safepoint = c, bound, safepoint
 }
 
 // Clear forgets all that a leader knows: the leadership is over.
