@@ -39,7 +39,7 @@ type Unfinished struct {
 // WaitFor asks the tablets again and again until ctx ends, whose error it returns then. Other
 // errors: ErrInvalid if ts is 0 or in the future, or if some nodes are of a release that does
 // not know it, for which the text says what to do. Of commits from before the cluster was
-// finalized at a release that does (docs/operating.md), effects may be missed.
+// finalized at a release that does (docs/operating/running.md), effects may be missed.
 func (db *DB) WaitFor(ctx context.Context, ts Timestamp) ([]Unfinished, error) {
 	if err := db.check(); err != nil {
 		return nil, err

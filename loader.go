@@ -11,7 +11,7 @@ import (
 const (
 	// DefaultLoaderWorkers is enough to keep a disk busy whose syncs take some
 	// milliseconds, and costs nothing measurable where they take none
-	// (docs/operating.md).
+	// (docs/operating/running.md).
 	DefaultLoaderWorkers = 128
 	DefaultLoaderBacklog = 10_000
 	maxLoaderErrors      = 100

@@ -39,7 +39,7 @@ import (
 var (
 	alertsFile    = filepath.Join("..", "deploy", "prometheus", "alerts.yml")
 	dashboardFile = filepath.Join("..", "deploy", "grafana", "percolator.json")
-	operatingFile = filepath.Join("..", "docs", "operating.md")
+	operatingFile = filepath.Join("..", "docs", "operating", "alerts.md")
 	alertName     = regexp.MustCompile(`- alert: (\w+)`)
 	metricName    = regexp.MustCompile(`percolator_\w+`)
 )
@@ -182,8 +182,8 @@ func TestMonitoringNamesWhatExists(t *testing.T) {
 	book := readText(t, operatingFile)
 	for _, m := range alertName.FindAllStringSubmatch(rules, -1) {
 		if !strings.Contains(book, "\n### "+m[1]+"\n") ||
-			!strings.Contains(rules, "operating.md#"+strings.ToLower(m[1])+"\n") {
-			t.Errorf("%s has no runbook in docs/operating.md, or does not point there", m[1])
+			!strings.Contains(rules, "alerts.md#"+strings.ToLower(m[1])+"\n") {
+			t.Errorf("%s has no runbook in docs/operating/alerts.md, or does not point there", m[1])
 		}
 	}
 	promtool(t, "check", "rules", alertsFile)

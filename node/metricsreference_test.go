@@ -69,7 +69,7 @@ whole cluster are on the node that leads meta. ` + "`tablet`" + ` is a tablet's 
 at most ` + "`split-max-tablets`" + `; ` + "`observer`" + ` and ` + "`name`" + ` are names that programs give, 1,024 at
 most; all other labels have a few fixed values.
 
-Alerts and what to do are in [operating.md](../operating.md#alerts); a dashboard is
+Alerts and what to do are in [operating/alerts.md](../operating/alerts.md#alerts); a dashboard is
 ` + "`deploy/grafana/percolator.json`" + `.
 `
 

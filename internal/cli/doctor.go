@@ -43,7 +43,7 @@ last line sums up.`,
 // findingJSON is a finding in JSON.
 type findingJSON struct {
 	Severity string `json:"severity"` // info, warning or critical
-	Kind     string `json:"kind"`     // as in docs/operating.md
+	Kind     string `json:"kind"`     // as in docs/operating/alerts.md
 	Subject  string `json:"subject"`
 	Text     string `json:"text"`
 	Remedy   string `json:"remedy"`

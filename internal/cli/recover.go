@@ -38,7 +38,7 @@ recent enough backup, restore that instead; if the nodes can come back, wait for
 
 Stop all surviving nodes. Inspect the directory of each on its machine, make one plan from all
 inspections, read it, and apply it to every directory before any node is started.
-docs/operating.md has the procedure.`
+docs/operating/backup.md has the procedure.`
 	return cmd
 }
 

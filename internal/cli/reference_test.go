@@ -38,7 +38,7 @@ The list is made from the code by ` + "`make generate`" + `; ` + "`percolator CO
 can also stand in the environment, in capitals and with underscores (` + "`--http-host`" + ` as
 ` + "`PERCOLATOR_HTTP_HOST`" + `), or in the YAML file of ` + "`--config`" + ` (` + "`http-host: …`" + `); nested keys are joined by
 dashes. Flags win over the environment, that over the file. What to do with the commands is told in
-[command-line.md](command-line.md) and [operating.md](../operating.md).
+[command-line.md](command-line.md) and [operating](../operating/README.md).
 
 ## Flags of many commands
 

@@ -3,7 +3,7 @@
 // (cluster/admin, ClusterStatus) gathers and calls it; `percolator doctor` and the console
 // show the findings as they are.
 //
-// A finding has a kind of a fixed set (Kinds), which docs/operating.md has a section for, a
+// A finding has a kind of a fixed set (Kinds), which docs/operating/alerts.md has a section for, a
 // subject, one sentence that says what is wrong and one that says what to do. What is not
 // served now is critical; what will harm, or does so slowly, is a warning.
 package health

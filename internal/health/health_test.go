@@ -128,7 +128,7 @@ func TestKindsAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runbook, err := os.ReadFile("../../docs/operating.md")
+	runbook, err := os.ReadFile("../../docs/operating/alerts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestKindsAreExplained(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		if !strings.Contains(string(runbook), "| `"+string(kind[1])+"` |") {
-			t.Errorf("docs/operating.md has no row for %s", kind[1])
+			t.Errorf("docs/operating/alerts.md has no row for %s", kind[1])
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // documents are looked through for walks.
-var documents = []string{"README.md", "docs/operating.md", "docs/reference/command-line.md",
+var documents = []string{"README.md", "docs/operating/running.md", "docs/operating/security.md",
+	"docs/operating/backup.md", "docs/reference/command-line.md",
 	"docs/guide/tour.md", "docs/guide/debugging.md"}
 
 var (

@@ -1706,7 +1706,7 @@ func (x *NodeReport) GetRoundTripMs() int64 {
 type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Severity      Severity               `protobuf:"varint,1,opt,name=severity,proto3,enum=percolator.v1.Severity" json:"severity,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // of a fixed set: node-away, no-quorum, ...; see docs/operating.md
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // of a fixed set: node-away, no-quorum, ...; see docs/operating/alerts.md
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // what it is about: "node 3", "observer index"
 	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`       // what is wrong
 	Remedy        string                 `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`   // what to do
