@@ -147,7 +147,8 @@ func (r *rig) stop(i int) {
 	r.members.leave(id)
 }
 
-// crash cuts a node off, has the others learn that it is dead, and ends it.
+// crash cuts a node off, has the others learn that it is dead, and ends it. Nodes that a
+// test has isolated stay isolated.
 func (r *rig) crash(i int) {
 	n := r.nodes[i]
 	r.nodes[i] = nil
@@ -157,7 +158,7 @@ func (r *rig) crash(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // no time to drain
 	_ = n.Close(ctx)
-	r.network.Heal()
+	r.network.Reconnect(id)
 }
 
 // id is the node's id in the cluster.

@@ -12,6 +12,7 @@ package memlink
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -75,6 +76,13 @@ func (n *Network) Isolate(node uint64) {
 	for other := range n.links {
 		n.cut[direction{node, other}], n.cut[direction{other, node}] = true, true
 	}
+}
+
+// Reconnect undoes every cut from and to a node. Cuts between other nodes stay.
+func (n *Network) Reconnect(node uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.cut, func(d direction, _ bool) bool { return d.from == node || d.to == node })
 }
 
 // Partition cuts every node of one group off from those of the other groups, both ways.

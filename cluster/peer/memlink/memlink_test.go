@@ -81,9 +81,11 @@ func TestInOrderAndByCuts(t *testing.T) {
 		n.Heal()
 		n.Partition([]uint64{1, 3}, []uint64{2})
 		both("[]", "[]")
-		n.Heal()
+		n.Reconnect(3)
+		both("[]", "[]")
+		n.Reconnect(2)
 		both("[2:9]", "[1:0 1:1 1:2]")
-		if n.Lost() != 3+4+4 {
+		if n.Lost() != 3+4+4+4 {
 			t.Errorf("%d lost", n.Lost())
 		}
 		if err := a.Send(7, batch(1, 1), func(error) {}); !errors.Is(err, memlink.ErrUnreachable) {
