@@ -89,7 +89,7 @@ generate: ## Go code from the .proto files, and the references of metrics, comma
 	UPDATE=1 $(GO) test -count=1 -run '^TestReferenceOf' ./node ./internal/cli
 
 # Beside the main module, so that the product does not depend on what they need.
-MODULES := bench/peers test/figure10/plot tools
+MODULES := bench/peers test/figure10/plot test/s3 tools
 
 modules: ## the modules beside the main one: tidy, vetted, tested
 	@set -e; for m in $(MODULES); do echo "== $$m"; $(GO) -C $$m mod tidy -diff; $(GO) -C $$m vet ./...; $(GO) -C $$m test ./...; done

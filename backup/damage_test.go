@@ -1,20 +1,12 @@
 package backup_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"gocloud.dev/blob/memblob"
-	_ "gocloud.dev/blob/s3blob"
 
 	percolator "github.com/percolator-go/percolator"
 	"github.com/percolator-go/percolator/backup"
@@ -88,68 +80,6 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestObjectStores makes and restores a chain in each kind of store that is not a directory.
-func TestObjectStores(t *testing.T) {
-	server := httptest.NewServer(gofakes3.New(s3mem.New()).Server())
-	defer server.Close()
-	t.Setenv("AWS_ACCESS_KEY_ID", "id")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	s3 := func() *backup.Location {
-		l, err := backup.Open(t.Context(), "s3://backups?region=us-east-1&use_path_style=true&endpoint="+server.URL)
-		must(t, err)
-		return l
-	}
-	must(t, put(t.Context(), server.URL+"/backups"))
-	from := start(t, 100)
-	for name, l := range map[string]*backup.Location{
-		"memory": backup.NewLocation(memblob.OpenBucket(nil)), "s3": s3(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() { _ = l.Close() }()
-			ctx, stop := context.WithCancel(t.Context())
-			_, err := backup.Create(ctx, handle.Client(from.DB()), l, backup.CreateOptions{
-				Options: backup.Options{Workers: 1, Progress: func(p backup.Progress) {
-					if p.Done == 1 {
-						stop()
-					}
-				}},
-			})
-			if err == nil {
-				t.Fatal("not interrupted")
-			}
-			resumed := ""
-			create(t, from.DB(), l, backup.CreateOptions{Resumed: func(name string) { resumed = name }})
-			if resumed == "" {
-				t.Error("begun anew")
-			}
-			set(t, from.DB(), "bank", "row000007", name+strings.Repeat("long", 1000))
-			create(t, from.DB(), l, backup.CreateOptions{Incremental: true})
-			v, err := backup.Verify(t.Context(), l, backup.VerifyOptions{})
-			must(t, err)
-			if len(v.Backups) != 2 || len(v.Faults)+len(v.Unfinished) > 0 {
-				t.Errorf("verify: %+v", v)
-			}
-			to := percolatortest.Start(t, nil)
-			_, err = backup.Restore(t.Context(), handle.Client(to.DB()), l, backup.RestoreOptions{})
-			must(t, err)
-			equal(t, name, contentsNow(t, to.DB(), "bank"), contentsNow(t, from.DB(), "bank"))
-		})
-	}
-}
-
-// put makes a bucket.
-func put(ctx context.Context, url string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
-}
-
 // TestDamagedBeside: a damaged backup does not keep others from being made and restored.
 func TestDamagedBeside(t *testing.T) {
 	from, dir := start(t, 10), filepath.Join(t.TempDir(), "new", "newer")
@@ -213,4 +143,17 @@ func TestNoBackup(t *testing.T) {
 	verify("an empty directory")
 	interruptCreate(t, start(t, 100).DB(), l)
 	verify("an unfinished backup")
+}
+
+// TestNoDriver: a program without a driver for the scheme is told what to import.
+func TestNoDriver(t *testing.T) {
+	for url, says := range map[string]string{
+		"s3://backups?region=eu-central-1": `import _ "github.com/percolator-go/percolator/backup/s3" in its main package`,
+		"gs://backups":                     "name a directory or an s3:// bucket",
+	} {
+		_, err := backup.Open(t.Context(), url)
+		if !errors.Is(err, backup.ErrNoDriver) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }

@@ -27,8 +27,9 @@ type Location struct {
 	dir    string // of a directory: what is written there is synced
 }
 
-// Open opens the location with the name: a directory, or the URL of a bucket whose driver the
-// program links, such as s3://name?region=eu-central-1. ErrNotFound: there is no such directory.
+// Open opens the location with the name: a directory, or the URL of a bucket, such as
+// s3://name?region=eu-central-1. Errors: ErrNotFound if the directory does not exist,
+// ErrNoDriver if the program links no driver for the URL's scheme (for s3: package backup/s3).
 func Open(ctx context.Context, name string) (*Location, error) {
 	return openLocation(ctx, name, false)
 }
@@ -42,7 +43,10 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 	if name == "" {
 		return nil, errors.New("backup: no location is named")
 	}
-	if strings.Contains(name, "://") {
+	if scheme, _, ok := strings.Cut(name, "://"); ok {
+		if !blob.DefaultURLMux().ValidBucketScheme(scheme) {
+			return nil, noDriver(scheme)
+		}
 		bucket, err := blob.OpenBucket(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("backup: open %s: %w", name, err)
@@ -73,6 +77,15 @@ func openLocation(ctx context.Context, name string, create bool) (*Location, err
 		return nil, errors.Join(err, bucket.Close())
 	}
 	return &Location{bucket: bucket, dir: dir}, nil
+}
+
+// noDriver returns the error for a scheme without a driver.
+func noDriver(scheme string) error {
+	const s3 = "github.com/percolator-go/percolator/backup/s3"
+	if scheme == "s3" {
+		return fmt.Errorf("%w for s3:// in this program: import _ %q in its main package", ErrNoDriver, s3)
+	}
+	return fmt.Errorf("%w for %s:// in this program: name a directory or an s3:// bucket", ErrNoDriver, scheme)
 }
 
 // NewLocation returns the location that is the bucket, which belongs to it from now on.

@@ -26,6 +26,8 @@ var (
 	ErrDamaged = errors.New("backup: damaged")
 	// ErrNotFound: the location has no such backup, or none that goes so far.
 	ErrNotFound = errors.New("backup: not found")
+	// ErrNoDriver: the program links no driver for the scheme of a location's URL.
+	ErrNoDriver = errors.New("backup: no driver")
 	// ErrInterrupted: the location has an unfinished backup that another command began.
 	ErrInterrupted = errors.New("backup: another backup was interrupted")
 	// ErrHistoryGone: history that the backup needs has been collected.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"github.com/percolator-go/percolator/app"
+	_ "github.com/percolator-go/percolator/backup/s3" // backups in s3://
 	"github.com/percolator-go/percolator/internal/demo"
 )
 

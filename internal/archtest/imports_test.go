@@ -148,6 +148,7 @@ var layers = []layer{
 		"cluster", "cluster/join", "cluster/meta", "internal/actorkit", "internal/mvcc", "internal/wire",
 		"store",
 	}},
+	{of: "backup/s3"},
 	{of: "backup", may: []string{
 		pb, "internal/mvcc", "internal/policy", "internal/txn", "internal/version", "internal/wire",
 	}},
@@ -163,7 +164,7 @@ var layers = []layer{
 		root, pb, "internal/handle", "internal/mvcc", "internal/nodeparts", "internal/txn",
 		"internal/wire", "node", "store",
 	}},
-	{of: "cmd/...", may: []string{"app", "internal/demo"}},
+	{of: "cmd/...", may: []string{"app", "backup/s3", "internal/demo"}},
 	{of: "bench", may: []string{"..."}},
 	{of: "bench/cluster", may: []string{"..."}},
 	{of: "bench/backup", may: []string{"..."}},

@@ -1,0 +1,60 @@
+package archtest
+
+import "testing"
+
+// ofOthers is what no program of a user links: what the command line, the AWS driver of
+// backups, the examples and the tests of this module need.
+var ofOthers = []string{
+	"github.com/aws/...", "github.com/blevesearch/...", "github.com/chromedp/...",
+	"github.com/johannesboyne/...", "gocloud.dev/blob/s3blob", "gocloud.dev/blob/memblob",
+	module + "/backup/s3", module + "/bench/...", module + "/examples/...",
+	module + "/internal/demo", module + "/test/...",
+}
+
+// ofTheShell is what only a command line links.
+var ofTheShell = []string{
+	"github.com/knadh/koanf/...", "github.com/spf13/...", "github.com/vbauerster/mpb/...",
+	module + "/app", module + "/internal/cli/...",
+}
+
+// linked bounds what a program links with a package of the API: most is the number of
+// packages, itself and the standard library included, a little above that of linux/amd64. A
+// change that needs more raises it, and says what for.
+var linked = []struct {
+	pkg    string
+	most   int
+	banned [][]string
+}{
+	{root, 345, [][]string{ofOthers, ofTheShell, {"testing", module + "/node"}}},
+	{"node", 590, [][]string{ofOthers, ofTheShell, {"testing"}}},
+	{"percolatortest", 595, [][]string{ofOthers, ofTheShell}},
+	{"app", 600, [][]string{ofOthers, {"testing"}}},
+}
+
+// TestLinked holds what each package of the API links against the table.
+func TestLinked(t *testing.T) {
+	packages := map[string]goPackage{}
+	for _, p := range list(t) {
+		packages[short(p.ImportPath)] = p
+	}
+	for _, rule := range linked {
+		p, ok := packages[rule.pkg]
+		if !ok {
+			t.Errorf("package %s is gone", rule.pkg)
+			continue
+		}
+		if n := len(p.Deps) + 1; n > rule.most {
+			t.Errorf("%s links %d packages, at most %d are allowed: `go list -deps` names them",
+				rule.pkg, n, rule.most)
+		}
+		for _, patterns := range rule.banned {
+			for _, dep := range p.Deps {
+				for _, pattern := range patterns {
+					if matches(pattern, dep) {
+						t.Errorf("%s links %s", rule.pkg, dep)
+					}
+				}
+			}
+		}
+	}
+}
