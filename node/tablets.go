@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/percolator-go/percolator/actors/tablet"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/replicas"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
@@ -65,7 +66,7 @@ type tablets struct {
 	asking   sync.WaitGroup // requests for timestamps
 
 	logs     *writers.Pair
-	readers  *tablet.ReadPool
+	readers  *reads.Pool
 	sums     *tablet.Checksums
 	snapshot *snapshot.Sender
 	ticker   *tablet.Ticker
@@ -98,7 +99,7 @@ func (t *tablets) open(stopped func() bool) {
 	t.starting, t.all = map[uint64]bool{}, make(chan struct{})
 	t.logs = writers.Spawn(t.system, t.store, t.cfg.Batch.Log, logger, actorkit.On(t.turns))
 	// Twice as many readers as processors: they wait for the disk at times.
-	t.readers = tablet.NewReadPool(2 * runtime.GOMAXPROCS(0))
+	t.readers = reads.NewPool(2 * runtime.GOMAXPROCS(0))
 	t.sums = tablet.NewChecksums(t.store, logger)
 	t.snapshot = snapshot.NewSender(t.store, t.others.sendChunk, t.cfg.Snapshots.Rate,
 		t.cfg.Snapshots.AtOnce)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -77,7 +78,7 @@ func TestStopAnswersBlockedReads(t *testing.T) {
 	if err := r.system.Root.StopFuture(pid).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.system.Root.Send(pid, &blockedReads{waiters: []waiter{{call: call}}})
+	r.system.Root.Send(pid, &reads.Blocked{Reads: []reads.BlockedRead{{Call: call}}})
 	answered(t, "the read", answer)
 }
 
@@ -121,8 +122,8 @@ func TestPanicAnswersTheTurn(t *testing.T) {
 	r.failed = make(chan error, 1)
 	broken, first := r.envelope(nil) // a missing request panics
 	call, second := r.envelope(getOf(r.take(1), "a"))
-	r.system.Root.Send(r.port(2).PID(), &blockedReads{
-		waiters: []waiter{{call: broken}, {call: call}},
+	r.system.Root.Send(r.port(2).PID(), &reads.Blocked{
+		Reads: []reads.BlockedRead{{Call: broken, Met: &mvcc.Lock{}}, {Call: call, Met: &mvcc.Lock{}}},
 	})
 	if err := <-r.failed; !errors.Is(err, ErrPanic) {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func (t *Tablet) applyChange(c *change, index uint64, conf *raftpb.ConfChangeV2)
 	// A leader's memory had the catalogue, the bound and the safepoint when it proposed them,
 	// and is never set back; a follower's learns of them here.
 	t.memory.Raise(c.catalogue, c.bound, c.safepoint)
-	t.reads.raiseSafepoint(c.safepoint)
+	t.reads.RaiseSafepoint(c.safepoint)
 	switch {
 	case c.split != nil:
 		t.group.Reconfigure(t.descriptor)
@@ -197,7 +197,7 @@ func (t *Tablet) onApplied(m *applied) {
 
 // drop gives up a proposal that every replica has dropped.
 func (t *Tablet) drop(p *proposal) {
-	changed := failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again",
+	changed := wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has changed meanwhile; try again",
 		t.id)
 	t.lose(p, changed)
 	if p.collects {
@@ -261,7 +261,7 @@ func (t *Tablet) lead() {
 	t.history.forget()
 	t.beginPass()
 	// Read workers compare it with the term of their capture.
-	t.reads.term.Store(t.group.Term())
+	t.reads.SetTerm(t.group.Term())
 	t.publishLeadership()
 	t.host.Leading(t.descriptor)
 	t.goOnChanging()

@@ -250,8 +250,8 @@ func (t *Tablet) onCollectStep() {
 		t.makeStep(p)
 	case p.survey && !p.place.Done():
 		p.asked = true
-		t.reads.background.submit(&surveyJob{
-			tablet: t.reads.served, pass: p, place: p.place, descriptor: t.descriptor,
+		t.reads.background.Submit(&surveyJob{
+			shared: t.reads.Shared, pass: p, place: p.place, descriptor: t.descriptor,
 			catalogue: t.appliedCatalogue,
 		})
 	default:

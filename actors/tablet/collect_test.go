@@ -250,15 +250,18 @@ func TestConfirmOfALostLeader(t *testing.T) {
 	bound := uint64(r.take(1))
 	r.do(2, collectOf(&pb.CollectRequest{Bound: bound}))
 	gate := make(chan struct{})
-	r.readers.background.lane().submit(&blockJob{gate})
+	_, lane := r.readers.Lanes()
+	lane.Submit(&blockJob{gate})
 	confirm := r.start(2, collectOf(&pb.CollectRequest{Confirm: bound}))
 	r.until(2, "it waits for a worker", func(*pb.StatusResponse) bool {
-		return r.readers.background.waiting() > 0
+		_, n := r.readers.Waiting()
+		return n > 0
 	})
-	term := inside.reads.term.Swap(0) // as the end of a leadership leaves it
+	term := inside.reads.Term()
+	inside.reads.SetTerm(0) // as the end of a leadership leaves it
 	close(gate)
 	got := <-confirm
-	inside.reads.term.Store(term)
+	inside.reads.SetTerm(term)
 	if got.Err != nil || got.Value.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
 		t.Errorf("CONFIRM-ANY-TERM: a leader that is none answers %v, %v", got.Value, got.Err)
 	}

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -9,7 +10,7 @@ import (
 
 // This file handles the requests of whoever drives the collection of history: to raise
 // the bound, to confirm that what began below it is settled, and to raise the safepoint
-// (design section 4, invariant 11). All but confirmJob.run, which reads the disk on a
+// (design section 4, invariant 11). All but confirmJob.Run, which reads the disk on a
 // read worker, runs in the tablet's turns. A raised bound or safepoint is in flight as a
 // proposal; evaluation goes by it from the turn in which it is proposed.
 
@@ -23,7 +24,7 @@ func (c *check) collect(r *pb.CollectRequest) {
 		}
 	}
 	if n != 1 {
-		c.refuse(failure(pb.Error_CODE_INVALID,
+		c.refuse(wire.Failure(pb.Error_CODE_INVALID,
 			"one of bound, confirm and safepoint must be set, not %d", n))
 	}
 }
@@ -37,7 +38,7 @@ func (e *evaluation) collect(call *Call, r *pb.CollectRequest) {
 		e.confirm(call, confirm)
 	// Above the bound, a transaction may still read what would be deleted.
 	case safepoint > e.memory.Bound:
-		call.Reply(failure(pb.Error_CODE_INVALID,
+		call.Reply(wire.Failure(pb.Error_CODE_INVALID,
 			"the safepoint cannot be raised to %d, above the bound %d", safepoint, e.memory.Bound))
 	case bound > e.memory.Bound || safepoint > e.memory.Safepoint:
 		e.raise(call, bound, safepoint)
@@ -63,7 +64,7 @@ func (e *evaluation) raise(call *Call, bound, safepoint mvcc.Timestamp) {
 	e.memory.Raise(nil, bound, safepoint)
 	// A read worker may open a Txn in which the deletions are visible already, while its
 	// view was captured before them: it learns of the safepoint here.
-	e.reads.raiseSafepoint(safepoint)
+	e.reads.RaiseSafepoint(safepoint)
 	own := e.newProposal()
 	own.command.Bound, own.command.Safepoint = uint64(bound), uint64(safepoint)
 	own.answer(call, e.collectResponse(nil, false))
@@ -95,7 +96,7 @@ const maxUnsettled = 64
 // read worker then looks for intents on disk, in what is visible later than that.
 func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	if below > e.memory.Bound {
-		call.Reply(failure(pb.Error_CODE_INVALID,
+		call.Reply(wire.Failure(pb.Error_CODE_INVALID,
 			"what began below %d is not settled while the bound is %d", below, e.memory.Bound))
 		return
 	}
@@ -111,12 +112,12 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 	}
 	// No queue of the tablet bounds the confirmations under way; a full lane refuses
 	// more.
-	taken := e.reads.background.trySubmit(&confirmJob{
-		tablet: e.reads.served, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
+	taken := e.reads.background.TrySubmit(&confirmJob{
+		shared: e.reads.Shared, call: call, term: e.group.Term(), below: below, descriptor: e.descriptor,
 		settled: settled, unsettled: unsettled, answer: e.collectResponse(nil, false),
 	})
 	if !taken {
-		call.Reply(failure(pb.Error_CODE_OVERLOADED,
+		call.Reply(wire.Failure(pb.Error_CODE_OVERLOADED,
 			"tablet %d has too many confirmations waiting; try again", e.id))
 	}
 }
@@ -124,7 +125,7 @@ func (e *evaluation) confirm(call *Call, below mvcc.Timestamp) {
 // confirmJob is the part of a confirmation that reads the disk. settled and unsettled are
 // what the turn has found.
 type confirmJob struct {
-	tablet     *served
+	shared     *reads.Shared
 	call       *Call
 	term       uint64
 	below      mvcc.Timestamp
@@ -134,15 +135,15 @@ type confirmJob struct {
 	answer     *pb.TabletResponse
 }
 
-// run looks for intents below the timestamp and answers the call.
-func (j *confirmJob) run() {
-	snap := j.tablet.store.Snap()
+// Run looks for intents below the timestamp and answers the call.
+func (j *confirmJob) Run() {
+	snap := j.shared.Store.Snap()
 	defer snap.Close()
 	for _, span := range wire.Spans(j.descriptor) {
 		for i, err := range snap.AllIntents(span) {
 			if err != nil {
-				j.call.Reply(failure(pb.Error_CODE_INTERNAL,
-					"tablet %d could not read its store: %v", j.tablet.id, err))
+				j.call.Reply(wire.Failure(pb.Error_CODE_INTERNAL,
+					"tablet %d could not read its store: %v", j.shared.Tablet, err))
 				return
 			}
 			if i.StartTS >= j.below {
@@ -160,9 +161,9 @@ func (j *confirmJob) run() {
 		}
 	}
 	// Another leader may have written since: what was found may be out of date.
-	if j.tablet.term.Load() != j.term {
-		j.call.Reply(failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
-			j.tablet.id))
+	if j.shared.Term() != j.term {
+		j.call.Reply(wire.Failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership",
+			j.shared.Tablet))
 		return
 	}
 	r := j.answer.GetCollect()

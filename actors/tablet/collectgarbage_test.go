@@ -12,7 +12,7 @@ import (
 // blockJob keeps a read worker busy.
 type blockJob struct{ gate chan struct{} }
 
-func (j *blockJob) run() { <-j.gate }
+func (j *blockJob) Run() { <-j.gate }
 
 // TestReadOvertakenBySafepoint: a read that waits for a worker while the safepoint passes
 // it, and its history is collected, is refused, not answered with what is left. Catches
@@ -26,11 +26,11 @@ func TestReadOvertakenBySafepoint(t *testing.T) {
 	r.do(2, onePhaseOf(r.take(1), put("a", "new")))
 	busy := &blockJob{gate: make(chan struct{})}
 	for range 2 {
-		r.readers.reads.lane().submit(busy)
+		submitRead(r.readers, busy)
 	}
 	read := r.start(2, getOf(at, "a"))
 	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool {
-		return r.readers.reads.waiting() > 0
+		return r.waitingReads() > 0
 	})
 	safepoint := uint64(r.take(1))
 	r.do(2, collectOf(&pb.CollectRequest{Bound: safepoint}))
@@ -56,7 +56,7 @@ func TestReadOvertakenBySplit(t *testing.T) {
 	defer release()
 	read := r.start(2, getOf(at, "z"))
 	r.until(2, "the read waits for a worker", func(*pb.StatusResponse) bool {
-		return r.readers.reads.waiting() > 0
+		return r.waitingReads() > 0
 	})
 	r.do(2, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Split{

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -26,7 +27,7 @@ const (
 // surveyJob looks for garbage in what is visible, from place on. The tablet's turns
 // decide what to do about what it finds, against newer state.
 type surveyJob struct {
-	tablet     *served
+	shared     *reads.Shared
 	pass       *pass
 	place      mvcc.SurveyPlace
 	descriptor *pb.TabletDescriptor
@@ -42,10 +43,10 @@ type surveyed struct {
 	err   error
 }
 
-// run surveys one piece on a read worker and sends the tablet what it found.
-func (j *surveyJob) run() {
+// Run surveys one piece on a read worker and sends the tablet what it found.
+func (j *surveyJob) Run() {
 	begin := time.Now()
-	snap := j.tablet.store.Snap()
+	snap := j.shared.Store.Snap()
 	defer snap.Close()
 	view := surveyView{Snap: snap, Observers: j.catalogue.At(j.pass.safepoint)}
 	out := &surveyed{pass: j.pass}
@@ -54,7 +55,7 @@ func (j *surveyJob) run() {
 			surveyLooked)
 	}
 	out.spent = time.Since(begin)
-	j.tablet.self.send(out)
+	j.shared.Send(out)
 }
 
 // onSurveyed takes the result of a survey and goes on with the pass after a pause.

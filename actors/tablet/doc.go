@@ -65,7 +65,7 @@
 //  12. A group with nothing to do is not ticked and sends nothing (group/rest.go); a
 //     group of one replica never is.
 //
-//  13. A turn never waits for a read worker: reads wait in the tablet (readqueue.go),
+//  13. A turn never waits for a read worker: reads wait in the tablet (reads.Queue),
 //     within its port's QueueLimit.
 //
 //  14. What begins or ends a replica (a split, a snapshot in force, a removal) is one

@@ -120,7 +120,7 @@ func (t *Tablet) tryExclusive() {
 		err = errNotProposed
 	}
 	if err != nil {
-		x.answer(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", t.id, err))
+		x.answer(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", t.id, err))
 		t.endExclusive()
 	}
 	t.ready()

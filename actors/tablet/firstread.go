@@ -4,6 +4,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // A first read has no timestamp: the tablet asks the oracle for one on its behalf, and it
@@ -18,17 +19,6 @@ import (
 func needsTimestamp(call *Call) bool {
 	op, ok := call.Req.Op.(*pb.TabletRequest_Get)
 	return ok && op.Get.GetAt() == 0 && call.Note == 0
-}
-
-// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
-// for it. It stays the same when the read has to wait for a reservation and is tried
-// again: otherwise each new reservation of a busy cell would stop it.
-func (j *readJob) readAt(call *Call) mvcc.Timestamp {
-	get := call.Req.GetGet()
-	if get.GetAt() != 0 {
-		return mvcc.Timestamp(get.GetAt())
-	}
-	return mvcc.Timestamp(call.Note)
 }
 
 // firstReads are the first reads that need a timestamp.
@@ -98,7 +88,7 @@ func (t *Tablet) onStamped(m *stamped) {
 	t.inHand = append(t.inHand, m.calls...)
 	if m.err != nil {
 		for _, call := range m.calls {
-			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again",
+			call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "no timestamp to read at: %v; try again",
 				m.err))
 		}
 	} else {

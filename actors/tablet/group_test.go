@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -49,7 +50,7 @@ type member struct {
 	system  *actor.ActorSystem
 	store   *store.Store
 	logs    *writers.Pair
-	readers *ReadPool
+	readers *reads.Pool
 	sums    *Checksums // nil: none are computed
 	ticker  *Ticker
 	spawns  sync.WaitGroup
@@ -120,7 +121,7 @@ func (g *cluster) newMember(id uint64, tick time.Duration) *member {
 	}
 	m.free.Store(math.MaxUint64)
 	m.open()
-	m.readers = NewReadPool(1)
+	m.readers = reads.NewPool(1)
 	m.ticker = NewTicker(m.system, tick)
 	return m
 }

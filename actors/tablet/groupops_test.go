@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // wait looks again and again until ok, for half a minute.
@@ -71,11 +72,11 @@ func (g *cluster) at(node, tablet uint64, req *pb.TabletRequest) *pb.TabletRespo
 	defer cancel()
 	p := g.nodes[node].port(tablet)
 	if p == nil {
-		return failure(pb.Error_CODE_NOT_LEADER, "nothing here")
+		return wire.Failure(pb.Error_CODE_NOT_LEADER, "nothing here")
 	}
 	r, err := p.Ask(ctx, req, true)
 	if err != nil {
-		return failure(pb.Error_CODE_UNKNOWN, "%v", err)
+		return wire.Failure(pb.Error_CODE_UNKNOWN, "%v", err)
 	}
 	return r
 }

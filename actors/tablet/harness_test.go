@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -28,7 +29,7 @@ type rig struct {
 	system   *actor.ActorSystem
 	store    *store.Store
 	logs     *writers.Pair
-	readers  *ReadPool
+	readers  *reads.Pool
 	sums     *Checksums
 	board    Board
 	now      atomic.Uint64 // the last timestamp given out
@@ -175,7 +176,7 @@ func newRigOf(tb testing.TB, o store.Options, pipeline int, second *pb.TabletDes
 		ports: map[uint64]*Port{}, leading: make(chan *pb.TabletDescriptor, 64),
 	}
 	r.logs = writers.Spawn(r.system, st, actorkit.BatchConfig{}, o.Logger)
-	r.readers = NewReadPool(2)
+	r.readers = reads.NewPool(2)
 	r.sums = NewChecksums(st, o.Logger)
 	for id := uint64(1); id <= 2; id++ {
 		r.spawn(id)

@@ -29,7 +29,7 @@ import (
 func (c *check) merge(epoch uint64, r *pb.MergeRequest) {
 	d, other := c.tablet.descriptor, r.GetOther()
 	refuse := func(code pb.Error_Code, format string, args ...any) {
-		c.refuse(failure(code, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...))
+		c.refuse(wire.Failure(code, "tablet %d: "+format, append([]any{c.tablet.id}, args...)...))
 	}
 	end, bounded := wire.EndOf(d)
 	otherEnd, otherBounded := wire.EndOf(other)
@@ -57,11 +57,11 @@ func (o *proposer) duringMerge(req *pb.TabletRequest) *pb.TabletResponse {
 		return nil
 	}
 	if o.frozen != nil {
-		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d is being merged into tablet %d; try again",
+		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d is being merged into tablet %d; try again",
 			o.id, o.frozen.TabletId)
 	}
 	if o.took != nil && (req.GetMerge() != nil || req.GetSplit() != nil || req.GetChangeReplicas() != nil) {
-		return failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has just taken the rows of tablet %d; try again",
+		return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d has just taken the rows of tablet %d; try again",
 			o.id, o.took.TabletId)
 	}
 	return nil

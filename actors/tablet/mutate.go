@@ -19,7 +19,7 @@ import (
 // evaluation is the handling of one batch of mutations. It lives for one turn.
 type evaluation struct {
 	*proposer
-	reads    *reads // learn of a raised safepoint; have workers confirm
+	reads    *readStages // learn of a raised safepoint; have workers confirm
 	view     *memory.EvalView
 	proposal *proposal
 	stamping []*onePhase // checked and reserved; they need a commit timestamp
@@ -151,7 +151,7 @@ func (e *evaluation) refuse(call *Call, err error) {
 		call.Reply(r)
 		return
 	}
-	call.Reply(failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
+	call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
 		err))
 	e.fail(err)
 }

@@ -7,6 +7,7 @@ import (
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/evaluate"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file carries one-phase commits through. Between two turns such a commit is held by
@@ -169,7 +170,7 @@ func (r *reservations) ask(waiting []*onePhase, host Host, self *mailbox, until 
 func (t *Tablet) onCommitStamped(m *commitStamped) {
 	if m.err != nil {
 		for _, o := range m.waiting {
-			t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+			t.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 				"no commit timestamp: %v; try again", m.err))
 		}
 		// The cells are free: whoever waited for them is evaluated now.
@@ -189,7 +190,7 @@ func (t *Tablet) onCommitStamped(m *commitStamped) {
 func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 	if !e.reservations.holds(o) || o.term != e.group.Term() ||
 		!e.leading {
-		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+		e.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 			"tablet %d changed its leader in between; try again", e.id))
 		return
 	}
@@ -200,7 +201,7 @@ func (e *evaluation) continueOnePhase(o *onePhase, commitTS mvcc.Timestamp) {
 			e.reservations.abandon(o, answer)
 			return
 		}
-		e.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+		e.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 			"tablet %d could not read its store: %v", e.id, err))
 		e.fail(err)
 		return

@@ -139,7 +139,7 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	}
 	f := encode(muts, !e.cfg.Origins())
 	if f.bytes > maxEffectBytes || f.entries > maxEffects {
-		return failure(pb.Error_CODE_TOO_LARGE,
+		return wire.Failure(pb.Error_CODE_TOO_LARGE,
 			"the operation's effects are %d bytes in %d entries; at most %d in %d: use smaller transactions",
 			f.bytes, f.entries, maxEffectBytes, maxEffects)
 	}
@@ -148,7 +148,7 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 		p.entries+f.entries > maxEffects) {
 		e.proposal = e.newProposal()
 		if !e.propose(p) { // what was evaluated on top of it must not survive it
-			return failure(pb.Error_CODE_NOT_PROPOSED,
+			return wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 				"tablet %d could not propose what came before; try again", e.id)
 		}
 		p = e.proposal
@@ -156,7 +156,7 @@ func (e *evaluation) addEffects(muts []mvcc.Mutation) *pb.TabletResponse {
 	var err error
 	if p.notes, err = e.memory.Evaluated(e.view, p.number, muts, p.notes); err != nil {
 		e.fail(err)
-		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
+		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not read its store: %v", e.id,
 			err)
 	}
 	p.muts = append(p.muts, muts...)
@@ -226,7 +226,7 @@ func (o *proposer) propose(p *proposal) bool {
 		}
 	}
 	if err != nil {
-		o.lose(p, failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
+		o.lose(p, wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d could not propose: %v; try again",
 			o.id, err))
 		return false
 	}
@@ -272,11 +272,11 @@ func (o *proposer) lose(p *proposal, answer *pb.TabletResponse) {
 func (t *Tablet) stepDown(cause error) {
 	t.leading = false
 	t.publishLeadership()
-	t.reads.term.Store(0)
+	t.reads.SetTerm(0)
 	if !errors.Is(cause, errLost) {
 		t.drain.endTransfer(notTransferred(t.id))
 	}
-	unknown := failure(pb.Error_CODE_UNKNOWN,
+	unknown := wire.Failure(pb.Error_CODE_UNKNOWN,
 		"tablet %d lost its leadership (%v): the outcome is unknown", t.id, cause)
 	lost, held := t.pipeline.clear()
 	for _, p := range lost {

@@ -83,7 +83,7 @@ func (t *Tablet) onTick() {
 // of, so that the group must not rest.
 func (t *Tablet) busy() bool {
 	return !t.leading || t.failed != nil || t.drain.op != nil ||
-		len(t.pipeline.inflight)+len(t.pipeline.held)+len(t.reads.indexes.batches)+len(t.reads.queue.calls)+
+		len(t.pipeline.inflight)+len(t.pipeline.held)+t.reads.indexes.Len()+len(t.reads.queue.Calls())+
 			t.waiting.len()+len(t.reservations.held)+t.batch.Len() > 0
 }
 
@@ -123,7 +123,7 @@ func (t *Tablet) ready() {
 		}
 		// A leader that is one no more, or that leads in another term, steps down before
 		// anything else is looked at: what follows may belong to another leader.
-		if t.leading && (!t.group.Elected() || t.reads.term.Load() != t.group.Term()) {
+		if t.leading && (!t.group.Elected() || t.reads.Term() != t.group.Term()) {
 			t.stepDown(errLost)
 		}
 		if rd.LeaderChanged {
@@ -132,7 +132,7 @@ func (t *Tablet) ready() {
 		t.tryLead()
 		// A read waits for its index to be visible, which it may be already.
 		for _, r := range rd.Reads {
-			t.reads.indexes.answered(r)
+			t.reads.indexes.Answered(r)
 		}
 		if len(rd.Reads) > 0 {
 			t.reads.dispatch()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
@@ -358,7 +359,7 @@ func TestReopenedAfterPanic(t *testing.T) {
 	}
 	applied := r.do(2, askStatus()).GetStatus().AppliedIndex
 	call, _ := r.envelope(nil) // a missing request panics
-	r.system.Root.Send(r.port(2).PID(), &blockedReads{waiters: []waiter{{call: call}}})
+	r.system.Root.Send(r.port(2).PID(), &reads.Blocked{Reads: []reads.BlockedRead{{Call: call, Met: &mvcc.Lock{}}}})
 	if err := <-r.failed; err == nil {
 		t.Fatal("no panic")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file carries changes of the tablet's replicas through (design section 5): it asks
@@ -21,21 +22,21 @@ var errRemoved = errors.New("tablet: this replica was removed")
 func (e *evaluation) beginChange(call *Call, r *pb.ChangeReplicasRequest) {
 	switch next, done, err := group.NextDescriptor(e.descriptor, r.GetChanges()); {
 	case call.Req.Epoch == 0:
-		call.Reply(failure(pb.Error_CODE_INVALID, "a change of replicas needs the tablet's epoch"))
+		call.Reply(wire.Failure(pb.Error_CODE_INVALID, "a change of replicas needs the tablet's epoch"))
 	case err != nil:
-		call.Reply(failure(pb.Error_CODE_INVALID, "%v", err))
+		call.Reply(wire.Failure(pb.Error_CODE_INVALID, "%v", err))
 	case done:
 		e.proposal.answer(call, changeResponse(e.descriptor))
 	// Another change has begun, here or under an earlier leader, and is left first.
 	case group.IsJoint(e.descriptor):
-		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again",
+		call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d changes its replicas; try again",
 			e.id))
 	case len(group.Voters(next)) == 0:
-		call.Reply(failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
+		call.Reply(wire.Failure(pb.Error_CODE_INVALID, "tablet %d would have no voter left", e.id))
 	default:
 		// A voter that is far behind or away could keep the group from deciding anything.
 		if err := e.group.Lagging(r.GetChanges()); err != nil {
-			call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
+			call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d: %v", e.id, err))
 			return
 		}
 		e.drain.take(&exclusive{call: call, change: group.NewChange(r.GetChanges())})

@@ -44,7 +44,7 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 	for range 3 { // until it has been through the reading, were it read
 		g.status(old, groupTablet)
 		done := make(chan struct{})
-		g.nodes[old].readers.reads.lane().submit(signal(done))
+		submitRead(g.nodes[old].readers, signal(done))
 		<-done
 	}
 	select {
@@ -64,7 +64,7 @@ func TestOldLeaderReadsNothing(t *testing.T) {
 // signal is a job that says when its turn has come.
 type signal chan struct{}
 
-func (s signal) run() { close(s) }
+func (s signal) Run() { close(s) }
 
 // TestAcknowledgedByQuorum: what only the old leader's log has is not acknowledged; its
 // outcome is unknown, and it is gone. Catches BROKEN=early_ack.

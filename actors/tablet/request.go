@@ -2,13 +2,13 @@ package tablet
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -19,18 +19,13 @@ import (
 // replica must never propose what it cannot apply. A check lives for one request, in the
 // tablet's turn.
 
-// failure returns an answer that is an error.
-func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
-	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
-}
-
 // stillOurs returns the calls that may still be evaluated, in place. It answers the
 // others: those whose range a split has taken away while they waited, those that come too
 // late, and all of them if this replica leads no more.
 func (o *proposer) stillOurs(calls []*Call) []*Call {
 	kept, now := calls[:0], time.Time{}
 	for _, call := range calls {
-		if tooLate(call, &now) {
+		if reads.AnswerLate(call, &now) {
 			continue
 		}
 		if refusal := o.refusal(wire.OperationOf(call.Req), call.Req); refusal != nil {
@@ -49,7 +44,7 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 	case o.removed():
 		return o.wrongTablet("no replica here any more, epoch %d", o.descriptor.Epoch)
 	case o.failed != nil:
-		return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", o.id, o.failed)
+		return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d has stopped: %v", o.id, o.failed)
 	case !o.leading:
 		// Somebody wants the tablet: if nobody is known to lead it, the group looks for a
 		// leader instead of resting.
@@ -64,7 +59,7 @@ func (o *proposer) refusal(op *wire.Operation, req *pb.TabletRequest) *pb.Tablet
 // notLeader returns the answer that this replica does not lead, and which node does as
 // far as it knows.
 func (o *proposer) notLeader(format string, args ...any) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_NOT_LEADER, format, args...)
+	r := wire.Failure(pb.Error_CODE_NOT_LEADER, format, args...)
 	r.Error.LeaderNode = o.group.LeaderNode()
 	return r
 }
@@ -74,7 +69,7 @@ func (o *proposer) removed() bool { return errors.Is(o.failed, errRemoved) }
 // wrongTablet returns an answer with the descriptors that correct the sender's map: this
 // tablet's, and that of the right side of its last split.
 func (s *state) wrongTablet(format string, args ...any) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format,
+	r := wire.Failure(pb.Error_CODE_WRONG_TABLET, "tablet %d has "+format,
 		append([]any{s.descriptor.TabletId}, args...)...)
 	r.Error.Descriptors = append(r.Error.Descriptors, s.descriptor)
 	if s.sibling != nil {
@@ -105,7 +100,7 @@ func requestSize(req *pb.TabletRequest) int {
 // dropped table or outside of the tablet's range; nil if it may be evaluated.
 func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletResponse {
 	if op.By == wire.ByNobody {
-		return failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
+		return wire.Failure(pb.Error_CODE_INVALID, "unknown operation %T", req.Op)
 	}
 	if refusal := c.tablet.duringMerge(req); refusal != nil {
 		return refusal
@@ -113,9 +108,9 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 	s := wire.SubjectOf(req)
 	switch {
 	case op.Has(wire.NeedsTable) && dropped(c.tablet.memory.Catalogue, &s):
-		return failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
+		return wire.Failure(pb.Error_CODE_NO_TABLE, "the table has been dropped")
 	case op.Has(wire.NeedsTable) && restoring(c.tablet.memory.Catalogue, &s) && !restores(req):
-		return failure(pb.Error_CODE_UNAVAILABLE,
+		return wire.Failure(pb.Error_CODE_UNAVAILABLE,
 			"the table is being restored from a backup: it can be used again when that has ended")
 	case op.Has(wire.InTransaction):
 		c.startTS(s.Start)
@@ -135,13 +130,13 @@ func (c *check) request(op *wire.Operation, req *pb.TabletRequest) *pb.TabletRes
 		}
 	case *pb.TabletRequest_Mark:
 		if id := c.tablet.id; id != MetaTabletID {
-			c.refuse(failure(pb.Error_CODE_INVALID,
+			c.refuse(wire.Failure(pb.Error_CODE_INVALID,
 				"the oracle's mark is kept by the meta tablet, not by tablet %d", id))
 		}
 	case *pb.TabletRequest_Restore:
 		deleted := func(w *pb.CellWrite) bool { return w.GetKind() != pb.Kind_KIND_PUT }
 		if s.Incomplete || slices.ContainsFunc(s.Writes, deleted) {
-			c.refuse(failure(pb.Error_CODE_INVALID,
+			c.refuse(wire.Failure(pb.Error_CODE_INVALID,
 				"a restored cell has a value and two timestamps"))
 		}
 	case *pb.TabletRequest_History:
@@ -197,7 +192,7 @@ func (c *check) refuse(r *pb.TabletResponse) {
 // startTS refuses timestamps that the oracle never gives a transaction.
 func (c *check) startTS(ts uint64) {
 	if ts == 0 || mvcc.Timestamp(ts) == mvcc.MaxTimestamp {
-		c.refuse(failure(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts))
+		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "timestamp %d cannot be a transaction's", ts))
 	}
 }
 
@@ -215,14 +210,14 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 	lim := &c.tablet.cfg.Limits
 	switch {
 	case p == nil:
-		c.refuse(failure(pb.Error_CODE_INVALID, "a cell is missing from the request"))
+		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "a cell is missing from the request"))
 	case p.Class > uint32(mvcc.ClassAck):
-		c.refuse(failure(pb.Error_CODE_INVALID, "unknown column class %d", p.Class))
+		c.refuse(wire.Failure(pb.Error_CODE_INVALID, "unknown column class %d", p.Class))
 	case len(p.Row) > lim.Row:
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row),
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "row of %d bytes; at most %d", len(p.Row),
 			lim.Row))
 	case len(p.Column) > lim.Column:
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column),
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "column of %d bytes; at most %d", len(p.Column),
 			lim.Column))
 	case inRange:
 		c.row(p.Table, p.Row)
@@ -232,7 +227,7 @@ func (c *check) cell(p *pb.Cell, inRange bool) {
 // cells checks addresses and their number.
 func (c *check) cells(ps []*pb.Cell) {
 	if len(ps) > maxOperationCells {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps),
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation on %d cells; at most %d", len(ps),
 			maxOperationCells))
 		return
 	}
@@ -254,20 +249,20 @@ func (c *check) writes(ws []*pb.CellWrite) {
 	for _, w := range ws {
 		c.cell(w.GetCell(), true)
 		if k := w.GetKind(); k < pb.Kind_KIND_PUT || k > pb.Kind_KIND_LOCK {
-			c.refuse(failure(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind()))
+			c.refuse(wire.Failure(pb.Error_CODE_INVALID, "unknown kind of write %d", w.GetKind()))
 		}
 		if len(w.GetValue()) > lim.Value {
-			c.refuse(failure(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d",
+			c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "value of %d bytes; at most %d",
 				len(w.GetValue()), lim.Value))
 		}
 		c.bytes += len(w.GetCell().GetRow()) + len(w.GetCell().GetColumn()) + len(w.GetValue())
 	}
 	if c.bytes > lim.Batch {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes,
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation of %d bytes; at most %d", c.bytes,
 			lim.Batch))
 	}
 	if len(ws) > maxOperationCells {
-		c.refuse(failure(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws),
+		c.refuse(wire.Failure(pb.Error_CODE_TOO_LARGE, "operation of %d cells; at most %d", len(ws),
 			maxOperationCells))
 	}
 }

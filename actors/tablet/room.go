@@ -3,6 +3,7 @@ package tablet
 import (
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 	"github.com/percolator-go/percolator/store"
 )
 
@@ -29,7 +30,7 @@ const diskFullRetryMs = 250
 // diskFull returns the answer to a write that there is no room for. Where another node
 // could lead the tablet it says when to try again.
 func diskFull(err error, single bool) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", err)
+	r := wire.Failure(pb.Error_CODE_DISK_FULL, "node takes no writes: %v", err)
 	if !single {
 		r.Error.RetryAfterMs = diskFullRetryMs
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/internal/wire"
@@ -88,7 +89,7 @@ const valueShare = 16
 
 // measure begins a measurement if one is due. above is the size from which on the row that
 // halves the tablet is wanted; 0 if it is not. The replica leads.
-func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *reads) {
+func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *readStages) {
 	due := t.rough || s.churn >= max(t.bytes/remeasurePart, remeasureLeast) ||
 		(above != 0 && t.bytes >= above && !s.halved) || (s.again && len(inflight) == 0)
 	if !due || s.run != nil {
@@ -100,9 +101,9 @@ func (s *sizing) measure(t *state, inflight []*proposal, above uint64, workers *
 }
 
 // weigh has a read worker weigh the next piece.
-func (r *measuring) weigh(d *pb.TabletDescriptor, workers *reads) {
-	workers.background.submit(&weighJob{
-		tablet: workers.served, of: r, span: wire.Spans(d)[0], place: r.place, step: r.step,
+func (r *measuring) weigh(d *pb.TabletDescriptor, workers *readStages) {
+	workers.background.Submit(&weighJob{
+		shared: workers.Shared, of: r, span: wire.Spans(d)[0], place: r.place, step: r.step,
 	})
 }
 
@@ -127,7 +128,7 @@ func (s *sizing) found(m *weighed, self *mailbox) (bytes uint64, last bool) {
 
 // weighJob measures one piece on a read worker, from place on.
 type weighJob struct {
-	tablet *served
+	shared *reads.Shared
 	of     *measuring
 	span   mvcc.Span
 	place  store.WeighPlace
@@ -143,15 +144,15 @@ type weighed struct {
 	err     error
 }
 
-// run weighs one piece on a read worker and sends the tablet the result.
-func (j *weighJob) run() {
+// Run weighs one piece on a read worker and sends the tablet the result.
+func (j *weighJob) Run() {
 	begin := time.Now()
-	snap := j.tablet.store.Snap()
+	snap := j.shared.Store.Snap()
 	defer snap.Close()
 	out := &weighed{of: j.of}
 	out.weights, out.place, out.err = snap.Weigh(j.span, j.place, weighKeys, j.step)
 	out.spent = time.Since(begin)
-	j.tablet.self.send(out)
+	j.shared.Send(out)
 }
 
 // weighOn has the tablet measure the next piece, if the measurement was not given up.

@@ -227,7 +227,7 @@ func (t *Tablet) open() error {
 		return err
 	}
 	t.revertToInFlight()
-	t.reads.raiseSafepoint(t.appliedSafepoint)
+	t.reads.RaiseSafepoint(t.appliedSafepoint)
 	log, err := t.store.OpenLog(t.id)
 	if err != nil {
 		return err

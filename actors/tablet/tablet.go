@@ -9,6 +9,7 @@ import (
 
 	"github.com/percolator-go/percolator/actors/tablet/group"
 	"github.com/percolator-go/percolator/actors/tablet/memory"
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	"github.com/percolator-go/percolator/actors/tablet/snapshot"
 	"github.com/percolator-go/percolator/actors/tablet/writers"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -22,7 +23,7 @@ import (
 // of operations to a batch. Everything here runs in the tablet's turns, one message at a
 // time, except Spawn and spawn, which run on the goroutine that starts the replica,
 // before its first turn. In flight behind a turn are proposals (pipeline.go), reads that
-// wait for an index or a worker (read.go, readqueue.go), writes at the two writers
+// wait for an index or a worker (read.go), writes at the two writers
 // (package writers), and requests to the oracle (firstread.go, onephase.go). Each of them
 // returns as a message.
 
@@ -87,7 +88,7 @@ type Tablet struct {
 	history history
 	sizing  sizing // what is known of the tablet's size
 	loads   loads
-	reads   reads
+	reads   readStages
 	inHand  []*Call // taken up in this turn: a panic must not leave them without an answer
 }
 
@@ -101,12 +102,12 @@ func (m *mailbox) send(message any) { m.root.Send(m.pid, message) }
 
 // Spawn starts the replica of the tablet that the store holds state for, and returns the
 // port to it.
-func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool,
+func Spawn(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *reads.Pool,
 	id uint64, host Host, cfg Config) (*Port, error) {
 	return newTablet(system, st, logs, readers, id, host, cfg).spawn(system)
 }
 
-func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *ReadPool,
+func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, readers *reads.Pool,
 	id uint64, host Host, cfg Config) *Tablet {
 	cfg = cfg.withDefaults()
 	t := &Tablet{
@@ -118,12 +119,12 @@ func newTablet(system *actor.ActorSystem, st *store.Store, logs *writers.Pair, r
 		batch: actorkit.NewBatcher[*Call](cfg.Batch).Measured(&cfg.Metrics.Batches, &cfg.Metrics.Waits),
 	}
 	t.proposer.fail = t.fail
-	t.reads = newReads(t, readers)
+	t.reads = newReadStages(t, readers)
 	t.history.remind = func() { t.self.send(&collectStep{}) }
 	t.history.forget()
 	t.memory = memory.New(memory.Config{
 		Store: st, Limits: cfg.Limits, Indexed: cfg.Indexed,
-		Background: func(j memory.Job) { t.reads.background.submit(&indexJob{t.self, j}) },
+		Background: func(j memory.Job) { t.reads.background.Submit(&indexJob{t.self, j}) },
 	})
 	t.reservations = reservations{memory: t.memory, held: map[mvcc.Timestamp]*onePhase{}}
 	t.waiting = waitingOps{
@@ -161,7 +162,7 @@ func (t *Tablet) Receive(c actor.Context) {
 			// Nothing else refers to the calls that this turn had taken out of its queues.
 			// One that was answered already ignores the second reply.
 			for _, call := range t.inHand {
-				call.Reply(failure(pb.Error_CODE_UNKNOWN,
+				call.Reply(wire.Failure(pb.Error_CODE_UNKNOWN,
 					"tablet %d broke off: the outcome is unknown", t.id))
 			}
 			t.inHand = nil
@@ -208,11 +209,11 @@ func (t *Tablet) dispatchMessage(c actor.Context) {
 		t.onTick()
 	case *commitStamped:
 		t.onCommitStamped(m)
-	case *blockedReads:
+	case *reads.Blocked:
 		t.onBlockedReads(m)
-	case *storeFailed:
-		t.fail(m.err)
-	case *readersFree:
+	case *reads.StoreFailed:
+		t.fail(m.Err)
+	case *reads.WorkersFree:
 		t.reads.submit()
 	case memory.Job:
 		if err := t.memory.Finish(m); err != nil {
@@ -319,13 +320,13 @@ func (t *Tablet) flush() {
 	t.inHand = append(t.inHand, calls...)
 	t.counters.batches++
 	t.loads.sample(calls)
-	var reads []*Call
+	var brought []*Call // reads that have their timestamps
 	for _, call := range t.stillOurs(calls) {
 		switch {
 		case needsTimestamp(call):
 			t.reads.first.calls = append(t.reads.first.calls, call)
 		case wire.OperationOf(call.Req).Reads():
-			reads = append(reads, call)
+			brought = append(brought, call)
 		default:
 			t.pipeline.held = append(t.pipeline.held, call)
 		}
@@ -334,8 +335,8 @@ func (t *Tablet) flush() {
 	// First reads that get their timestamps at once share the ReadIndex of the others,
 	// which is asked for only now, after the oracle.
 	stamped := t.reads.first.stamp(t.host, t.self)
-	if len(reads) > 0 {
-		stamped = append(reads, stamped...)
+	if len(brought) > 0 {
+		stamped = append(brought, stamped...)
 	}
 	t.reads.ask(stamped)
 	if t.pipeline.due(t.group.Single()) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file handles requests for a transfer of the leadership. The group carries it out
@@ -55,10 +56,10 @@ func (e *evaluation) beginTransfer(call *Call, r *pb.TransferLeaderRequest) {
 	target := e.group.TransferTarget(r.GetNodeId())
 	switch {
 	case e.group.Transferring():
-		call.Reply(failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is being handed over; try again",
+		call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d is being handed over; try again",
 			e.id))
 	case target == 0:
-		call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+		call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
 			"tablet %d has no other voter that could lead, on node %d", e.id, r.GetNodeId()))
 	default:
 		e.drain.take(&exclusive{call: call, target: target})
@@ -76,5 +77,5 @@ func transferResponse(node uint64) *pb.TabletResponse {
 // notTransferred returns the answer to the call of a transfer that the group has given up,
 // or whose end this replica will not see.
 func notTransferred(tablet uint64) *pb.TabletResponse {
-	return failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", tablet)
+	return wire.Failure(pb.Error_CODE_UNAVAILABLE, "tablet %d could not be handed over", tablet)
 }

@@ -4,8 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
 // This file parks operations that cannot be judged yet. Each waits for one thing, its
@@ -119,25 +121,17 @@ func (t *Tablet) retryFreed() {
 	}
 }
 
-// blockedReads comes back from a read worker: reads that met reservations which were held
-// when their view was captured.
-type blockedReads struct{ waiters []waiter }
-
-// Dead implements actorkit.Leftover.
-func (m *blockedReads) Dead() {
-	for _, w := range m.waiters {
-		w.call.Dead()
-	}
-}
-
-// onBlockedReads reads again at once what met a reservation that has gone since, and
-// parks the rest.
-func (t *Tablet) onBlockedReads(m *blockedReads) {
-	t.inHand = append(t.inHand, callsOf(m.waiters)...)
+// onBlockedReads reads again at once what met a reservation that has gone since, and parks
+// the rest.
+func (t *Tablet) onBlockedReads(m *reads.Blocked) {
 	var again []*Call
-	for _, w := range m.waiters {
+	for _, r := range m.Reads {
+		t.inHand = append(t.inHand, r.Call)
+	}
+	for _, r := range m.Reads {
+		w := waiter{r.Call, metBy(r.Met)}
 		if !t.leading || !t.waiting.stands(w.on) {
-			again = append(again, w.call) // refused by stillOurs if this replica leads no more
+			again = append(again, w.call) // refused by stillOurs if this replica no longer leads
 			continue
 		}
 		boundWait(w.call, t.cfg.MaxWait)
@@ -187,14 +181,14 @@ func (p *waitingOps) arm() {
 func (t *Tablet) onSweep() {
 	t.waiting.sweeping = false
 	now := time.Now()
-	t.waiting.expire(now, failure(pb.Error_CODE_NOT_PROPOSED,
+	t.waiting.expire(now, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 		"tablet %d: waited too long for a commit in progress; try again", t.id))
 	t.retryWaiting() // a reservation that was released with nothing to apply has woken nobody
 	// Last: what it lets go on may wait again.
-	expired, asking := t.reads.indexes.expired(now)
+	expired, asking := t.reads.indexes.Expired(now)
 	for _, b := range expired {
-		for _, call := range b.calls {
-			call.Reply(failure(pb.Error_CODE_UNAVAILABLE,
+		for _, call := range b.Calls {
+			call.Reply(wire.Failure(pb.Error_CODE_UNAVAILABLE,
 				"tablet %d: its replicas did not confirm its leadership within %v", t.id,
 				t.cfg.MaxWait))
 		}
@@ -205,7 +199,7 @@ func (t *Tablet) onSweep() {
 	}
 	overdue, stamping := t.reservations.overdue(now)
 	for _, o := range overdue {
-		t.reservations.abandon(o, failure(pb.Error_CODE_NOT_PROPOSED,
+		t.reservations.abandon(o, wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 			"tablet %d: no commit timestamp within %v; try again", t.id, t.cfg.MaxWait))
 	}
 	if len(overdue) > 0 {

@@ -98,8 +98,13 @@ var layers = []layer{
 	{of: "actors/tablet/memory", may: []string{
 		pb, "internal/evaluate", "internal/mvcc", "internal/wire", "store",
 	}},
+	{of: "actors/tablet/reads", may: []string{
+		pb, "actors/tablet/group", "actors/tablet/memory", "internal/actorkit", "internal/evaluate",
+		"internal/metrics", "internal/mvcc", "internal/tracing", "internal/wire", "store",
+	}},
 	{of: "actors/tablet", may: []string{
-		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/snapshot",
+		pb, "actors/tablet/group", "actors/tablet/memory", "actors/tablet/reads",
+		"actors/tablet/snapshot",
 		"actors/tablet/writers", "internal/actorkit", "internal/evaluate", "internal/metrics",
 		"internal/mvcc", "internal/notify", "internal/tracing", "internal/wire", "store",
 	}},

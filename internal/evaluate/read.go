@@ -1,7 +1,6 @@
 package evaluate
 
 import (
-	"fmt"
 	"iter"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
@@ -84,11 +83,7 @@ func Read(v View, req *pb.TabletRequest,
 }
 
 func notRead(req *pb.TabletRequest) *pb.TabletResponse {
-	return failure(pb.Error_CODE_INVALID, "%T is not a read", req.Op)
-}
-
-func failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
-	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+	return wire.Failure(pb.Error_CODE_INVALID, "%T is not a read", req.Op)
 }
 
 func get(v View, req *pb.GetRequest, at mvcc.Timestamp) (*pb.TabletResponse, *mvcc.Lock, error) {
@@ -173,7 +168,7 @@ func scan(v View, req mvcc.ScanRequest) (*pb.TabletResponse, *mvcc.Lock, error) 
 
 // elsewhere refuses a read of a range of which the tablet holds nothing.
 func elsewhere(v View) *pb.TabletResponse {
-	r := failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range",
+	r := wire.Failure(pb.Error_CODE_WRONG_TABLET, "tablet %d holds nothing of that range",
 		v.Descriptor().TabletId)
 	r.Error.Descriptors = []*pb.TabletDescriptor{v.Descriptor()}
 	return r
@@ -187,7 +182,7 @@ func rawGet(v View, req *pb.RawGetRequest) (*pb.TabletResponse, error) {
 			return nil, err
 		}
 		if bytes += len(value); bytes > v.Limits().Batch {
-			return failure(pb.Error_CODE_TOO_LARGE,
+			return wire.Failure(pb.Error_CODE_TOO_LARGE,
 				"the answer to %d cells exceeds %d bytes: ask for fewer at once",
 				len(req.Cells), v.Limits().Batch), nil
 		}

@@ -78,9 +78,9 @@ func Refusal(err error) *pb.TabletResponse {
 	var limit *mvcc.LimitError
 	switch {
 	case errors.As(err, &limit):
-		return failure(pb.Error_CODE_TOO_LARGE, "%v", err)
+		return wire.Failure(pb.Error_CODE_TOO_LARGE, "%v", err)
 	case errors.Is(err, mvcc.ErrInvalid):
-		return failure(pb.Error_CODE_INVALID, "%v", err)
+		return wire.Failure(pb.Error_CODE_INVALID, "%v", err)
 	}
 	return nil
 }

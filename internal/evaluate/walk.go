@@ -73,7 +73,7 @@ func walk(v View, req *pb.WalkRequest) (*pb.TabletResponse, error) {
 	case mvcc.GroupIntent:
 		err = w.intended()
 	default:
-		return failure(pb.Error_CODE_INVALID, "group %q cannot be walked: N, L or I",
+		return wire.Failure(pb.Error_CODE_INVALID, "group %q cannot be walked: N, L or I",
 			rune(req.Group)), nil
 	}
 	if err != nil {

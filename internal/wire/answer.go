@@ -54,6 +54,11 @@ func Capped(req *pb.TabletRequest, resp *pb.TabletResponse) *pb.TabletResponse {
 	return NoRoom(req, n)
 }
 
+// Failure returns an answer that is an error.
+func Failure(code pb.Error_Code, format string, args ...any) *pb.TabletResponse {
+	return &pb.TabletResponse{Error: &pb.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
 // NoRoom is the refusal of a read of which the answer takes so many bytes, or at least so many.
 func NoRoom(req *pb.TabletRequest, n int) *pb.TabletResponse {
 	return &pb.TabletResponse{Error: &pb.Error{

@@ -7,20 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percolator-go/percolator/actors/tablet/reads"
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
 	"github.com/percolator-go/percolator/internal/actorkit"
 	"github.com/percolator-go/percolator/internal/mvcc"
 	"github.com/percolator-go/percolator/store"
 )
 
-// waiting is how many jobs have no worker yet.
-func (w *readWorkers) waiting() (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.lanes {
-		n += len(l.jobs)
-	}
+// waitingReads returns how many reads' jobs have no worker yet.
+func (r *rig) waitingReads() int {
+	n, _ := r.readers.Waiting()
 	return n
+}
+
+// submitRead gives the read workers a job.
+func submitRead(p *reads.Pool, j reads.Job) {
+	lane, _ := p.Lanes()
+	lane.Submit(j)
 }
 
 // occupy gives all read workers of the rig a job that lasts until the release.
@@ -28,10 +31,10 @@ func (r *rig) occupy() (release func()) {
 	r.tb.Helper()
 	gate := make(chan struct{})
 	for range 2 {
-		r.readers.reads.lane().submit(&blockJob{gate})
+		submitRead(r.readers, &blockJob{gate})
 	}
 	r.until(1, "the workers are busy", func(*pb.StatusResponse) bool {
-		return r.readers.reads.waiting() == 0
+		return r.waitingReads() == 0
 	})
 	return sync.OnceFunc(func() { close(gate) })
 }
@@ -109,8 +112,8 @@ func TestReadsDoNotBlockTheTablet(t *testing.T) {
 	if a, err := r.port(2).Ask(ctx, commit, true); err != nil || a.GetError() != nil {
 		t.Fatalf("a commit while reads wait: %v, %v", a, err)
 	}
-	if n := r.readers.reads.waiting(); n > maxReadJobs {
-		t.Errorf("%d jobs of one tablet are in the pool; at most %d", n, maxReadJobs)
+	if n := r.waitingReads(); n > reads.MaxJobs {
+		t.Errorf("%d jobs of one tablet are in the pool; at most %d", n, reads.MaxJobs)
 	}
 	release()
 	if codes := f.ended(t); codes[pb.Error_CODE_UNSPECIFIED] != f.sent {
@@ -129,12 +132,12 @@ func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	defer release()
 	f := r.flood(5000)
 	r.until(2, "all have come", func(s *pb.StatusResponse) bool {
-		return r.readers.reads.waiting() > 0
+		return r.waitingReads() > 0
 	})
 	if err := r.system.Root.StopFuture(r.port(2).PID()).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for range f.sent - maxReadJobs*maxReadCalls {
+	for range f.sent - reads.MaxJobs*reads.MaxCalls {
 		a := answered(t, "a scan that waits in the tablet", f.answers)
 		if code := a.Value.GetError().GetCode(); code != pb.Error_CODE_NOT_LEADER {
 			t.Fatalf("answered %v, %v", a.Value, a.Err)
@@ -147,44 +150,14 @@ func TestWaitingReadsEndWithTheTablet(t *testing.T) {
 	}
 }
 
-// TestReadLanesTakeTurns: a tablet with many jobs does not delay another's.
-func TestReadLanesTakeTurns(t *testing.T) {
-	p := NewReadPool(1)
-	gate := make(chan struct{})
-	busy, first, second := p.reads.lane(), p.reads.lane(), p.reads.lane()
-	busy.submit(&blockJob{gate})
-	var order []string // the one worker's
-	for range 50 {
-		first.submit(funcJob(func() { order = append(order, "first") }))
-	}
-	second.submit(funcJob(func() { order = append(order, "second") }))
-	for range maxLaneJobs - 50 {
-		if !first.trySubmit(funcJob(func() {})) {
-			t.Fatal("a lane with room refuses a job")
-		}
-	}
-	if first.trySubmit(funcJob(func() { t.Error("a job that was refused is run") })) {
-		t.Error("a full lane takes a job")
-	}
-	close(gate)
-	p.Close()
-	if len(order) != 51 || order[1] != "second" {
-		t.Errorf("the jobs were done in the order %q", order)
-	}
-}
-
-type funcJob func()
-
-func (f funcJob) run() { f() }
-
 // fillWorkers has all read workers busy, and as many jobs of tablet 2 wait for them as may.
 func (r *rig) fillWorkers() (release func()) {
 	r.tb.Helper()
 	release = r.occupy()
-	for i := 1; i <= maxReadJobs; i++ {
+	for i := 1; i <= reads.MaxJobs; i++ {
 		r.start(2, getOf(1, "a"))
 		r.until(2, "it waits for a worker", func(*pb.StatusResponse) bool {
-			return r.readers.reads.waiting() == i
+			return r.waitingReads() == i
 		})
 	}
 	return release
@@ -199,7 +172,7 @@ func TestQueuedReadOvertakenBySplit(t *testing.T) {
 	defer release()
 	read := r.start(2, getOf(r.take(1), "z"))
 	r.until(2, "the read is under way", func(s *pb.StatusResponse) bool {
-		return s.Reads > maxReadJobs
+		return s.Reads > reads.MaxJobs
 	})
 	r.do(2, &pb.TabletRequest{
 		Op: &pb.TabletRequest_Split{
@@ -226,7 +199,8 @@ func TestReadOfALostLeader(t *testing.T) {
 	for i := range 2 { // of one job
 		if err := r.port(2).Tell(getOf(at, "a"), time.Time{}, false, func(a result) {
 			if i == 0 {
-				term = inside.reads.term.Swap(0)
+				term = inside.reads.Term()
+				inside.reads.SetTerm(0)
 			}
 			answers <- a
 		}); err != nil {
@@ -234,11 +208,11 @@ func TestReadOfALostLeader(t *testing.T) {
 		}
 	}
 	r.until(2, "the reads are under way", func(s *pb.StatusResponse) bool {
-		return s.Reads >= maxReadJobs+2
+		return s.Reads >= reads.MaxJobs+2
 	})
 	release()
 	first, second := answered(t, "the first", answers), answered(t, "the second", answers)
-	inside.reads.term.Store(term)
+	inside.reads.SetTerm(term)
 	if first.Value.GetError() != nil || second.Value.GetError().GetCode() != pb.Error_CODE_NOT_LEADER {
 		t.Errorf("READ-ANY-TERM: the answers are %v and, of a leader that is none, %v", first.Value,
 			second.Value)

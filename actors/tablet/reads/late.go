@@ -1,18 +1,19 @@
-package tablet
+package reads
 
 import (
 	"time"
 
 	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/wire"
 )
 
-// tooLate answers a call whose deadline has passed and reports whether it did. Under
+// AnswerLate answers a call whose deadline has passed and reports whether it did. Under
 // overload, work on calls that nobody waits for any more would keep the queue from ever
 // shortening. It is asked where a call is taken up, before it is evaluated, and again
 // where it has waited and is to be evaluated anew. Nothing of it is proposed then, nor
 // will be, so the answer can say that it is surely not done. Any goroutine that holds the
 // call may ask. If now is zero, the first call that has a deadline sets it.
-func tooLate(call *Call, now *time.Time) bool {
+func AnswerLate(call *Call, now *time.Time) bool {
 	if call.Deadline.IsZero() {
 		return false
 	}
@@ -22,7 +23,7 @@ func tooLate(call *Call, now *time.Time) bool {
 	if !now.After(call.Deadline) {
 		return false
 	}
-	call.Reply(failure(pb.Error_CODE_NOT_PROPOSED,
+	call.Reply(wire.Failure(pb.Error_CODE_NOT_PROPOSED,
 		"the deadline has passed before the tablet got to the operation; it is surely not done"))
 	return true
 }

@@ -1,0 +1,184 @@
+package reads
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/percolator-go/percolator/actors/tablet/memory"
+	pb "github.com/percolator-go/percolator/api/percolator/v1"
+	"github.com/percolator-go/percolator/internal/evaluate"
+	"github.com/percolator-go/percolator/internal/mvcc"
+	"github.com/percolator-go/percolator/internal/wire"
+	"github.com/percolator-go/percolator/store"
+)
+
+// job is a part of a read batch, with the view that it is answered from.
+type job struct {
+	shared *Shared
+	term   uint64
+	epoch  uint64
+	view   memory.ReadView
+	calls  []*Call
+}
+
+// Run answers the calls. The order matters (design section 5): the term first, so as not
+// to read in vain; then the Txn, which is newer than the capture; then the epoch, as it
+// is in the Txn, and the safepoint, as it is known by then; and at last, before each
+// answer that was read, the term again.
+func (j *job) Run() {
+	defer j.shared.finished()
+	if j.shared.term.Load() != j.term {
+		for _, call := range j.calls {
+			call.Reply(j.lostLeadership())
+		}
+		return
+	}
+	snap := j.openSnap()
+	defer snap.Close()
+	if refusal := j.check(snap); refusal != nil {
+		for _, call := range j.calls {
+			call.Reply(refusal)
+		}
+		return
+	}
+	j.view.Open(snap, mvcc.Timestamp(j.shared.safepoint.Load()))
+	var blocked []BlockedRead
+	now := time.Now()
+	for _, call := range j.calls {
+		if AnswerLate(call, &now) {
+			continue
+		}
+		j.view.Begin(call.Req)
+		response, met, err := j.evaluate(call)
+		switch {
+		case err != nil:
+			call.Reply(j.failed(call.Req, err))
+		// It met a reservation: the tablet knows whether that still stands.
+		case met != nil:
+			blocked = append(blocked, BlockedRead{call, met})
+		case j.shared.term.Load() != j.term:
+			call.Reply(j.lostLeadership())
+		default:
+			j.shared.Traces.Served(call.Req, "percolator.serve", now).End()
+			call.Reply(wire.Capped(call.Req, response))
+		}
+	}
+	j.shared.Took.Since(now)
+	if len(blocked) > 0 {
+		j.shared.Send(&Blocked{Reads: blocked})
+	}
+}
+
+// openSnap opens the Snap that the calls are answered from. Only a history shows locks as the
+// store has them.
+func (j *job) openSnap() *store.Snap {
+	for _, call := range j.calls {
+		if call.Req.GetHistory() != nil {
+			return j.shared.Store.SnapWithLocks()
+		}
+	}
+	return j.shared.Store.Snap()
+}
+
+func (j *job) lostLeadership() *pb.TabletResponse {
+	return wire.Failure(pb.Error_CODE_NOT_LEADER, "tablet %d lost its leadership", j.shared.Tablet)
+}
+
+// failed returns the answer to a read that could not be evaluated.
+func (j *job) failed(req *pb.TabletRequest, err error) *pb.TabletResponse {
+	var noRoom *memory.NoRoomError
+	if errors.As(err, &noRoom) {
+		return wire.NoRoom(req, noRoom.Needs+j.beside(req))
+	}
+	if r := evaluate.Refusal(err); r != nil {
+		return r
+	}
+	return j.unread(err)
+}
+
+// unread returns the answer to what the store could not read. If the store can read
+// nothing any more, the replica stops, so that another one may serve.
+func (j *job) unread(err error) *pb.TabletResponse {
+	code := pb.Error_CODE_INTERNAL
+	if errors.Is(err, store.ErrFailed) {
+		code = pb.Error_CODE_UNAVAILABLE
+		j.shared.Send(&StoreFailed{Err: err})
+	}
+	return wire.Failure(code, "tablet %d could not read its store: %v", j.shared.Tablet, err)
+}
+
+// StoreFailed tells a tablet that its store can no longer be read.
+type StoreFailed struct{ Err error }
+
+// Blocked tells a tablet of reads that met reservations which were held when their view was
+// captured.
+type Blocked struct{ Reads []BlockedRead }
+
+// BlockedRead is a read, and the reservation's lock that it met.
+type BlockedRead struct {
+	Call *Call
+	Met  *mvcc.Lock
+}
+
+// Dead implements actorkit.Leftover.
+func (m *Blocked) Dead() {
+	for _, r := range m.Reads {
+		r.Call.Dead()
+	}
+}
+
+// beside returns how many bytes an answer may take beside the values for which there was
+// no room, since there may be more of them. Each try has at least twice the room of the
+// one before, up to what one answer holds.
+func (j *job) beside(req *pb.TabletRequest) int {
+	cells := len(req.GetGet().GetCells())
+	n := cells*wire.ResultMemory + wire.AnswerOverhead
+	if cells != 1 {
+		n += min(int(req.MaxAnswerBytes), j.shared.Limits.Batch)
+	}
+	return n
+}
+
+// evaluate answers one read. A panic costs that read only, not the process.
+func (j *job) evaluate(call *Call) (r *pb.TabletResponse, met *mvcc.Lock, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.shared.Logger.Error("a read panicked", "tablet", j.shared.Tablet, "panic", p, "stack",
+				string(debug.Stack()))
+			err = fmt.Errorf("tablet: panic: %v", p)
+		}
+	}()
+	r, met, err = evaluate.Read(&j.view, call.Req, readAt(call))
+	j.shared.Traces.Tell(r.GetWalk())
+	return r, met, err
+}
+
+// readAt is what a Get reads at: the timestamp that it brings, or the one that was taken
+// for it. It stays the same when the read has to wait for a reservation and is tried
+// again: otherwise each new reservation of a busy cell would stop it.
+func readAt(call *Call) mvcc.Timestamp {
+	get := call.Req.GetGet()
+	if get.GetAt() != 0 {
+		return mvcc.Timestamp(get.GetAt())
+	}
+	return mvcc.Timestamp(call.Note)
+}
+
+// check looks in the snap whether the epoch is still that of the capture: a split that came
+// in between has given part of the range to a tablet whose locks are not in the captured
+// view. A change of replicas raises the epoch too, and then only costs another try.
+func (j *job) check(snap *store.Snap) *pb.TabletResponse {
+	a, ok, err := snap.Applied(j.shared.Tablet)
+	switch {
+	case err != nil:
+		return j.unread(err)
+	case !ok:
+		return wire.Failure(pb.Error_CODE_INTERNAL, "tablet %d has no state in its store", j.shared.Tablet)
+	case a.Epoch != j.epoch:
+		return wire.Failure(pb.Error_CODE_NOT_PROPOSED, "tablet %d was split, or changed its replicas, meanwhile; try again",
+			j.shared.Tablet)
+	}
+	return nil
+}

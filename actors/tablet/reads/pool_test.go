@@ -1,0 +1,33 @@
+package reads
+
+import "testing"
+
+// TestReadLanesTakeTurns: a tablet with many jobs does not delay another's.
+func TestReadLanesTakeTurns(t *testing.T) {
+	p := NewPool(1)
+	gate := make(chan struct{})
+	busy, first, second := p.reads.lane(), p.reads.lane(), p.reads.lane()
+	busy.Submit(funcJob(func() { <-gate }))
+	var order []string // the one worker's
+	for range 50 {
+		first.Submit(funcJob(func() { order = append(order, "first") }))
+	}
+	second.Submit(funcJob(func() { order = append(order, "second") }))
+	for range maxLaneJobs - 50 {
+		if !first.TrySubmit(funcJob(func() {})) {
+			t.Fatal("a lane with room refuses a job")
+		}
+	}
+	if first.TrySubmit(funcJob(func() { t.Error("a job that was refused is run") })) {
+		t.Error("a full lane takes a job")
+	}
+	close(gate)
+	p.Close()
+	if len(order) != 51 || order[1] != "second" {
+		t.Errorf("the jobs were done in the order %q", order)
+	}
+}
+
+type funcJob func()
+
+func (f funcJob) Run() { f() }
